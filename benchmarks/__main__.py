@@ -1,0 +1,33 @@
+"""`python -m benchmarks [name …]`: run benchmarks one after the other, each in its own process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+from fedlsvi.experiments.measure import table
+
+NAMES = ("finite", "every_episode", "many_agents", "continuous", "ray_overhead")
+
+
+def main(arguments: list[str]) -> int:
+    """With one name: run it here. With none or several: one process each, so memory is its own."""
+    unknown = [name for name in arguments if name not in NAMES]
+    if unknown:
+        print(f"unknown benchmark '{unknown[0]}': choose from {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    if len(arguments) == 1:
+        module = import_module(f"benchmarks.{arguments[0]}")
+        print(
+            f"\n{arguments[0]}: {module.__doc__.splitlines()[0]}\n{table(module.main())}",
+            flush=True,
+        )
+        return 0
+    for name in arguments or NAMES:
+        subprocess.run([sys.executable, "-m", "benchmarks", name], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

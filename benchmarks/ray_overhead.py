@@ -1,0 +1,38 @@
+"""Ray against one process: M=64 agents over 2 actors, the same bits, and what it costs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fedlsvi import FedLSVI, Run
+from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.experiments.measure import Row, phases, seconds
+from fedlsvi.federation.cluster import on_ray
+from fedlsvi.learner import drive
+from fedlsvi.transports.ray import connect
+
+
+def main(episodes: int = 200_000) -> list[Row]:
+    """S=50, A=5, d=20, H=10, M=64, γ auto; the start of Ray and of the actors is not timed."""
+    env = RandomLinearMDP(n_states=50, n_actions=5, dim=20, horizon=10, seed=0)
+    learner = FedLSVI(n_agents=64)
+    learner.learn(env, episodes=100, seed=0, progress=False)  # compile
+    here, run = seconds(
+        lambda: learner.learn(env, episodes=episodes, seed=0, progress=False, threads=2)
+    )
+    connect()
+    session = learner.prepare(env, episodes, 0, transport=partial(on_ray, cohorts=2))
+    there, _ = seconds(lambda: drive(session, []))
+    distant = Run.of(session, learner.settings)
+    same = distant.w.tobytes() == run.w.tobytes() and distant.taus == run.taus
+    near, far = phases(run), phases(distant)
+    return [
+        Row("Ray over 2 actors / one process with 2 threads", there / here, "", "<= 1.3",
+            there <= 1.3 * here),
+        Row("  the same w and τ's to the last bit", float(same), "", "1", same),
+        Row("  seconds: one process", here, "s", ""),
+        *(Row(f"    {k}", v, "s", "") for k, v in near.items()),
+        Row("  seconds: Ray", there, "s", ""),
+        *(Row(f"    {k}", v, "s", "") for k, v in far.items()),
+        Row("  rounds", len(run.records), "", ""),
+    ]  # fmt: skip

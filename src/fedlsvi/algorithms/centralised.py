@@ -1,0 +1,200 @@
+"""Centralised LSVI-UCB: every trajectory goes to the server after every episode.
+
+LSVI-UCB (Jin, Yang, Wang, Jordan 2020) on the pooled data of M agents. All agents follow the same
+π_t; after each episode they upload what they saw, the server backs up through all steps on all data
+and sends (w, Λ), from which each agent builds its Q. Nothing can be learned faster from the same
+episodes by least squares, and nothing costs more: M·H·ρ raw scalars up, M·H(P + d) down, each time.
+
+Checked: with M = 1 it is LSVI-UCB, and with any M it is Fed-LSVI at γ = 1, by tests against literal
+codes of both. From memory: Jin et al. clip at H only from above; we clip at [0, c_h] like Fed-LSVI.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.algorithms.base import Comparator, Play, Stretch
+from fedlsvi.algorithms.channel import Message
+from fedlsvi.algorithms.explorer import Explorer
+from fedlsvi.algorithms.memory import Memory, rebuild
+from fedlsvi.algorithms.settings import LinearSettings
+from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import identity, pack, packed_size, unpack
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.workers import Workers
+from fedlsvi.plan import Plan
+from fedlsvi.run import Run
+from fedlsvi.values import BlockValues, TabularValues
+
+
+class Followers:
+    """All M agents: they play the server's policy and keep nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.packing = plan.parameters.packing
+        values = plan.values()
+        assert isinstance(values, TabularValues)
+        self.values, self._explorer = values, Explorer(plan, np.arange(len(plan.envs)))
+        self.receive(*start(plan))
+
+    @property
+    def policy(self) -> Any:
+        """What they follow now."""
+        return self.values.policy
+
+    def play(self, t: int) -> Message:
+        """Episode t of every agent: (states, actions, rewards)."""
+        return self._explorer.play(t, 1, self.values.policy)
+
+    def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
+        """Build Q and π from the server's model."""
+        rebuild(self.values, w, gram, self.packing)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Nothing: the model comes from the server."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""
+
+
+class ContinuousFollowers(Followers):
+    """The same where states are real vectors."""
+
+    def __init__(self, plan: Plan) -> None:
+        p = plan.parameters
+        self.packing, self.dim = p.packing, p.dim
+        self.experience = plan.cohort(0, p.n_agents).experience
+        self.blocks: BlockValues = self.experience.values  # type: ignore[attr-defined]
+        self.receive(*start(plan))
+
+    @property
+    def policy(self) -> Any:
+        return self.blocks.frozen()
+
+    def play(self, t: int) -> Message:
+        self.experience.begin(t - 1)
+        self.experience.explore(1)
+        seen = self.experience.history(t - 1, t)
+        return seen["states"][:, :-1], seen["actions"], seen["rewards"]
+
+    def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
+        for h, one in enumerate(unpack(gram, self.dim, self.packing), start=1):
+            self.blocks.update(h, w[h - 1], one)
+
+
+class Buffer:
+    """The server's copy of all episodes, relabelled from the start at every replan."""
+
+    def __init__(self, plan: Plan) -> None:
+        p = plan.parameters
+        self.packing = p.packing
+        values = plan.values()
+        assert isinstance(values, BlockValues)
+        self.values = values
+        worlds: Any = plan.envs
+        self.experience = ContinuousExperience(
+            worlds, np.arange(p.n_agents), values, plan.seed, p.packing, Workers(plan.threads)
+        )
+        self.experience.begin(0)
+        self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
+        self.w = np.zeros((p.horizon, p.dim))
+
+    def add(self, episodes: Message) -> None:
+        """Append one episode of each agent."""
+        states, actions, rewards = episodes
+        at = self.experience.t + self.experience.length
+        last = np.zeros_like(states[:, :1])  # x_{H+1} did not travel: V_{H+1} = 0 needs none
+        part = {"states": np.concatenate([states, last], axis=1)}
+        self.experience.extend(at, part | {"actions": actions, "rewards": rewards})
+        self.experience.begin(at)
+        self.experience.length = actions.shape[2]
+
+    def replan(self) -> None:
+        """The backward pass over everything in the buffer."""
+        H, d = self.w.shape
+        for h in range(H, 0, -1):
+            local, b = self.experience.summarise(h)
+            self.gram[h - 1] += unpack(local.sum(axis=0), d, self.packing)
+            self.w[h - 1] = factorise(self.gram[h - 1]).solve(b.sum(axis=0))
+            self.values.update(h, self.w[h - 1], self.gram[h - 1])
+
+    def model(self) -> Message:
+        """(w, Λ) as it travels."""
+        return self.w, pack(self.gram, self.packing)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything: the whole history, and Λ."""
+        seen = self.experience.history(0, self.experience.t + self.experience.length)
+        return seen | {"sums": self.gram}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        self.gram[:] = state["sums"]
+        part = {k: state[k] for k in ("states", "actions", "rewards")}
+        self.experience.extend(0, part)
+        self.experience.begin(part["actions"].shape[2])
+
+
+def start(plan: Plan) -> Message:
+    """The model before the first episode, w = 0 and Λ = λI: every agent knows it by itself."""
+    p = plan.parameters
+    gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
+    return np.zeros((p.horizon, p.dim)), pack(gram, p.packing)
+
+
+class CentralisedPlay(Play):
+    """Play, upload, back up, download; every episode."""
+
+    algorithm = "centralised"
+
+    def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
+        super().__init__(plan, settings, keep_models)
+        finite = isinstance(plan.envs[0], FiniteMDP)
+        self.agents = Followers(plan) if finite else ContinuousFollowers(plan)
+        self.memory: Memory | Buffer = Memory(plan) if finite else Buffer(plan)
+        self.values = self.agents.values if finite else self.agents.blocks  # type: ignore[attr-defined]
+        self.seat = self.ruler.seat(range(plan.parameters.n_agents))
+
+    def parties(self) -> dict[str, Any]:
+        return {"agents": self.agents, "server": self.memory}
+
+    def advance(self) -> Stretch:
+        last = min(self.t + self.stretch, self.server.T)
+        for t in range(self.t + 1, last + 1):
+            episodes = self.agents.play(t)
+            self.seat.hold(t, 1, self.agents.policy)
+            self.memory.add(self.channel.gather("up_raw", *episodes))
+            began = perf_counter()
+            self.memory.replan()
+            self.planning += perf_counter() - began
+            self.agents.receive(*self.channel.broadcast("down_model", *self.memory.model()))
+        return Stretch(last, rounds=last - self.t)
+
+    def report(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.memory.w, self.memory.gram
+
+    def resumed(self) -> None:
+        self.memory.w[:] = self.server.w
+        self.agents.receive(*self.memory.model())
+
+
+class Centralised(Comparator):
+    """LSVI-UCB on everybody's trajectories, pooled after every episode. Settings: as `FedLSVI`."""
+
+    name = "centralised"
+    settings_type = LinearSettings
+    session_type = CentralisedPlay
+    worlds = (FiniteMDP, ContinuousMDP)
+
+
+def scalars(run: Run) -> dict[str, int]:
+    """T(MHρ + MH(P + d))."""
+    p, rho = run.parameters, run.raw_scalars_per_step
+    steps = p.n_agents * p.horizon * p.episodes
+    return {"up_raw": steps * rho, "down_model": steps * (packed_size(p.dim, p.packing) + p.dim)}

@@ -1,0 +1,94 @@
+"""CoopTS-LMC: Coop-LSVI's exchange of data, exploration by Langevin Monte Carlo.
+
+Hsu, Wang, Pajic, Xu (2024), "Randomized exploration in cooperative multi-agent reinforcement
+learning", NeurIPS 2024, arXiv 2404.10728. Each agent keeps N models and, every episode, moves each
+of them J noisy gradient steps w ← w − 2η(Λw − b) + √(2η/β_K)·N(0, I) from where it stood, then acts
+greedily on the largest of the N values. Data is shared as in CoopTS-PHE.
+
+Checked: regret and communication as CoopTS-PHE (abstract); J = 4 (public code, which is neural and
+not used here). Derived: the law of J steps is an exact Gaussian, drawn at once (`perturbed`).
+From memory: η = 1/(4·λ_max(Λ)), models that start at 0, 1/√β_K = Õ(H√d). We write 1/β_K = 2σ², so
+that the law after many steps is nearly N(ŵ, σ²Λ⁻¹), PHE's with the same σ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlsvi.algorithms import perturbed
+from fedlsvi.algorithms.base import Comparator
+from fedlsvi.algorithms.coop_lsvi import CoopAgent, scalars
+from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay, scale
+from fedlsvi.algorithms.ruler import Ruler
+from fedlsvi.algorithms.settings import integer, threshold_of
+from fedlsvi.plan import Plan
+
+__all__ = ["CoopTSLMC", "scalars"]
+
+
+@dataclass(frozen=True)
+class LMCSettings(PHESettings):
+    """sigma: scale of the noise, 1/β_K = 2σ².  samples: N.  steps: J.  threshold: γ."""
+
+    steps: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integer("steps", self.steps, 1, "how many Langevin steps a model moves per episode")
+
+
+class LMCAgent(PHEAgent):
+    """An agent whose models move on by Langevin steps before every episode."""
+
+    stream = 2
+
+    def __init__(
+        self, plan: Plan, m: int, ruler: Ruler, threshold: float, sigma: float, samples: int,
+        steps: int,
+    ) -> None:  # fmt: skip
+        p = plan.parameters
+        self.steps = steps
+        self.chain = np.zeros((p.horizon, samples, p.dim))
+        super().__init__(plan, m, ruler, threshold, sigma, samples)
+
+    def renew(self) -> None:
+        """J steps of every model with the noise of the next episode."""
+        perturbed.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        memory, v = self.memory, self.memory.values
+        diagonal = memory.gram.ndim == 2
+        kernel = perturbed.lmc_diagonal if diagonal else perturbed.lmc_dense
+        kernel(
+            v.index if diagonal else v.phi, memory.u, memory.response, memory.gram, self.sigma,
+            self.steps, self.noise, v.ceilings, memory.w, self.chain, v.values, v.policy,
+        )  # fmt: skip
+
+    def state(self) -> dict[str, np.ndarray]:
+        policy, values = self.policy, self.memory.values.values
+        moved = {"chain": self.chain, "policy": policy, "values": values, "mean": self.memory.w}
+        return super().state() | moved
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        super().restore(state)  # plans once more, but the models have moved already
+        self.chain[:], self.policy[:] = state["chain"], state["policy"]
+        self.memory.values.values[:], self.memory.w[:] = state["values"], state["mean"]
+
+
+class LMCPlay(RandomisedPlay):
+    """With agents whose models move."""
+
+    algorithm = "coopts-lmc"
+
+    def agent(self, m: int) -> CoopAgent:
+        p, s = self.plan.parameters, self.settings
+        limit, sigma = threshold_of(s.threshold, p), scale(s.sigma, p)
+        return LMCAgent(self.plan, m, self.ruler, limit, sigma, s.samples, s.steps)
+
+
+class CoopTSLMC(Comparator):
+    """Thompson sampling by Langevin Monte Carlo, raw data shared as in Coop-LSVI."""
+
+    name = "coopts-lmc"
+    settings_type = LMCSettings
+    session_type = LMCPlay

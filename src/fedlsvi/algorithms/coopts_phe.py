@@ -1,0 +1,120 @@
+"""CoopTS-PHE: Coop-LSVI's exchange of data, exploration by perturbed histories.
+
+Hsu, Wang, Pajic, Xu (2024), "Randomized exploration in cooperative multi-agent reinforcement
+learning", NeurIPS 2024, arXiv 2404.10728. Every episode each agent regresses on targets with
+Gaussian noise, N times, and acts greedily on the largest of the N values. Data is shared as in
+Coop-LSVI: all raw transitions, when log det(Λser + Λloc)/det(Λser) ≥ γ/(t − t_sync) for some h.
+
+Checked: regret Õ(d^{3/2}H²√(MK)) and communication Õ(dHM²) (abstract); γ = K·log(MK)/(dM) and
+N = 10 (public code, which is neural; nothing of it is used here, and its agents share one replay
+buffer after the first synchronisation without paying for it). Derived: with λ = 1 the perturbed
+regression is exactly w ~ N(ŵ, σ²Λ⁻¹); for other λ that needs prior noise of variance σ²/λ, which we
+take. From memory: the clip at H − h + 1 (that of the practical preset) and σ = Õ(H√d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.algorithms import perturbed
+from fedlsvi.algorithms.base import Comparator
+from fedlsvi.algorithms.coop_lsvi import CoopAgent, CoopPlay, scalars
+from fedlsvi.algorithms.memory import rebuild
+from fedlsvi.algorithms.ruler import Ruler
+from fedlsvi.algorithms.settings import RandomisedSettings, number, threshold_of
+from fedlsvi.config import PRACTICAL_BETA, Parameters
+from fedlsvi.plan import Plan
+from fedlsvi.values import TabularValues
+
+__all__ = ["CoopTSPHE", "scalars"]
+
+STREAM = 1
+"""Of the keyed generator; the environments draw from stream 0."""
+
+
+@dataclass(frozen=True)
+class PHESettings(RandomisedSettings):
+    """sigma: scale of the noise; None is the preset's.  samples: N.  threshold: γ."""
+
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma is not None:
+            number("sigma", self.sigma, 0.0, "sigma=0 does not explore at all")
+
+
+class PHEAgent(CoopAgent):
+    """An agent whose value functions are perturbed anew before every episode."""
+
+    strict = False
+    stream = STREAM
+
+    def __init__(
+        self, plan: Plan, m: int, ruler: Ruler, threshold: float, sigma: float, samples: int
+    ) -> None:
+        p = plan.parameters
+        self.sigma, self.seed = sigma, plan.seed
+        self.noise = np.empty((p.horizon, samples, p.dim))
+        super().__init__(plan, m, ruler, threshold)
+
+    def renew(self) -> None:
+        """Draw the noise of the next episode, and plan with it."""
+        perturbed.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        memory, v = self.memory, self.memory.values
+        diagonal = memory.gram.ndim == 2
+        kernel = perturbed.phe_diagonal if diagonal else perturbed.phe_dense
+        kernel(
+            v.index if diagonal else v.phi, memory.u, memory.response, memory.gram, self.sigma,
+            self.noise, v.ceilings, memory.w, v.values, v.policy,
+        )  # fmt: skip
+
+
+class RandomisedPlay(CoopPlay):
+    """Coop-LSVI's protocol. The run reports the mean model and its greedy policy."""
+
+    def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
+        super().__init__(plan, settings, keep_models)
+        self.values = plan.values()
+
+    def followed(self) -> np.ndarray:
+        return self.agents[0].policy
+
+    def report(self) -> tuple[np.ndarray, np.ndarray]:
+        memory = self.agents[0].memory
+        assert isinstance(self.values, TabularValues)
+        w, gram = memory.model()
+        rebuild(self.values, w, gram, memory.packing)
+        return memory.w, memory.gram
+
+
+class PHEPlay(RandomisedPlay):
+    """With agents that perturb."""
+
+    algorithm = "coopts-phe"
+
+    def agent(self, m: int) -> CoopAgent:
+        p, s = self.plan.parameters, self.settings
+        limit = threshold_of(s.threshold, p)
+        return PHEAgent(self.plan, m, self.ruler, limit, scale(s.sigma, p), s.samples)
+
+
+def scale(sigma: float | None, p: Parameters) -> float:
+    """σ: as given, H√d by theory, or β's fraction of the value range in practice."""
+    if sigma is not None:
+        return float(sigma)
+    if p.preset == "paper":
+        return float(p.horizon * np.sqrt(p.dim))
+    top = p.horizon if p.value_range is None else min(float(p.horizon), p.value_range)
+    return PRACTICAL_BETA * top
+
+
+class CoopTSPHE(Comparator):
+    """Thompson sampling by perturbed histories, raw data shared as in Coop-LSVI."""
+
+    name = "coopts-phe"
+    settings_type = PHESettings
+    session_type = PHEPlay

@@ -1,0 +1,208 @@
+"""LSVI-UCB++: one agent that plays everybody's episodes, with weights that know the variance.
+
+He, Zhao, Zhou, Gu (2023), "Nearly minimax optimal reinforcement learning for linear Markov decision
+processes", ICML 2023. The anchor from above for learning in a federation: one agent, MT episodes,
+nothing to send. Rewards are known. Regressions weigh a sample by 1/σ̄², where σ̄² bounds the variance
+of the next value; Q is the smallest of all optimistic estimates so far, Q̌ the largest of the
+pessimistic ones, and both are renewed only when some det Σ_h has doubled. With u = ‖φ‖_{Σ⁻¹}:
+
+    Q = min{r + φᵀŵ + βu, Q, H},   Q̌ = max{r + φᵀw̌ − β̄u, Q̌, 0},   Σ = λI + Σσ̄⁻²φφᵀ,  λ = 1/H²,
+    σ² = V̂ar + E + D + H,   E = min{β̃u, H²} + min{2Hβ̄u, H²},
+    D = c_D·min{4d³H²(φᵀ(ŵ − w̌) + 2β̄u), d³H³},   σ̄ = max{σ, √H, 2c_σd³H²√u}.
+
+Checked: regret Õ(d√(H³K)) and rare switching (abstract); Q, Q̌, E, D and the forms of β, β̄, β̃
+(restated in later papers and in a third party's code, both read for facts). He et al. print H as
+the floor of σ̄; a later paper argues for √H, taken here. From memory:
+V̂ar = [φᵀw₂]_[0,H²] − ([φᵀŵ]_[0,H])² with w₂ the weighted regression of V². The paper's constants
+make literal weights almost 0, so the practical preset replaces them: with R the value range,
+β = β̄ = cR/√H (a bonus of cR/√N at σ̄² = H, as Fed-LSVI's), β̃ = Rβ, c_D = 1/(4d³H) and
+c_σ = 1/(2d³H²). The minimum over all past estimates needs a finite state space.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.algorithms import weighted
+from fedlsvi.algorithms.base import Comparator, Play, Stretch
+from fedlsvi.algorithms.explorer import Explorer
+from fedlsvi.algorithms.low_switching import scalars
+from fedlsvi.algorithms.settings import number
+from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset, Settings
+from fedlsvi.core.statistics import identity
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.plan import Plan
+from fedlsvi.values import TabularValues
+
+__all__ = ["LSVIUCBPlusPlus", "scalars"]
+
+
+@dataclass(frozen=True)
+class PlusSettings:
+    """n_agents: M, whose MT episodes one agent plays.  c: scale of the three bonuses."""
+
+    n_agents: int = 1
+    c: float | None = None
+    c_D: float | None = None
+    c_sigma: float | None = None
+    lam: float | None = None
+    value_range: float | None = None
+    preset: Preset = "practical"
+    confidence: float = 0.05
+
+    def __post_init__(self) -> None:
+        self._common(1.0, 1.0 if self.lam is None else self.lam)
+        for name in ("c", "c_D", "c_sigma"):
+            value = getattr(self, name)
+            if value is not None:
+                number(name, value, 0.0, "leave it out for the preset's, 1 is the paper's")
+
+    def _common(self, beta: float, lam: float) -> Settings:
+        names = ("n_agents", "value_range", "preset", "confidence")
+        own = {name: getattr(self, name) for name in names}
+        return Settings(**own, gamma=1.0, beta=beta, lam=lam)
+
+    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+        """The numbers in force; β is that of Q."""
+        preset = 1.0 if self.preset == "paper" else PRACTICAL_LAM
+        lam = preset / horizon**2 if self.lam is None else self.lam
+        plain = self._common(0.0, lam).resolve(episodes, horizon, dim, one_hot)
+        beta = self.radii(plain)[0]
+        return self._common(beta, lam).resolve(episodes, horizon, dim, one_hot)
+
+    def radii(self, p: Parameters) -> tuple[float, float, float]:
+        """β, β̄, β̃ with ℓ = log(dHK/(δλ)), K = MT."""
+        H, d = p.horizon, p.dim
+        if self.preset == "practical":
+            c = PRACTICAL_BETA if self.c is None else self.c
+            top = float(H) if p.value_range is None else min(float(H), p.value_range)
+            beta = c * top / math.sqrt(H)
+            return beta, beta, top * beta
+        log = math.log(d * H * p.n_agents * p.episodes / (p.confidence * p.lam))
+        c, root = 1.0 if self.c is None else self.c, math.sqrt(d * p.lam)
+        beta = H * root + math.sqrt(d) * log
+        bar = H * root + d**1.5 * H * log
+        tilde = H**2 * root + d**1.5 * H**2 * log
+        return c * beta, c * bar, c * tilde
+
+    def factors(self, p: Parameters) -> tuple[float, float]:
+        """4c_Dd³H² and 2c_σd³H²."""
+        cube = float(p.dim**3 * p.horizon**2)
+        paper = self.preset == "paper"
+        c_D, c_sigma = self.c_D, self.c_sigma
+        if c_D is None:
+            c_D = 1.0 if paper else p.horizon / (4.0 * cube)
+        if c_sigma is None:
+            c_sigma = 1.0 if paper else 1.0 / (2.0 * cube)
+        return 4.0 * c_D * cube, 2.0 * c_sigma * cube
+
+
+class Anchor:
+    """The agent: weighted sums, both tables, and the policy between two switches."""
+
+    KEPT = ("sums", "lower", "gram", "score", "low", "values", "below", "w")
+
+    def __init__(self, plan: Plan, settings: PlusSettings) -> None:
+        p, env = plan.parameters, plan.envs[0]
+        assert isinstance(env, FiniteMDP)
+        table = plan.values()
+        assert isinstance(table, TabularValues)
+        self.phi, self.index, self.top = table.phi, table.index, p.ceilings
+        H, S, A = p.horizon, env.n_states, env.n_actions
+        self.radii, self.factors = settings.radii(p), settings.factors(p)
+        self.reward = np.ascontiguousarray(np.broadcast_to(env.r, (H, S, A)))
+        self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * H)
+        self.lower = np.sqrt(self.gram)  # of λI
+        self.sums = np.zeros((H, p.dim, S))
+        self.score = np.full((H, S, A), np.inf)
+        self.low = np.zeros((H, S, A))
+        self.values, self.below = np.zeros((H + 1, S)), np.zeros((H + 1, S))
+        self.values[:-1] = self.top[:, None]
+        self.policy = np.zeros((H, S), np.int32)
+        self.w = np.zeros((H, p.dim))
+        self._explorer = Explorer(plan, np.array([0]))
+        self.k, self._guess, self.budget = 0, 1, p.n_agents * p.episodes
+
+    def play(self) -> tuple[int, bool]:
+        """Episodes on the frozen policy until a determinant has doubled: how many, and whether."""
+        left = self.budget - self.k
+        grown, done, due = np.zeros(len(self.gram)), 0, False
+        while done < left and not due:
+            n = min(left - done, self._guess)
+            states, actions, _ = self._explorer.play(self.k + done + 1, n, self.policy)
+            used, due = weighted.absorb(
+                states[0], actions[0], self.phi, self.index, self.values, self.below, self.radii,
+                self.factors, self.gram, self.lower, self.sums, grown,
+            )  # fmt: skip
+            done += used
+            self._guess = max(1, min(2 * used, 4096))
+        self.k += done
+        return done, due
+
+    def renew(self) -> None:
+        """Both tables from all samples, backward through the steps."""
+        weighted.renew(
+            self.phi, self.index, self.reward, self.gram, self.lower, self.sums, self.radii,
+            self.top, self.score, self.low, self.values, self.below, self.policy, self.w,
+        )  # fmt: skip
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything but what follows from it."""
+        return {name: getattr(self, name) for name in self.KEPT} | {"k": np.array([self.k])}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        for name in self.KEPT:
+            getattr(self, name)[:] = state[name]
+        self.k = int(state["k"][0])
+        self.policy[:] = self.score.argmax(axis=2)
+
+
+class PlusPlay(Play):
+    """Phases between two switches; M of the agent's episodes make one of the run."""
+
+    algorithm = "lsvi-ucb-pp"
+
+    def __init__(self, plan: Plan, settings: PlusSettings, keep_models: bool) -> None:
+        super().__init__(plan, settings, keep_models)
+        self.agent, self.seat = Anchor(plan, settings), self.ruler.seat([0])
+
+    def parties(self) -> dict[str, Any]:
+        return {"agent0": self.agent}
+
+    def advance(self) -> Stretch:
+        agent, M = self.agent, self.plan.parameters.n_agents
+        switches = 0
+        while agent.k // M <= self.t:
+            first, policy = agent.k + 1, agent.policy.copy()
+            n, due = agent.play()
+            gaps = self.seat.measure(first, n, policy)
+            np.add.at(self.ruler.gaps, np.arange(first - 1, first - 1 + n) // M, gaps)
+            if due:
+                switches += 1
+                began = perf_counter()
+                agent.renew()
+                self.planning += perf_counter() - began
+        return Stretch(agent.k // M, switches, [(0, 1)] * switches)
+
+    def followed(self) -> np.ndarray:
+        return self.agent.policy
+
+    def report(self) -> tuple[np.ndarray, np.ndarray]:
+        """ŵ of the last switch, with the known rewards as a part of it, and Σ."""
+        assert isinstance(self.values, TabularValues)
+        self.values.policy[:] = self.agent.policy
+        return self.agent.w, self.agent.gram
+
+
+class LSVIUCBPlusPlus(Comparator):
+    """One agent with the n_agents·episodes episodes of a federation, and known rewards."""
+
+    name = "lsvi-ucb-pp"
+    settings_type = PlusSettings
+    session_type = PlusPlay

@@ -1,0 +1,106 @@
+"""Periodic synchronisation: Fed-LSVI without its trigger (ablations (b) and (c) of the paper).
+
+Agents send the same statistics, stepwise backward through the horizon, but at fixed times: after
+every p-th episode and after the last. Nobody signals, because everybody can count. p = 1 is
+LSVI-UCB on pooled data, sent as statistics; it is Fed-LSVI at γ = 1 without the signals.
+
+Everything here is derived from Fed-LSVI itself; there is no other source to check it against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.agent import Cohort
+from fedlsvi.algorithms.base import Comparator
+from fedlsvi.algorithms.settings import LinearSettings, integer
+from fedlsvi.core.statistics import packed_size
+from fedlsvi.envs.base import Environment
+from fedlsvi.errors import InvalidSetting
+from fedlsvi.messages import Signal
+from fedlsvi.plan import Plan
+from fedlsvi.run import Run
+from fedlsvi.session import Session
+from fedlsvi.transports.inprocess import InProcess
+
+
+@dataclass(frozen=True)
+class PeriodicSettings(LinearSettings):
+    """period: episodes between two synchronisations."""
+
+    period: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integer("period", self.period, 1, "period=1 synchronises after every episode")
+
+
+class Clockwork(InProcess):
+    """Every agent stops by itself when the period is over."""
+
+    def __init__(self, cohorts: Sequence[Cohort], period: int) -> None:
+        super().__init__(cohorts, float(period))
+        self.period = period
+
+    def wait(self, t: int, left: int) -> Signal:
+        """Explore up to the next multiple of the period; there is nothing to wait for."""
+        began = perf_counter()
+        n = min(left, self.period - t % self.period)
+        for cohort in self.cohorts:
+            world, rest = cohort.experience, n
+            while rest > 0:
+                world.explore(min(rest, world.block))
+                rest -= min(rest, world.block)
+        self.explored, self.last = perf_counter() - began, n
+        nobody = np.empty(0, np.int64)
+        return Signal(t + n, nobody, nobody)
+
+    def enter(self, category: str, scalars: int) -> None:
+        """The end of a period is known to all: no message says it."""
+        if category != "signal":
+            super().enter(category, scalars)
+
+
+class PeriodicSession(Session):
+    """Fed-LSVI's session on a clockwork."""
+
+    algorithm = "periodic"
+
+    def __init__(self, plan: Plan, cohorts: int, keep_models: bool, period: int) -> None:
+        super().__init__(plan, cohorts, keep_models)
+        self.transport = Clockwork(self.cohorts, period)
+
+
+class Periodic(Comparator):
+    """Synchronise after every `period` episodes. Other settings: as `FedLSVI`."""
+
+    name = "periodic"
+    settings_type = PeriodicSettings
+    worlds = (Environment,)
+
+    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
+        return PeriodicSession(plan, among(cohorts, plan), keep_models, self.settings.period)
+
+
+def among(cohorts: Any, plan: Plan) -> int:
+    """A number of cohorts from 1 to M; None is one."""
+    most = plan.parameters.n_agents
+    whole = isinstance(cohorts, int) and not isinstance(cohorts, bool)
+    if cohorts is not None and not (whole and 1 <= cohorts <= most):
+        raise InvalidSetting(
+            f"cohorts must be an integer from 1 to n_agents = {most}, got {cohorts!r}"
+        )
+    return cohorts or 1
+
+
+def scalars(run: Run) -> dict[str, int]:
+    """M(H(P + d) + 3) at the start and MH(P + d) each way per period; no signals."""
+    p = run.parameters
+    model = p.n_agents * p.horizon * (packed_size(p.dim, p.packing) + p.dim)
+    K = -(-p.episodes // run.settings.period)
+    return {"init": model + 3 * p.n_agents, "up_stats": K * model, "down_model": K * model}

@@ -1,0 +1,167 @@
+"""`fedlsvi run` and `fedlsvi resume`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedlsvi.cli.text import as_json, several_lines, single_lines
+from fedlsvi.errors import FolderExists, InvalidInput
+from fedlsvi.job import ARRAYS, Job
+from fedlsvi.report.statistics import aggregate
+from fedlsvi.run import Run
+from fedlsvi.settings_file import Table, assign, read
+from fedlsvi.store import family, resume
+from fedlsvi.store.journal import refuse_existing
+
+
+def do_run(arguments: argparse.Namespace) -> int:
+    """Learn, once or for several seeds."""
+    table = settings(arguments)
+    base = Path(arguments.file).parent if arguments.file else Path()
+    seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds)
+    if seeds is not None and arguments.seed is not None:
+        raise InvalidInput("--seed and --seeds exclude each other: give one of them")
+    job = Job.parse(table, base)
+    learner, env, features = job.learner(), job.environments(), job.feature_map()
+
+    def play(seed: Any, folder: Path | None) -> Run:
+        return learner.learn(
+            env, job.episodes, seed, features=features, threads=arguments.threads, folder=folder,
+            checkpoint_seconds=arguments.checkpoint_seconds,
+        )  # fmt: skip
+
+    for seed in seeds or []:  # everything is checked before anything is written
+        learner.prepare(env, job.episodes, seed, features=features).close()
+    out = _folder(arguments.out, job)
+    if seeds is None:
+        return _report([_guard(out, lambda: play(job.seed, out))], out, arguments.format, False)
+    if out is not None:
+        family.begin(out, job, seeds)
+    runs = []
+    for seed in seeds:
+        folder = None if out is None else family.member(out, seed)
+        runs.append(_guard(out, lambda s=seed, f=folder: play(s, f)))  # type: ignore[misc]
+    return _report(runs, out, arguments.format, True)
+
+
+def do_resume(arguments: argparse.Namespace) -> int:
+    """Continue a run, or a family of runs."""
+    folder = Path(arguments.folder)
+    options = {
+        "threads": arguments.threads,
+        "checkpoint_seconds": arguments.checkpoint_seconds,
+    }
+    if not family.is_one(folder):
+        run = _guard(folder, lambda: resume(folder, **options))
+        return _report([run], folder, arguments.format, False)
+    job, seeds = family.read(folder)
+    runs = []
+    for seed in seeds:
+        member = family.member(folder, seed)
+        if member.exists():
+            runs.append(_guard(folder, lambda m=member: resume(m, **options)))  # type: ignore[misc]
+            continue
+
+        def play(seed: int = seed, member: Path = member) -> Run:
+            return job.learner().learn(
+                job.environments(), job.episodes, seed, features=job.feature_map(),
+                folder=member, **options,
+            )  # fmt: skip
+
+        runs.append(_guard(folder, play))
+    return _report(runs, folder, arguments.format, True)
+
+
+def settings(arguments: argparse.Namespace) -> Table:
+    """The settings file with what the command line says instead."""
+    table: Table = read(arguments.file) if arguments.file else {}
+    if arguments.env is not None:
+        if Path(arguments.env).suffix in (".npz", ".safetensors"):
+            table["env"] = {"name": ARRAYS, "file": str(Path(arguments.env).absolute())}
+        else:
+            _rename(table, "env", arguments.env)
+    if arguments.features is not None:
+        _rename(table, "features", arguments.features)
+    for key, value in (
+        ("algorithm", arguments.algorithm),
+        ("n_agents", arguments.agents),
+        ("episodes", arguments.episodes),
+        ("seed", arguments.seed),
+    ):
+        if value is not None:
+            table[key] = value
+    for change in arguments.changes:
+        assign(table, change)
+    return table
+
+
+def _rename(table: Table, key: str, name: str) -> None:
+    """Parameters of a file stay only with the name they were written for."""
+    entry = table.get(key)
+    if not (isinstance(entry, dict) and entry.get("name") == name):
+        table[key] = {"name": name}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0:10 is 0 … 9; 1,2,5 is just these."""
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            seeds = list(range(first, last))
+        else:
+            seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--seeds {text!r} is not a range: write 0:10, or 1,2,5") from None
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InvalidInput(f"--seeds {text!r} is empty or repeats itself: write 0:10, or 1,2,5")
+    return seeds
+
+
+def _folder(out: str | None, job: Job) -> Path | None:
+    """Where to write; without --out the first free runs/NAME, runs/NAME-2, …"""
+    if out == "-":
+        return None
+    if out is not None:
+        refuse_existing(Path(out))
+        return Path(out)
+    return free_folder(Path("runs") / str(job.env[0]["name"]))
+
+
+def free_folder(wanted: Path) -> Path:
+    """The folder, or the first of its name with a number behind it that is free."""
+    for number in range(1, 10_000):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        if not folder.exists():
+            return folder
+    raise FolderExists(f"folder {wanted} and 9,998 like it exist: choose another with --out")
+
+
+def _guard(out: Path | None, play: Callable[[], Run]) -> Run:
+    """Play; on Ctrl-C say exactly how to go on."""
+    try:
+        return play()
+    except KeyboardInterrupt:
+        if out is None:
+            print("fedlsvi: nothing was kept, because of --out -", file=sys.stderr)
+        elif out.exists():
+            print(f"fedlsvi: continue with: fedlsvi resume {out}", file=sys.stderr)
+        raise
+
+
+def _report(runs: Sequence[Run], out: Path | None, form: str, several: bool) -> int:
+    """Print what came out."""
+    summaries = [run.summary() | {"folder": run.folder} for run in runs]
+    if several:
+        together = aggregate(summaries)
+        if form == "json":
+            print(as_json({"folder": None if out is None else str(out), **together,
+                           "runs": summaries}))  # fmt: skip
+        else:
+            print("\n".join(several_lines(summaries, together, out)))
+        return 0
+    print(as_json(summaries[0]) if form == "json" else "\n".join(single_lines(summaries[0])))
+    return 0

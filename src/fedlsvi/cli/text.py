@@ -1,0 +1,94 @@
+"""What the command prints: plain lines that a newcomer understands, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def as_json(content: Any) -> str:
+    """One JSON object, NaN and infinity excluded."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Columns of equal width; the second one is numbers and stands to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i == 1 else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def number(value: float | None) -> str:
+    """12,345 or 12.3; a dash where there is nothing."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:,.2f}"
+
+
+def heading(summary: Mapping[str, Any]) -> str:
+    """Who learned what, for how long."""
+    p = summary["parameters"]
+    agents = "1 agent" if p["n_agents"] == 1 else f"{p['n_agents']} agents"
+    return (
+        f"{summary['algorithm']} on {summary['environment']}: {agents}, "
+        f"{summary['episodes']:,} episodes each (H = {p['horizon']}, d = {p['dim']}, "
+        f"γ = {p['gamma']:.4g}, β = {p['beta']:.4g}, λ = {p['lam']:g})"
+    )
+
+
+def single_lines(summary: Mapping[str, Any]) -> list[str]:
+    """One run."""
+    seconds = summary["seconds"]
+    spent = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
+    rows = [
+        ("regret", number(summary["regret"]), _most(summary, "theorem_1", "theorem_2")),
+        ("rounds", number(summary["rounds"]), _most(summary, "theorem_3")),
+        ("scalars sent", number(summary["scalars"]),
+         f"sharing every trajectory: {number(summary['scalars_raw'])}"),
+        ("shortest round", number(summary["shortest_round"]),
+         "episodes; the fewer, the more an upload says about each"),
+        ("seconds", f"{sum(seconds.values()):.2f}", spent),
+    ]  # fmt: skip
+    lines = [f"{heading(summary)}, seed {summary['seed']}", *aligned(rows)]
+    if summary.get("folder"):
+        lines += [f"  folder: {summary['folder']}    plots: fedlsvi report {summary['folder']}"]
+    return lines
+
+
+def _most(summary: Mapping[str, Any], *theorems: str) -> str:
+    """What the first of these theorems that applies allows."""
+    for name in theorems:
+        if name in summary["bounds"]:
+            at = "" if name == "theorem_3" else " at this β"
+            title = name.replace("_", " ").capitalize()
+            return f"{title}{at}: at most {number(summary['bounds'][name]['bound'])}"
+    return ""
+
+
+def several_lines(
+    summaries: Sequence[Mapping[str, Any]], together: Mapping[str, Any], out: Path | None
+) -> list[str]:
+    """Several runs: each, then mean and interval."""
+    columns = ("regret", "rounds", "scalars")
+    rows: list[tuple[str, ...]] = [("seed", *columns)]
+    rows += [(str(s["seed"]), *(number(s[c]) for c in columns)) for s in summaries]
+    for label in ("mean", "low", "high"):
+        values = [together[c] and together[c][label] for c in columns]
+        name = "mean" if label == "mean" else f"95 % {label}"
+        rows.append((name, *(number(v) for v in values)))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [heading(summaries[0])]
+    for row in rows:
+        cells = [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  " + "  ".join([row[0].ljust(widths[0]), *cells]))
+    if out is not None:
+        lines += [f"  folder: {out}    plots: fedlsvi report {out}"]
+    return lines

@@ -1,0 +1,154 @@
+"""The numbers of a run: what the user may set, how it is checked, what it becomes.
+
+`Settings` holds what was asked for (`gamma="auto"`, a preset); `Parameters` holds the numbers in
+force once the problem is known. Two presets: `paper` is the theorems' (λ = 1, clip [0, H], β of
+Theorem 1 or 2), `practical` the one that learns (docs/defaults.md has the study behind it).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedlsvi.core import theory
+from fedlsvi.core.statistics import PACKINGS, Packing
+from fedlsvi.core.value import ceilings
+from fedlsvi.errors import InvalidSetting
+
+Preset = Literal["practical", "paper"]
+Overshoot = Literal["cut", "keep"]
+
+PRACTICAL_LAM = 0.001
+"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
+
+PRACTICAL_BETA = 0.1
+"""β of the practical preset, in units of the value range."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user asks of Fed-LSVI. None leaves a number to the preset."""
+
+    n_agents: int
+    gamma: float | Literal["auto"] = "auto"
+    beta: float | Literal["theory"] | None = None
+    lam: float | None = None
+    xi: float = 0.0
+    value_range: float | None = None
+    preset: Preset = "practical"
+    overshoot: Overshoot = "cut"
+    packing: Packing | Literal["auto"] = "auto"
+    confidence: float = 0.05
+    c_beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _integer("n_agents", self.n_agents, 1, "the number of agents")
+        if self.gamma != "auto":
+            _number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
+        if self.beta is not None and self.beta != "theory":
+            _number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
+        if self.lam is not None:
+            _number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
+        _number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
+        if self.xi > 1.0:
+            raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
+        if self.value_range is not None:
+            hint = "give the largest return an episode can have"
+            _number("value_range", self.value_range, 0.0, hint, strict=True)
+        _choice("preset", self.preset, ("practical", "paper"))
+        _choice("overshoot", self.overshoot, ("cut", "keep"))
+        _choice("packing", self.packing, ("auto", *PACKINGS))
+        _number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
+        _number(
+            "confidence",
+            self.confidence,
+            0.0,
+            "the theorems hold with probability 1 − 2p",
+            strict=True,
+        )
+        if self.confidence >= 1.0:
+            raise InvalidSetting(f"confidence must be below 1, got {self.confidence!r}")
+
+    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+        """The numbers in force on a problem of this size."""
+        _integer("episodes", episodes, 1, "the number of episodes per agent")
+        M, T, H, d = self.n_agents, episodes, horizon, dim
+        packing = self.packing
+        if packing == "auto":
+            packing = "diagonal" if one_hot else "packed"
+        elif packing == "diagonal" and not one_hot:
+            raise InvalidSetting(
+                'packing="diagonal" needs one-hot features, and these are not: use packing="auto"'
+            )
+        gamma = theory.gamma_auto(M, d, T) if self.gamma == "auto" else float(self.gamma)
+        paper = self.preset == "paper"
+        lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
+        beta = self.beta if self.beta is not None else ("theory" if paper else None)
+        if beta == "theory":
+            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta)
+        elif beta is None:
+            top = float(H) if self.value_range is None else min(float(H), self.value_range)
+            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, M, T, self.xi)
+        return Parameters(
+            n_agents=M,
+            episodes=T,
+            horizon=H,
+            dim=d,
+            gamma=gamma,
+            beta=float(beta),
+            lam=float(lam),
+            xi=self.xi,
+            value_range=self.value_range,
+            preset=self.preset,
+            overshoot=self.overshoot,
+            packing=packing,
+            confidence=self.confidence,
+        )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The numbers in force: M, T, H, d, γ, β, λ, ξ and how values are clipped and sent."""
+
+    n_agents: int
+    episodes: int
+    horizon: int
+    dim: int
+    gamma: float
+    beta: float
+    lam: float
+    xi: float
+    value_range: float | None
+    preset: Preset
+    overshoot: Overshoot
+    packing: Packing
+    confidence: float
+
+    @property
+    def ceilings(self) -> np.ndarray:
+        """The upper clip of each step, (H,)."""
+        return ceilings(self.horizon, self.value_range, self.preset)
+
+
+def _integer(name: str, value: Any, least: int, hint: str) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise InvalidSetting(
+            f"{name} must be an integer of at least {least}, got {value!r}: {hint}"
+        )
+
+
+def _number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:
+    bound = f"a number {'above' if strict else 'of at least'} {least:g}"
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or value < least or (strict and value == least):
+        raise InvalidSetting(f"{name} must be {bound}, got {value!r}: {hint}")
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        known = ", ".join(f'"{c}"' for c in choices)
+        raise InvalidSetting(f"{name} must be one of {known}, got {value!r}")

@@ -1,0 +1,1 @@
+"""Pure functions: ridge regression, optimistic values, trigger, statistics, theory, randomness."""

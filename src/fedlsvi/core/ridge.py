@@ -1,0 +1,88 @@
+"""Ridge regression from sufficient statistics, by one Cholesky factorisation per (round, step).
+
+Λ = LLᵀ serves everything that needs Λ⁻¹: the regression w = Λ⁻¹b (eq. 6), the norm
+‖φ‖_{Λ⁻¹} = ‖L⁻¹φ‖ and the log-determinant 2·Σ log L_ii. With one-hot features every Gram matrix is
+diagonal; `DiagonalFactor` is the same three things for a vector of diagonal entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+
+from fedlsvi.errors import InvalidInput
+
+
+class Factor(Protocol):
+    """What the algorithm needs of Λ."""
+
+    @property
+    def logdet(self) -> float:
+        """log det Λ."""
+        ...
+
+    def solve(self, b: np.ndarray) -> np.ndarray:
+        """w = Λ⁻¹ b."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseFactor:
+    """Λ = LLᵀ with L lower triangular."""
+
+    lower: np.ndarray
+
+    @cached_property
+    def logdet(self) -> float:
+        return 2.0 * float(np.log(self.lower.diagonal()).sum())
+
+    @cached_property
+    def whitener(self) -> np.ndarray:
+        """L⁻ᵀ, so that whitening any block of feature rows is one matrix product."""
+        inverse, _ = dtrtri(self.lower, lower=1)
+        return np.ascontiguousarray(inverse.T)
+
+    def solve(self, b: np.ndarray) -> np.ndarray:
+        w: np.ndarray = dpotrs(self.lower, b, lower=1)[0]
+        return w
+
+    def whiten(self, phi: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Rows L⁻¹φ of a block of feature rows (n, d)."""
+        return np.matmul(phi, self.whitener, out=out)
+
+
+@dataclass(frozen=True)
+class DiagonalFactor:
+    """Λ = diag(entries)."""
+
+    entries: np.ndarray
+
+    @cached_property
+    def logdet(self) -> float:
+        return float(np.log(self.entries).sum())
+
+    def solve(self, b: np.ndarray) -> np.ndarray:
+        w: np.ndarray = b / self.entries
+        return w
+
+
+def factorise(gram: np.ndarray) -> DenseFactor | DiagonalFactor:
+    """Factor Λ, given as (d, d) or, when diagonal, as the (d,) vector of its entries.
+
+    Λ ⪰ λI for valid statistics, so the factorisation fails only on statistics that are not valid.
+    """
+    if gram.ndim == 1:
+        if not bool(np.all(gram > 0.0)):
+            raise InvalidInput(f"gram must be positive, got a smallest entry of {gram.min()!r}")
+        return DiagonalFactor(gram)
+    lower, info = dpotrf(gram, lower=1, clean=1)
+    if info != 0:
+        raise InvalidInput(
+            f"gram must be positive definite, but its leading minor of order {info} is not: "
+            "increase lam, or check the feature map for NaN"
+        )
+    return DenseFactor(lower)

@@ -1,0 +1,62 @@
+"""Packing of symmetric matrices: what travels is d(d+1)/2 scalars, or d when diagonal.
+
+The packed order is the upper triangle row by row: (0,0) (0,1) … (0,d−1) (1,1) … (d−1,d−1).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+Packing = Literal["packed", "dense", "diagonal"]
+PACKINGS: tuple[Packing, ...] = ("packed", "dense", "diagonal")
+
+
+def packed_size(dim: int, packing: Packing) -> int:
+    """P of `algorithms.md`: scalars of one Gram matrix on the wire."""
+    return {"packed": dim * (dim + 1) // 2, "dense": dim * dim, "diagonal": dim}[packing]
+
+
+@lru_cache(maxsize=64)
+def _upper(dim: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.triu_indices(dim)
+
+
+@lru_cache(maxsize=64)
+def _mirror(dim: int) -> np.ndarray:
+    """index[i, j]: where entry (i, j) stands in the packed vector."""
+    index = np.empty((dim, dim), np.int64)
+    rows, columns = _upper(dim)
+    index[rows, columns] = index[columns, rows] = np.arange(len(rows))
+    return index
+
+
+def pack(gram: np.ndarray, packing: Packing) -> np.ndarray:
+    """The wire form (…, P) of symmetric matrices (…, d, d) or of diagonals (…, d)."""
+    if packing == "diagonal":
+        return gram
+    if packing == "dense":
+        return gram.reshape(*gram.shape[:-2], -1)
+    rows, columns = _upper(gram.shape[-1])
+    return gram[..., rows, columns]
+
+
+def unpack(packed: np.ndarray, dim: int, packing: Packing) -> np.ndarray:
+    """The inverse of `pack`: (…, d, d), or (…, d) when diagonal."""
+    if packing == "diagonal":
+        return packed
+    if packing == "dense":
+        return packed.reshape(*packed.shape[:-1], dim, dim)
+    return packed[..., _mirror(dim)]
+
+
+def full(grams: np.ndarray) -> np.ndarray:
+    """(H, d, d) matrices, also where they are kept as (H, d) diagonals."""
+    return grams if grams.ndim == 3 else np.stack([np.diag(row) for row in grams])
+
+
+def identity(dim: int, scale: float, packing: Packing) -> np.ndarray:
+    """scale · I in the form that `unpack` gives."""
+    return np.full(dim, scale) if packing == "diagonal" else scale * np.eye(dim)

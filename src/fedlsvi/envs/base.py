@@ -1,0 +1,75 @@
+"""What every environment has: a name, a horizon, actions, and a record to rebuild it from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedlsvi.features.base import FeatureMap
+
+
+class Environment(ABC):
+    """An episodic Markov decision process with H steps (h = 1..H) and rewards in [0, 1].
+
+    It holds no random state: whoever steps it hands in the uniforms, `draws_at_reset` of them for
+    the first state and `draws_per_step` for every step, so that a trajectory is a function of them.
+    """
+
+    name: str
+    horizon: int
+    n_actions: int
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    """The rewards that 0 and 1 stand for, in the environment's own units."""
+
+    draws_at_reset: int = 1
+    draws_per_step: int = 1
+
+    registry_name: ClassVar[str | None] = None
+    """Name under which `fedlsvi.envs.make` builds this very class."""
+
+    _parameters: dict[str, Any] | None = None
+    _made_as: str | None = None
+
+    @abstractmethod
+    def default_features(self) -> FeatureMap:
+        """The environment's own feature map, bound."""
+
+    def original(self, value: Any) -> Any:
+        """A value of a whole episode in the environment's own units: low·H + (high − low)·value."""
+        low, high = self.reward_range
+        return low * self.horizon + (high - low) * value
+
+    def describe(self) -> dict[str, Any]:
+        """The parameters of the constructor, ready for JSON."""
+        return plain(self._parameters or {})  # type: ignore[no-any-return]
+
+    def spec(self) -> dict[str, Any]:
+        """{"name": registered name or None, "params": {...}}: `from_spec` rebuilds from a name."""
+        # a subclass of a registered class is another problem, so the name is not inherited
+        name = self._made_as or vars(type(self)).get("registry_name")
+        return {"name": name, "params": self.describe()}
+
+    def record(self, name: str | None = None, /, **parameters: Any) -> None:
+        """Remember how this environment was made; constructors and the registry call it."""
+        self._parameters = parameters
+        if name is not None:
+            self._made_as = name
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{key}={value!r}" for key, value in self.describe().items())
+        return f"{type(self).__name__}({inside})"
+
+
+def plain(value: Any) -> Any:
+    """Arrays, tuples and NumPy numbers as the lists and numbers that JSON knows."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

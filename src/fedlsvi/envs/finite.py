@@ -1,0 +1,187 @@
+"""Finite Markov decision processes given by arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlsvi.envs import planning
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.validation import count, horizon_of, initial_laws, rewards, transitions
+from fedlsvi.errors import InvalidEnvironment, InvalidInput
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.tabular import OneHot, TableFeatures
+
+if TYPE_CHECKING:
+    from fedlsvi.core.alias import AliasTables
+
+
+class FiniteMDP(Environment):
+    """An MDP with states 0..S−1 and actions 0..A−1.
+
+    P: laws of the next state, (S, A, S), or (H, S, A, S) with one per step.
+    r: rewards in [0, 1], (S, A) or (H, S, A); or per transition, (S, A, S) or (H, S, A, S).
+    horizon: H; may be left out where P or r has a leading axis of H > 1 steps.
+    initial: a state; a law of floats (S,); a list of states or laws (M, S), one per agent (agent m
+        uses entry m mod M); or "uniform". Integers are states, floats are laws.
+    phi: features (S, A, d) in which the problem is linear, if any; else features are one-hot.
+
+    `P`, `r` (mean rewards) and `reward_on_transition` keep a leading axis of 1 where stationary.
+    Draw 0 of an episode picks the first state, draw h the transition out of step h.
+    """
+
+    def __init__(
+        self,
+        P: Any,
+        r: Any,
+        *,
+        horizon: int | None = None,
+        initial: Any = 0,
+        phi: Any = None,
+        name: str = "FiniteMDP",
+    ) -> None:
+        self.name = name
+        self.P = transitions(P)
+        self.n_states, self.n_actions = self.P.shape[1:3]
+        known = {count("horizon", horizon)} if horizon is not None else {len(self.P)} - {1}
+        given = rewards(r, self.n_states, self.n_actions, known, P_is_stepped=np.ndim(P) == 4)
+        self.horizon = horizon_of(horizon, {"P": len(self.P), "r": len(given)})
+        self.reward_on_transition: np.ndarray | None = None
+        if given.ndim == 4:
+            # the mean depends on h as soon as P or r does; both arrays then have H steps
+            steps = max(len(self.P), len(given))
+            per_step = np.broadcast_to(given, (steps, *given.shape[1:]))
+            self.reward_on_transition = np.ascontiguousarray(per_step)
+            given = np.einsum("hxay,hxay->hxa", self.P, per_step).clip(0.0, 1.0)
+        self.r = np.ascontiguousarray(given)
+        self._initial = initial_laws(initial, self.n_states)
+        self._features: FeatureMap = OneHot() if phi is None else TableFeatures(phi)
+        self._features = self._features.bind(self)
+        for array in (self.P, self.r, self.reward_on_transition, self._initial):
+            if array is not None:
+                array.setflags(write=False)
+
+    @property
+    def phi(self) -> np.ndarray | None:
+        """Its own features (S, A, d), or None where they are one-hot."""
+        return self._features.table if isinstance(self._features, TableFeatures) else None
+
+    def default_features(self) -> FeatureMap:
+        return self._features
+
+    def transition(self, h: int) -> np.ndarray:
+        """P_h (S, A, S)."""
+        return planning.at(self.P, self._step(h))
+
+    def reward(self, h: int) -> np.ndarray:
+        """Mean rewards r_h (S, A)."""
+        return planning.at(self.r, self._step(h))
+
+    @property
+    def initial_laws(self) -> np.ndarray:
+        """The laws of the first state (entries, S); agent m uses entry m mod entries."""
+        return self._initial
+
+    def initial_law(self, agent: int) -> np.ndarray:
+        """The law (S,) of the first state of `agent`."""
+        law: np.ndarray = self._initial[agent % len(self._initial)]
+        return law
+
+    # ── values ──────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _optimum(self) -> tuple[np.ndarray, np.ndarray]:
+        optimum = planning.optimal(self.P, self.r, self.horizon)
+        for array in optimum:
+            array.setflags(write=False)
+        return optimum
+
+    def optimal_values(self) -> np.ndarray:
+        """V* (H+1, S): row h−1 is step h, the last row is zero."""
+        return self._optimum[0]
+
+    def greedy_policy(self) -> np.ndarray:
+        """An optimal policy (H, S)."""
+        return self._optimum[1]
+
+    def policy_values(self, policy: Any) -> np.ndarray:
+        """V^π (H+1, S) of actions, int (H, S), or of action probabilities, float (H, S, A)."""
+        pi = np.asarray(policy)
+        shape = (self.horizon, self.n_states)
+        if pi.dtype.kind in "iu":
+            if pi.shape != shape:
+                raise InvalidInput(f"policy has shape {pi.shape}: give actions of shape {shape}")
+            if pi.min() < 0 or pi.max() >= self.n_actions:
+                raise InvalidInput(
+                    f"policy has actions {pi.min()} to {pi.max()}: "
+                    f"give actions from 0 to {self.n_actions - 1}"
+                )
+        elif pi.dtype.kind != "f" or pi.shape != (*shape, self.n_actions):
+            raise InvalidInput(
+                f"policy has shape {pi.shape} and type {pi.dtype}: give integers {shape} "
+                f"or probabilities {(*shape, self.n_actions)}"
+            )
+        elif not (pi.min() >= 0.0 and np.abs(pi.sum(axis=-1) - 1.0).max() <= 1e-9):
+            raise InvalidInput("policy has rows that are not laws: make each policy[h, x] sum to 1")
+        return planning.evaluate(self.P, self.r, self.horizon, pi)
+
+    def uniform_values(self) -> np.ndarray:
+        """V of the policy that draws every action with probability 1/A."""
+        shape = (self.horizon, self.n_states, self.n_actions)
+        return self.policy_values(np.full(shape, 1.0 / self.n_actions))
+
+    # ── sampling ────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def tables(self) -> AliasTables:
+        """Alias tables of the rows of P: row ((h−1)·S + x)·A + a, without h where stationary."""
+        from fedlsvi.core import alias
+
+        return alias.build(self.P.reshape(-1, self.n_states))
+
+    @cached_property
+    def initial_tables(self) -> AliasTables:
+        """Alias tables of the laws of the first state; agent m uses row m mod rows."""
+        from fedlsvi.core import alias
+
+        return alias.build(self._initial)
+
+    def first_state(self, agent: int, u: float) -> int:
+        """The first state of `agent` at the uniform u."""
+        from fedlsvi.core import alias
+
+        return alias.draw(self.initial_tables, agent % len(self._initial), u)
+
+    def step(self, h: int, x: int, a: int, u: float) -> tuple[float, int]:
+        """(reward, next state) of action a in state x at step h, at the uniform u."""
+        from fedlsvi.core import alias
+
+        offset = self._step(h) - 1 if len(self.P) > 1 else 0
+        y = alias.draw(self.tables, (offset * self.n_states + x) * self.n_actions + a, u)
+        if self.reward_on_transition is not None:
+            return float(planning.at(self.reward_on_transition, h)[x, a, y]), y
+        return float(planning.at(self.r, h)[x, a]), y
+
+    # ── identity ────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that determines its trajectories and default features."""
+        digest = hashlib.sha256(f"{self.horizon}".encode())
+        for array in (self.P, self.r, self.reward_on_transition, self._initial, self.phi):
+            digest.update(b"none" if array is None else f"{array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        if self._parameters is not None:
+            return super().describe()
+        shape = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
+        return shape | {"fingerprint": self.fingerprint}
+
+    def _step(self, h: int) -> int:
+        if not 1 <= h <= self.horizon:
+            raise InvalidEnvironment(f"h is {h}: give a step from 1 to {self.horizon}")
+        return h

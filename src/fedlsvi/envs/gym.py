@@ -1,0 +1,305 @@
+"""Gymnasium in: an id, an `EnvSpec` or a factory becomes an environment of this package.
+
+An environment that knows its own transition table (toy text, ICU-Sepsis) becomes a finite MDP with
+exact values; any other one is stepped as a black box (`GymWorld`). Either way rewards are mapped
+from reward_range = (low, high) into [0, 1], and an episode that ends early stays in an absorbing
+state that pays the image of 0, so that
+
+    return in the environment's own units = low·H + (high − low)·value.
+
+Gymnasium is an extra and is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym_tables import Tables, read_tables
+from fedlsvi.envs.gym_world import GymWorld, check_spaces
+from fedlsvi.envs.validation import count
+from fedlsvi.errors import InvalidEnvironment, UnknownName
+
+REGISTERED = "gymnasium"
+"""Name of the registry's row."""
+
+HOMES = {"Sepsis": "icu_sepsis", "mobile": "mobile_env"}
+"""Packages whose ids are known: namespace or first word of the id → module that registers it."""
+
+
+class GymMDP(FiniteMDP):
+    """A Gymnasium environment that knows its own table, as a finite MDP."""
+
+    def __init__(
+        self, tables: Tables, horizon: int, reward_range: tuple[float, float], name: str
+    ) -> None:
+        low, high = reward_range
+        seen = tables.reward_range
+        if seen[0] < low or seen[1] > high:
+            raise InvalidEnvironment(
+                f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
+                f"{seen[1]:g}: leave it out, or widen it"
+            )
+        shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
+        if shifted.ndim == 3:
+            shifted = shifted[None]  # never mistaken for rewards per step
+        super().__init__(tables.P, shifted, horizon=horizon, initial=tables.initial, name=name)
+        self.reward_range = (low, high)
+
+
+def gymnasium(
+    id: str = "FrozenLake-v1",
+    horizon: int | None = None,
+    reward_range: Sequence[float] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    tables: bool = True,
+) -> Environment:
+    """The environment of a Gymnasium id; `kwargs` go to `gymnasium.make`.
+
+    horizon       H; left out it is the spec's max_episode_steps
+    reward_range  (low, high) of the rewards; read off the table where there is one, else (0, 1)
+    tables        False steps the environment even where it knows its own table
+    """
+    options = dict(kwargs or {})
+    env = _from_spec(find_spec(id), horizon, reward_range, options, tables)
+    try:
+        again = json.loads(json.dumps(plain(options)))
+    except TypeError:  # options that no file can hold: the environment has no record
+        return env
+    env.record(
+        REGISTERED,
+        id=id,
+        horizon=env.horizon,
+        reward_range=list(env.reward_range),
+        kwargs=again,
+        tables=tables,
+    )
+    return env
+
+
+def _from_spec(
+    spec: Any,
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    options: dict[str, Any],
+    tables: bool,
+) -> FiniteMDP | GymWorld:
+    """The environment of a Gymnasium spec."""
+    H = horizon if horizon is not None else spec.max_episode_steps
+    if H is None:
+        raise InvalidEnvironment(
+            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
+        )
+    steps = count("horizon", H)
+
+    def make() -> Any:
+        # the horizon is ours: an earlier time limit would cut episodes short
+        return _gymnasium().make(spec, max_episode_steps=steps, disable_env_checker=True, **options)
+
+    return _wrap(make, spec.id, steps, reward_range, tables)
+
+
+def as_environment(
+    env: Any,
+    *,
+    horizon: int | None = None,
+    reward_range: Sequence[float] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    tables: bool = True,
+) -> Any:
+    """What a caller may give as `env`, as an environment; a list, one per agent, as a list.
+
+    An environment of this package, its registered name, a Gymnasium id (`"package:Name-v0"` imports
+    the package first), an `EnvSpec`, or a factory that makes a Gymnasium environment.
+    """
+    given: dict[str, Any] = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        made: list[tuple[Any, Any]] = []
+        for one in env:  # agents that name the same thing share it
+            same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
+            made.append((one, same[0] if same else as_environment(one, **given, tables=tables)))
+        return [e for _, e in made]
+    if isinstance(env, Environment):
+        _refuse_options(env, given)
+        return env
+    if isinstance(env, str):
+        return _by_name(env, horizon, reward_range, kwargs, tables)
+    if hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
+        if env.additional_wrappers or env.id not in _gymnasium().registry:
+            return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
+        options = dict(env.kwargs) | (kwargs or {})
+        return gymnasium(env.id, horizon or env.max_episode_steps, reward_range, options, tables)
+    if hasattr(env, "unwrapped") and hasattr(env, "step"):
+        if getattr(env, "spec", None) is None:
+            raise InvalidEnvironment(
+                f"env is one {type(env.unwrapped).__name__}, but agents need copies of their own: "
+                "give a function that makes it, env=lambda: ..."
+            )
+        return as_environment(env.spec, **given, tables=tables)
+    if callable(env):
+        return _from_factory(env, horizon, reward_range, kwargs, tables)
+    raise InvalidEnvironment(
+        f"env is a {type(env).__name__}: give an environment of fedlsvi.envs, a Gymnasium id or "
+        "EnvSpec, a function that makes an environment, or a list with one of these per agent"
+    )
+
+
+def find_spec(id: str) -> Any:
+    """The spec of a Gymnasium id, whose package is imported where it is known."""
+    gym = _gymnasium()
+    module, _, name = id.rpartition(":")
+    word = name.replace("/", "-").split("-")[0]
+    try:
+        if module:
+            importlib.import_module(module)
+        elif word in HOMES and name not in gym.registry:
+            with contextlib.redirect_stderr(io.StringIO()):  # the old gym prints an advertisement
+                importlib.import_module(HOMES[word])
+        elif word == "fedlsvi" and name not in gym.registry:
+            from fedlsvi.plugin import register_all
+
+            register_all()
+    except ImportError as error:
+        package = (module or HOMES.get(word, word)).split(".")[0].replace("_", "-")
+        raise InvalidEnvironment(
+            f"env '{id}' needs a package that cannot be imported ({error}): pip install {package}"
+        ) from None
+    if name not in gym.registry:
+        spaces = {known.split("/")[0] for known in gym.registry if "/" in known}
+        if "/" in name and name.split("/")[0] not in spaces:
+            raise InvalidEnvironment(
+                f"unknown environment '{id}': no package has registered the namespace "
+                f"'{name.split('/')[0]}'. Import the package that does, or write "
+                f"'package:{name}' with its module"
+            )
+        raise UnknownName("environment", id, gym.registry)
+    return gym.spec(name)
+
+
+def looks_like_id(name: str) -> bool:
+    """Whether a name is a Gymnasium id (it ends in -v and a number) and none of this package's."""
+    stem, dash, version = name.rpartition("-v")
+    return bool(stem and dash) and version.isdigit()
+
+
+def _gymnasium() -> Any:
+    try:
+        return importlib.import_module("gymnasium")
+    except ImportError:
+        raise InvalidEnvironment(
+            "a Gymnasium environment needs Gymnasium: pip install 'fedlsvi[gym]'"
+        ) from None
+
+
+def _by_name(
+    name: str,
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    kwargs: dict[str, Any] | None,
+    tables: bool,
+) -> Environment:
+    from fedlsvi.envs import registry
+    from fedlsvi.plugin import IDS
+
+    name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
+    if name in registry.names():
+        return registry.make(name, **(kwargs or {}), **_given(horizon=horizon))
+    if not looks_like_id(name) and ":" not in name:
+        raise UnknownName("environment", name, [*registry.names(), *_known_ids()])
+    return gymnasium(name, horizon, reward_range, kwargs, tables)
+
+
+def _known_ids() -> list[str]:
+    try:
+        return list(_gymnasium().registry)
+    except InvalidEnvironment:
+        return []
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _refuse_options(env: Environment, given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if value is not None and not (key == "horizon" and value == env.horizon):
+            raise InvalidEnvironment(
+                f"{key}= is for Gymnasium environments, but {env.name} is one of this package with "
+                f"horizon {env.horizon}: give {key} where it is made"
+            )
+
+
+def _from_factory(
+    make: Callable[..., Any],
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    kwargs: dict[str, Any] | None,
+    tables: bool,
+) -> Environment:
+    options = dict(kwargs or {})
+    first = make(**options)
+    if isinstance(first, Environment):
+        _refuse_options(first, {"horizon": horizon, "reward_range": reward_range})
+        return first
+    if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
+        raise InvalidEnvironment(
+            f"env() gave a {type(first).__name__}: give a function that makes a Gymnasium "
+            "environment"
+        )
+    spec = getattr(first, "spec", None)
+    H = horizon if horizon is not None else getattr(spec, "max_episode_steps", None)
+    name = type(first.unwrapped).__name__ if spec is None else spec.id
+    first.close()
+    if H is None:
+        raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
+    return _wrap(lambda: make(**options), name, count("horizon", H), reward_range, tables)
+
+
+def _wrap(
+    make: Callable[[], Any],
+    name: str,
+    horizon: int,
+    reward_range: Sequence[float] | None,
+    tables: bool,
+) -> FiniteMDP | GymWorld:
+    """A finite MDP where the environment knows its table, else a world to step."""
+    probe = make()
+    try:
+        check_spaces(name, probe)
+        found = read_tables(probe) if tables else None
+        if found is not None:
+            given = found.reward_range if reward_range is None else check_range(reward_range)
+            if given[0] == given[1]:
+                given = (given[0], given[1] + 1.0)  # nothing is ever paid
+            return GymMDP(found, horizon, given, name)
+        known = getattr(probe.unwrapped, "reward_range", None)
+        if reward_range is None and known is not None and np.isfinite(known).all():
+            reward_range = (min(0.0, float(known[0])), max(0.0, float(known[1])))
+        given = check_range((0.0, 1.0) if reward_range is None else reward_range)
+        return GymWorld(make, probe, name, horizon, given)
+    finally:
+        probe.close()
+
+
+def check_range(reward_range: Any) -> tuple[float, float]:
+    """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
+    try:
+        low, high = (float(value) for value in reward_range)
+    except (TypeError, ValueError):
+        raise InvalidEnvironment(
+            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
+        ) from None
+    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
+        raise InvalidEnvironment(
+            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
+            "between them, because 0 is paid after the end of an episode"
+        )
+    return low, high

@@ -1,0 +1,90 @@
+"""Gymnasium out: an environment of this package behind Gymnasium's interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.continuous import ContinuousLinearMDP, ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidEnvironment
+
+
+class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+    """One agent's episodes: `gymnasium.make("fedlsvi/RiverSwim-v0", n_states=8)`.
+
+    env     an environment of this package, or leave it out and give the registered name and its
+            parameters
+    agent   whose first state and, where agents differ, whose environment it is
+
+    An episode is truncated after H steps. Observations are state numbers, or vectors of float64.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
+
+    def __init__(
+        self,
+        env: Environment | None = None,
+        *,
+        name: str | None = None,
+        agent: int = 0,
+        render_mode: str | None = None,
+        **parameters: Any,
+    ) -> None:
+        if env is None:
+            from fedlsvi.envs import registry
+
+            if name is None:
+                raise InvalidEnvironment("give an environment, or the name of a registered one")
+            if "agent" in registry.entry(name).parameters():
+                parameters["agent"] = agent
+            env = registry.make(name, **parameters)
+        self.env, self.agent, self.render_mode = env, agent, render_mode
+        self.action_space = spaces.Discrete(env.n_actions)
+        self.observation_space: spaces.Space[Any]
+        if isinstance(env, FiniteMDP):
+            self.observation_space = spaces.Discrete(env.n_states)
+        elif isinstance(env, ContinuousMDP):
+            low, high = (0.0, 1.0) if isinstance(env, ContinuousLinearMDP) else (-np.inf, np.inf)
+            self.observation_space = spaces.Box(low, high, (env.state_dim,), np.float64)
+        else:
+            raise InvalidEnvironment(f"{env.name} is a Gymnasium environment already")
+        self.h = 0
+        self.state: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        u = self.np_random.random(self.env.draws_at_reset)
+        if isinstance(self.env, FiniteMDP):
+            self.state = self.env.first_state(self.agent, float(u[0]))
+        else:
+            assert isinstance(self.env, ContinuousMDP)
+            self.state = self.env.reset(u[None], np.array([self.agent]))[0]
+        self.h = 1
+        return self.state, {"step": self.h}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        env, h = self.env, self.h
+        if not 1 <= h <= env.horizon:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset() first")
+        u = self.np_random.random(env.draws_per_step)
+        if isinstance(env, FiniteMDP):
+            reward, self.state = env.step(h, self.state, int(action), float(u[0]))
+        else:
+            assert isinstance(env, ContinuousMDP)
+            paid, following = env.step(h, self.state[None], np.array([int(action)]), u[None])
+            reward, self.state = float(paid[0]), following[0]
+        self.h = h + 1
+        return self.state, reward, False, self.h > env.horizon, {"step": self.h}
+
+    def render(self) -> Any:
+        """A line of text where the render mode is "ansi"."""
+        if self.render_mode == "ansi":
+            return f"{self.env.name}: step {self.h} of {self.env.horizon}, state {self.state}\n"
+        return None

@@ -1,0 +1,190 @@
+"""Checks shared by the environments: each refusal names field, value, where, and the fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidEnvironment
+
+TOLERANCE = 1e-9
+"""How far a sum, a norm or a bound may be off through rounding."""
+
+STEPPED = ("h", "x", "a", "x'")
+"""Names of the axes of arrays per step; steps are 1-based in messages."""
+
+
+def place(index: Any, axes: tuple[str, ...]) -> str:
+    """'h=2, x=0, a=1' for an index into an array with these axes."""
+    return ", ".join(
+        f"{axis}={int(i) + (axis == 'h')}" for axis, i in zip(axes, index, strict=False)
+    )
+
+
+def as_array(field: str, value: Any) -> np.ndarray:
+    """A contiguous float64 copy of an array of numbers."""
+    try:
+        return np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        raise InvalidEnvironment(
+            f"{field} must be an array of numbers, got {type(value).__name__} "
+            "with ragged or non-numeric entries: give a rectangular array of floats"
+        ) from None
+
+
+def check_finite(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
+    """Refuse NaN and infinity."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        index = tuple(np.argwhere(bad)[0])
+        raise InvalidEnvironment(
+            f"{field}[{place(index, axes)}] is {array[index]}: replace it by a finite number"
+        )
+
+
+def check_unit_interval(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
+    """Refuse what lies outside [0, 1]."""
+    check_finite(field, array, axes)
+    bad = (array < 0.0) | (array > 1.0)
+    if bad.any():
+        index = tuple(np.argwhere(bad)[0])
+        raise InvalidEnvironment(
+            f"{field}[{place(index, axes)}] is {array[index]:.10g}, outside [0, 1]: "
+            "shift and scale the rewards into [0, 1]"
+        )
+
+
+def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
+    """Refuse rows (last axis) that are not probability laws; good ones are left as they are."""
+    check_finite(field, array, axes)
+    if (array < 0.0).any():
+        index = tuple(np.argwhere(array < 0.0)[0])
+        raise InvalidEnvironment(
+            f"{field}[{place(index, axes)}] is {array[index]:.10g}, a negative probability: "
+            "make every entry at least 0"
+        )
+    sums = array.sum(axis=-1)
+    bad = np.abs(sums - 1.0) > TOLERANCE
+    if bad.any():
+        index = tuple(np.argwhere(bad)[0])
+        raise InvalidEnvironment(
+            f"{field}[{place(index, axes)}] sums to {sums[index]:.10g}, not 1: "
+            "divide the row by its sum"
+        )
+
+
+def count(field: str, value: Any, minimum: int = 1) -> int:
+    """An integer of at least `minimum`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise InvalidEnvironment(
+            f"{field} must be an integer, got {value!r}: give a whole number of at least {minimum}"
+        )
+    if value < minimum:
+        raise InvalidEnvironment(f"{field} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def fraction(field: str, value: Any, *, zero: bool = False) -> float:
+    """A number in (0, 1], or in [0, 1] with `zero`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidEnvironment(f"{field} must be a number, got {value!r}") from None
+    if not (number <= 1.0 and (number > 0.0 or (zero and number == 0.0))):
+        raise InvalidEnvironment(
+            f"{field} must lie in {'[0, 1]' if zero else '(0, 1]'}, got {value}"
+        )
+    return number
+
+
+def horizon_of(given: int | None, lengths: dict[str, int]) -> int:
+    """H from `horizon=` and the leading axes of the arrays; a length of 1 means stationary."""
+    horizon = None if given is None else count("horizon", given)
+    source = "horizon"
+    for field, length in lengths.items():
+        if length == 1:
+            continue
+        if horizon is None:
+            horizon, source = length, field
+        elif length != horizon:
+            raise InvalidEnvironment(
+                f"{field} has {length} steps, {source} says {horizon}: make them agree"
+            )
+    if horizon is None:
+        raise InvalidEnvironment(
+            "horizon is required when transitions and rewards are stationary: give horizon=H"
+        )
+    return horizon
+
+
+def transitions(P: Any) -> np.ndarray:
+    """P as (1 or H, S, A, S), checked row by row."""
+    array = as_array("P", P)
+    if array.ndim not in (3, 4) or 0 in array.shape or array.shape[-3] != array.shape[-1]:
+        raise InvalidEnvironment(
+            f"P has shape {array.shape}: give (S, A, S), or (H, S, A, S) with one law per step"
+        )
+    check_laws("P", array, STEPPED[4 - array.ndim :])
+    return array if array.ndim == 4 else array[None]
+
+
+def rewards(
+    r: Any, n_states: int, n_actions: int, steps: set[int], P_is_stepped: bool
+) -> np.ndarray:
+    """r as (1 or H, S, A), or (1 or H, S, A, S) where it depends on the next state.
+
+    `steps` holds the horizon where it is already known. With S = A = H the shapes (H, S, A) and
+    (S, A, S) are the same: whoever gives P an axis of steps means one in r too, and otherwise a
+    guess would be wrong half of the time.
+    """
+    array = as_array("r", r)
+    pair, triple = (n_states, n_actions), (n_states, n_actions, n_states)
+    per_pair = array.ndim == 2 and array.shape == pair
+    per_step = array.ndim == 3 and array.shape[0] > 0 and array.shape[1:] == pair
+    per_transition = array.shape == triple
+    if per_step and per_transition and steps and not (steps & {array.shape[0]}):
+        per_step = False
+    if per_step and per_transition and n_states > 1 and not P_is_stepped:
+        raise InvalidEnvironment(
+            f"r of shape {array.shape} may be (H, S, A) or (S, A, S): "
+            "give P as (H, S, A, S) for the first, or r as (1, S, A, S) for the second"
+        )
+    full = array.ndim == 4 and array.shape[0] > 0 and array.shape[1:] == triple
+    if not (per_pair or per_step or per_transition or full):
+        raise InvalidEnvironment(
+            f"r has shape {array.shape}, P has {n_states} states and {n_actions} actions: "
+            f"give r as {pair}, {triple}, or either with a leading axis of H steps"
+        )
+    axes = STEPPED[:3] if per_step else STEPPED[1:3] if per_pair else STEPPED[4 - array.ndim :]
+    check_unit_interval("r", array, axes)
+    return array if per_step or full else array[None]
+
+
+def initial_laws(initial: Any, n_states: int) -> np.ndarray:
+    """The laws of the first state, (entries, S); agent m uses entry m mod entries."""
+    if isinstance(initial, str):
+        if initial != "uniform":
+            raise InvalidEnvironment(
+                f"initial is '{initial}': give a state, a law, either one per agent, or 'uniform'"
+            )
+        return np.full((1, n_states), 1.0 / n_states)
+    given = np.asarray(initial)
+    if given.dtype.kind in "iu" and given.ndim <= 1 and given.size:
+        states = np.atleast_1d(given)
+        bad = (states < 0) | (states >= n_states)
+        if bad.any():
+            m = int(np.flatnonzero(bad)[0])
+            raise InvalidEnvironment(
+                f"initial[agent={m}] is state {states[m]}: give a state from 0 to {n_states - 1}"
+            )
+        point_masses: np.ndarray = np.eye(n_states)[states]
+        return point_masses
+    laws = as_array("initial", initial)
+    if laws.ndim not in (1, 2) or laws.shape[-1] != n_states or 0 in laws.shape:
+        raise InvalidEnvironment(
+            f"initial has shape {laws.shape}: give a state, a law of length {n_states}, a list of "
+            f"states, or laws of shape (agents, {n_states})"
+        )
+    check_laws("initial", np.atleast_2d(laws), ("agent", "x"))
+    return np.atleast_2d(laws)

@@ -1,0 +1,74 @@
+"""Every error that fedlsvi raises on purpose.
+
+FedLSVIError
+├── InvalidInput            what the caller gave cannot be used; the CLI exits with 2
+│   ├── InvalidSetting      a number or word of the run's settings
+│   ├── UnknownName         a key, environment, algorithm or feature map that does not exist
+│   ├── InvalidEnvironment  transitions, rewards or initial states that are not an MDP
+│   └── InvalidFeatures     a feature map outside the unit ball, or of the wrong shape
+├── StoreError              a run folder that cannot be written or read; the CLI exits with 2
+│   ├── FolderExists        the folder already holds a run
+│   ├── DamagedFile         a file whose hash, length or format is wrong
+│   └── WrongVersion        a folder written by another format version
+├── MessageRefused          an upload that no honest agent could have sent
+└── TransportError          an agent could not be reached, or answered out of turn
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedLSVIError(Exception):
+    """Base of the tree: catch this to catch everything fedlsvi raises on purpose."""
+
+
+class InvalidInput(FedLSVIError, ValueError):
+    """What the caller gave cannot be used; the message says what to change."""
+
+
+class InvalidSetting(InvalidInput):
+    """A setting of a run is out of its range."""
+
+
+class UnknownName(InvalidInput):
+    """A name that is not known, with the nearest one that is."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        choices = sorted(known)
+        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(choices)}."
+        super().__init__(f"unknown {what} '{name}': {hint}")
+
+
+class InvalidEnvironment(InvalidInput):
+    """Arrays or callables that do not describe a Markov decision process."""
+
+
+class InvalidFeatures(InvalidInput):
+    """A feature map that breaks ‖φ(x,a)‖ ≤ 1 or has the wrong shape."""
+
+
+class StoreError(FedLSVIError):
+    """A run folder that cannot be written or read."""
+
+
+class FolderExists(StoreError):
+    """The folder already holds a run, and a run is never overwritten."""
+
+
+class DamagedFile(StoreError):
+    """A file that is truncated, altered or not what its manifest says."""
+
+
+class WrongVersion(StoreError):
+    """A run folder in another version of the format."""
+
+
+class MessageRefused(FedLSVIError):
+    """An upload that fails the server's checks; the message names agent, round, step and field."""
+
+
+class TransportError(FedLSVIError):
+    """An agent could not be reached, raised, or answered out of turn."""

@@ -1,0 +1,200 @@
+"""Experience in a continuous state space: the buffer D_h, relabelled in blocks.
+
+max and clip make b_h = Σφ(r + V_{h+1}(x')) non-linear in the model, so every synchronisation
+evaluates V_{h+1} at every next state in the history. Raw states are kept; features are recomputed
+block by block, so that memory is one block per thread and the time goes into matrix products.
+Blocks are cut by the agent's own episode numbers and summed in order: no result depends on threads,
+cohorts or how exploration was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedlsvi.core.random import uniforms
+from fedlsvi.core.statistics import Packing, pack
+from fedlsvi.core.value import take_rows
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.experience import rows
+from fedlsvi.experience.firing import earliest
+from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.values import BlockValues
+
+LOOKAHEAD_BYTES = 32 * 2**20
+"""Memory for the whitened feature rows of the episodes explored last."""
+
+
+class ContinuousExperience:
+    """The history of a cohort's agents, agent · step · episode."""
+
+    clock = 1
+    """0: the trigger looks at determinants alone, not at Δt."""
+
+    def __init__(
+        self,
+        envs: Sequence[ContinuousMDP],
+        agents: np.ndarray,
+        values: BlockValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        self.agents, self.values, self.seed = agents, values, seed
+        self.packing, self.workers = packing, workers
+        self._groups = contiguous_runs(envs)
+        env = envs[0]
+        m, self._horizon, self.dim = len(agents), env.horizon, values.features.dim
+        self._draws = env.draws_at_reset + env.horizon * env.draws_per_step
+        self.states = np.empty((m, env.horizon + 1, 64, env.state_dim))
+        self.actions = np.empty((m, env.horizon, 64), np.int32)
+        self.rewards = np.empty((m, env.horizon, 64))
+        self.block = max(1, LOOKAHEAD_BYTES // (8 * m * env.horizon * self.dim))
+        self._grown = np.empty((m, env.horizon, self.dim, self.dim))
+        self._bounds = np.empty((m, env.horizon, 2))
+        self._rows = np.empty((m, 0, env.horizon, self.dim))
+        self._scratch = [values.scratch() for _ in range(workers.threads)]
+
+    def begin(self, t: int) -> None:
+        """A new round after episode t, with the policy that `values` holds now."""
+        self.t, self.length, self._last = t, 0, 0
+        self._grown[:] = np.eye(self.dim)
+        self._bounds[:] = 0.0
+
+    def explore(self, n: int) -> None:
+        """Every agent plays its next n episodes."""
+        if self._last > 0:  # what was explored before did not fire
+            rows.absorb(self._rows, self._grown, self._bounds)
+        m, at = len(self.agents), self.t + self.length
+        self._make_room(at + n)
+        new = slice(at, at + n)
+        u = uniforms(self.seed, self.agents, at + 1, n, self._draws)
+        self._rows = np.empty((m, n, self._horizon, self.dim))
+        for lo, hi, env in self._groups:
+            k0, k = env.draws_at_reset, env.draws_per_step
+            flat = u[lo:hi].reshape((hi - lo) * n, -1)
+            x = env.reset(flat[:, :k0], np.repeat(self.agents[lo:hi], n))
+            for h in range(1, self._horizon + 1):
+                a, whitened = self._act(h, x)
+                draws = flat[:, k0 + (h - 1) * k : k0 + h * k]
+                r, following = env.step(h, x, a, draws)
+                self.states[lo:hi, h - 1, new] = x.reshape(hi - lo, n, -1)
+                self.actions[lo:hi, h - 1, new] = a.reshape(hi - lo, n)
+                self.rewards[lo:hi, h - 1, new] = r.reshape(hi - lo, n)
+                self._rows[lo:hi, :, h - 1] = whitened.reshape(hi - lo, n, -1)
+                x = following
+            self.states[lo:hi, self._horizon, new] = x.reshape(hi - lo, n, -1)
+        self.length += n
+        self._last = n
+
+    def first_firing(self, gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """See `FiniteExperience.first_firing`."""
+        m = len(self.agents)
+        when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        before = self.length - self._last
+        if n > 0:
+            rows.first_firing(
+                self._rows, self._grown, self._bounds, before, n, float(np.log(gamma)), self.clock,
+                when, steps,
+            )  # fmt: skip
+        return earliest(before, when, steps)
+
+    def close(self, length: int) -> None:
+        """End the round after `length` episodes; later ones are overwritten by the next round."""
+        self.length = length
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `FiniteExperience.summarise`."""
+        return self._statistics(h), self._responses(h)
+
+    def _statistics(self, h: int) -> np.ndarray:
+        """Λ_h^loc of the round just closed, (m, P)."""
+        m = len(self.agents)
+        grams = np.zeros((m, self.dim, self.dim))
+
+        def add(lo: int, hi: int) -> None:
+            for i in range(lo, hi):
+                for at in range(self.t, self.t + self.length, self.values.size):
+                    end = min(at + self.values.size, self.t + self.length)
+                    phi = self._chosen(i, h, at, end)
+                    grams[i] += phi.T @ phi
+
+        self.workers.map(add, 0, m)
+        return pack(grams, self.packing)
+
+    def _responses(self, h: int) -> np.ndarray:
+        """b_h = Σφ(r + V_{h+1}(x')) over the whole history, (m, d)."""
+        m, total, size = len(self.agents), self.t + self.length, self.values.size
+        cuts = range(0, total, size)
+        parts = np.empty((m * len(cuts), self.dim))
+
+        def relabel(lo: int, hi: int, scratch: list[tuple[np.ndarray, ...]]) -> None:
+            buffers = scratch.pop()  # one pair of buffers per thread; a list pops atomically
+            values, greedy = np.zeros(size), np.empty(size, np.int32)
+            for part in range(lo, hi):
+                i, at = part // len(cuts), cuts[part % len(cuts)]
+                end = min(at + size, total)
+                if h < self._horizon:
+                    self.values.block(h + 1, self.states[i, h, at:end], buffers, values, greedy)
+                targets = self.rewards[i, h - 1, at:end] + values[: end - at]
+                np.matmul(targets, self._chosen(i, h, at, end), out=parts[part])
+
+        self.workers.map(relabel, 0, len(parts), self._scratch.copy())
+        b: np.ndarray = parts.reshape(m, len(cuts), self.dim).sum(axis=1)
+        return b
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Nothing beyond the history."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing beyond the history."""
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """The episodes after `first` up to `last`, for a checkpoint that only appends."""
+        cut = slice(first, last)
+        return {
+            "states": np.ascontiguousarray(self.states[:, :, cut]),
+            "actions": np.ascontiguousarray(self.actions[:, :, cut]),
+            "rewards": np.ascontiguousarray(self.rewards[:, :, cut]),
+        }
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
+        """Put back what `history` gave."""
+        last = first + part["actions"].shape[2]
+        self._make_room(last)
+        for name, array in part.items():
+            getattr(self, name)[:, :, first:last] = array
+
+    def _act(self, h: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Greedy actions at states x (n, s), with the whitened rows of those actions (n, d)."""
+        n, size = len(x), self.values.size
+        greedy, whitened = np.empty(n, np.int32), np.empty((n, self.dim))
+
+        def choose(lo: int, hi: int, scratch: list[tuple[np.ndarray, ...]]) -> None:
+            buffers = scratch.pop()
+            values = np.empty(size)
+            for at in range(lo * size, min(hi * size, n), size):
+                cut = slice(at, min(at + size, n))
+                y = self.values.block(h, x[cut], buffers, values, greedy[cut])
+                take_rows(y, greedy[cut], whitened[cut])
+
+        self.workers.map(choose, 0, -(-n // size), self._scratch.copy())
+        return greedy, whitened
+
+    def _chosen(self, i: int, h: int, at: int, end: int) -> np.ndarray:
+        """φ(x_h, a_h) of agent i's episodes at+1 … end."""
+        features = self.values.features
+        return features.chosen(self.states[i, h - 1, at:end], self.actions[i, h - 1, at:end])
+
+    def _make_room(self, need: int) -> None:
+        size = self.actions.shape[2]
+        if need <= size:
+            return
+        for name in ("states", "actions", "rewards"):
+            old = getattr(self, name)
+            shape = (*old.shape[:2], max(need, 2 * size), *old.shape[3:])
+            grown = np.empty(shape, old.dtype)
+            grown[:, :, :size] = old
+            setattr(self, name, grown)

@@ -1,0 +1,228 @@
+"""Experience in a finite state space: counts, never a replay of history.
+
+Every response b_h = Σφ(r + V_{h+1}(x')) over the whole history equals u_h + N_h V_{h+1} with
+u_h = Σφr and N_h[:, x'] = Σ_{x'_j = x'} φ_j. Memory and the cost of a synchronisation are therefore
+independent of the number of episodes. Within a round the policy is frozen, so (x, x') counts are
+all that needs to be kept of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedlsvi.core.alias import AliasTables
+from fedlsvi.core.statistics import Packing, packed_size, unpack
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.experience import kernels
+from fedlsvi.experience.firing import earliest
+from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.values import TabularValues
+
+LOG_BYTES = 64 * 2**20
+"""Memory for the states of the round under way; a longer round spills into counts."""
+
+SMALL = 50_000
+"""Below this many products one thread is quicker than waking another."""
+
+
+class FiniteExperience:
+    """What the agents of a cohort saw: the round under way and the sums over all rounds before."""
+
+    clock = 1
+    """0: the trigger looks at determinants alone, not at Δt."""
+
+    def __init__(
+        self,
+        envs: Sequence[FiniteMDP],
+        agents: np.ndarray,
+        values: TabularValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        self.agents, self.values, self.seed = agents, values, seed
+        self.packing, self.workers = packing, workers
+        m, horizon = len(agents), envs[0].horizon
+        n_states, dim = envs[0].n_states, values.dim
+        self.dim = dim
+        self._groups = contiguous_runs(envs)
+        self._samplers = {
+            id(env): (packed(env.initial_tables), packed(env.tables)) for _, _, env in self._groups
+        }
+        self.u = np.zeros((horizon, m, dim))
+        self.response = self._empty_response(horizon, n_states)
+        wire: Packing = "diagonal" if packing == "diagonal" else "packed"
+        self._packed = packed_size(dim, wire)
+        self._alone = Workers(1)
+        self._sums = np.zeros((m, horizon, 2))
+        self._capacity = max(64, LOG_BYTES // (4 * m * (horizon + 1)))
+        self.block = self._capacity
+        self._log = np.empty((m, horizon + 1, 64), np.uint32)
+        self._first = np.empty((horizon, n_states), np.int64)
+        self._width = np.empty((horizon, n_states))
+
+    def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
+        """N_h of every agent, before anything was seen."""
+        return np.zeros((horizon, len(self.agents), self.dim, n_states))
+
+    def begin(self, t: int) -> None:
+        """A new round after episode t, with the policy that `values` holds now."""
+        self.t, self.length = t, 0
+        self._logged, self._last = 0, 0
+        self._table = np.empty((0, 0, 0, 0), np.int64)
+        self._sums[:] = 0.0
+        self._policy = self.values.policy.copy()
+
+    def explore(self, n: int) -> None:
+        """Every agent plays its next n episodes."""
+        self._make_room(n)
+        for lo, hi, env in self._groups:
+            law, (start, prob, pair) = self._samplers[id(env)]
+            kernels.policy_rows(
+                start, len(env.P) == 1, env.n_actions, self._policy, self._first, self._width
+            )
+            self.workers.map(
+                kernels.simulate,
+                lo,
+                hi,
+                self.seed,
+                self.agents,
+                self.t + self.length + 1,
+                n,
+                self._logged,
+                law,
+                (prob, pair),
+                self._first,
+                self._width,
+                self._log,
+            )
+        self._logged += n
+        self.length += n
+        self._last = n
+
+    def first_firing(self, gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Among the first n of the episodes explored last: the round's length at the first one that
+        fires (0 if none), the positions of the agents that fire there, and their steps."""
+        m = len(self.agents)
+        when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        before = self.length - self._last
+        if n > 0:
+            self.workers.map(
+                kernels.first_firing,
+                0,
+                m,
+                self._sums,
+                before,
+                self._logged - self._last,
+                n,
+                self._log,
+                self._table,
+                self.values.marks,
+                float(np.log(gamma)),
+                self.clock,
+                when,
+                steps,
+            )
+        return earliest(before, when, steps)
+
+    def close(self, length: int) -> None:
+        """End the round after `length` episodes, and fold it into the sums if it is long.
+
+        Which of the two ways a round is folded depends on its length alone.
+        """
+        self._logged -= self.length - length
+        self.length = length
+        # a new array each round: the last one went out in messages, and a message never changes
+        self._gram = np.zeros((self._policy.shape[0], len(self.agents), self._packed))
+        if length <= kernels.FEW:
+            return
+        for lo, hi, env in self._groups:
+            self.workers.map(
+                kernels.fold,
+                lo,
+                hi,
+                self._logged,
+                self._log,
+                self._table,
+                self._policy,
+                *self._folding(env),
+                self.u,
+                self.response,
+                self._gram,
+            )
+        self._logged = 0
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        gram, b = self._gram[h - 1], np.empty((len(self.agents), self.dim))
+        workers = self.workers if self.response[h - 1].size > SMALL else self._alone
+        for lo, hi, env in self._groups:
+            workers.map(
+                kernels.summarise,
+                lo,
+                hi,
+                h - 1,
+                self._logged,
+                self._log,
+                self._policy,
+                *self._folding(env),
+                self.values.values[h],
+                self.u[h - 1],
+                self.response[h - 1],
+                gram,
+                b,
+            )
+        if self.packing == "dense":
+            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
+        return gram, b
+
+    def _folding(self, env: FiniteMDP) -> tuple[np.ndarray, bool, np.ndarray, np.ndarray]:
+        """Rewards, whether they depend on the next state, and the features as kernels take them."""
+        moving = env.reward_on_transition
+        reward = env.r[..., None] if moving is None else moving
+        return reward, moving is not None, self.values.phi, self.values.index
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint must hold between rounds."""
+        return {"u": self.u, "response": self.response}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from `state()`."""
+        self.u[:], self.response[:] = state["u"], state["response"]
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Nothing: the sums are all that is remembered."""
+        return {}
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""
+
+    def _make_room(self, n: int) -> None:
+        """Grow the log up to its capacity; past that, count what is settled and start it anew."""
+        m, rows, size = self._log.shape
+        need = self._logged + n
+        if need <= size:
+            return
+        if need > self._capacity and self._logged > 0:
+            self._spill(m, rows - 1)
+            self._logged = 0
+            need = n
+        if need > size:
+            grown = np.empty((m, rows, max(need, min(2 * size, self._capacity))), np.uint32)
+            grown[:, :, : self._logged] = self._log[:, :, : self._logged]
+            self._log = grown
+
+    def _spill(self, m: int, horizon: int) -> None:
+        """Count the logged episodes into a table of (x, x')."""
+        if self._table.size == 0:
+            n_states = self._policy.shape[1]
+            self._table = np.zeros((m, horizon, n_states, n_states), np.int64)
+        self.workers.map(kernels.spill, 0, m, self._logged, self._log, self._table)
+
+
+def packed(tables: AliasTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Alias tables with both outcomes of a cell in one word: (start, prob, keep + 2³²·alias)."""
+    pair = tables.keep.astype(np.int64) | (tables.alias.astype(np.int64) << 32)
+    return tables.start, tables.prob, pair

@@ -1,0 +1,53 @@
+"""A few threads for compiled kernels that release the interpreter lock.
+
+A kernel is called as kernel(lo, hi, *arguments) and touches only agents lo … hi−1, so the split
+over threads cannot change a result. The calling thread takes a share itself: waking a thread costs
+more than a small kernel does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Runs kernels over ranges of agents on `threads` threads, the caller's included."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or min(8, len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+
+    def map(self, kernel: Callable[..., Any], lo: int, hi: int, *arguments: Any) -> None:
+        """Call kernel(a, b, *arguments) on contiguous ranges a … b−1 that cover lo … hi−1."""
+        parts = min(self.threads, hi - lo)
+        if parts <= 1 or self._pool is None:
+            kernel(lo, hi, *arguments)
+            return
+        cuts = [lo + (hi - lo) * i // parts for i in range(parts + 1)]
+        futures = [
+            self._pool.submit(kernel, cuts[i], cuts[i + 1], *arguments) for i in range(1, parts)
+        ]
+        kernel(cuts[0], cuts[1], *arguments)
+        for future in futures:
+            future.result()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def contiguous_runs(members: Sequence[T]) -> list[tuple[int, int, T]]:
+    """Neighbours that are one and the same object, as (lo, hi, object): kernels take ranges."""
+    runs, at = [], 0
+    for _, group in groupby(members, key=id):
+        alike = list(group)
+        runs.append((at, at + len(alike), alike[0]))
+        at += len(alike)
+    return runs

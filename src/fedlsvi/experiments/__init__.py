@@ -1,0 +1,1 @@
+"""Experiments: sweeps over settings and the analyses that read them."""

@@ -1,0 +1,1 @@
+"""Which λ and β should the practical preset have?"""

@@ -1,0 +1,81 @@
+"""State aggregation: states of one group share their features, e_(group, a)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.tabular import TableFeatures, finite_states
+
+
+class AggregateFeatures(FeatureMap):
+    """φ(x,a) = e_{g(x)·A + a}: one-hot over groups of states, d = groups·A.
+
+    groups: the group of every state, (S,); or coordinates of every pair, (S, A), where actions may
+    share one too (all actions of an absorbing state, say); or a number of groups of neighbouring
+    states.
+    """
+
+    one_hot = nonnegative = simplex = True
+
+    def __init__(self, groups: Any = 4) -> None:
+        array = np.asarray(groups)
+        if array.dtype.kind not in "iu" or array.ndim > 2 or not array.size or array.min() < 0:
+            raise InvalidFeatures(
+                "groups must be numbers from 0: one for every state, (S,), or for every pair, "
+                f"(S, A); got shape {array.shape} and type {array.dtype}"
+            )
+        if array.ndim == 0 and array < 1:
+            raise InvalidFeatures(f"groups must be at least 1, got {int(array)}")
+        self.groups = array.astype(np.int64)
+
+    @classmethod
+    def by_clusters(
+        cls, points: Any, n: int, seed: int = 0, absorbing: Any = ()
+    ) -> AggregateFeatures:
+        """Group states by k-means on their descriptions, points (S, p), each scaled to variance 1.
+
+        The states `absorbing` make one more group, whose actions need not be told apart.
+        """
+        groups = cluster(points, n, seed, absorbing)
+        return cls(groups)
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        raise InvalidFeatures("aggregate features are not bound: call .bind(env) first")
+
+    def bind(self, env: Bindable) -> TableFeatures:
+        n_states, n_actions = finite_states("aggregate", env), env.n_actions
+        index = self.groups
+        if index.ndim == 0:
+            index = np.arange(n_states) * min(int(index), n_states) // n_states
+        if index.ndim == 1:
+            index = index[:, None] * n_actions + np.arange(n_actions)
+        if index.shape != (n_states, n_actions):
+            raise InvalidFeatures(
+                f"groups have shape {self.groups.shape}, {env.name} has {n_states} states and "
+                f"{n_actions} actions: give one number per state, or one per state and action"
+            )
+        # coordinates that nobody uses would only cost
+        _, index = np.unique(index, return_inverse=True)
+        index = index.reshape(n_states, n_actions)
+        return TableFeatures(np.eye(int(index.max()) + 1)[index])
+
+
+def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarray:
+    """Groups (S,) of states by k-means (SciPy's); the absorbing ones are a group of their own."""
+    from scipy.cluster.vq import kmeans2, whiten
+
+    given = np.asarray(points, np.float64)
+    if given.ndim != 2 or not np.isfinite(given).all():
+        raise InvalidFeatures(f"points must be finite numbers (S, p), got shape {given.shape}")
+    free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
+    if not 1 <= n <= len(free):
+        raise InvalidFeatures(f"n must be from 1 to {len(free)} groups, got {n!r}")
+    varying = given[free][:, given[free].std(axis=0) > 0.0]
+    labels = kmeans2(whiten(varying), n, minit="++", rng=np.random.default_rng(seed))[1]
+    groups = np.full(len(given), n, np.int64)
+    groups[free] = labels
+    return groups

@@ -1,0 +1,231 @@
+"""Feature maps φ: a batch of n states → (n, A, d), with ‖φ(x,a)‖₂ ≤ 1.
+
+A map may be made before the environment is known (`OneHot()`, a callable); `bind(env)` checks it
+against the environment and gives back the map to compute with. On a finite state space every bound
+map is a table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+
+NORM_TOLERANCE = 1e-9
+"""How far above 1 a norm may lie through rounding."""
+
+
+class Bindable(Protocol):
+    """What a feature map needs to know of an environment (finite ones also have `n_states`)."""
+
+    @property
+    def n_actions(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def default_features(self) -> FeatureMap: ...
+
+
+class FeatureMap(ABC):
+    """φ(x,a) for every action of a batch of states.
+
+    `dim` and `n_actions` are 0 until they are known. `nonnegative`: φ ≥ 0. `simplex`: φ ≥ 0 and
+    Σᵢ φᵢ = 1. `one_hot`: every φ(x,a) is a unit vector, so that ridge regression is counting.
+    `privileged`: it was made with knowledge of the model that no learner has.
+    """
+
+    dim: int = 0
+    n_actions: int = 0
+    one_hot: bool = False
+    nonnegative: bool = False
+    simplex: bool = False
+    privileged: bool = False
+
+    @abstractmethod
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """φ of shape (n, A, d); states are int (n,) on finite spaces, float (n, s) otherwise."""
+
+    def fill(self, states: np.ndarray, out: np.ndarray) -> None:
+        """Write φ(states) into `out` (n, A, d); maps on a hot path override it."""
+        out[...] = self(states)
+
+    def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """φ(x, a) of one action per state, (n, d)."""
+        rows: np.ndarray = self(states)[np.arange(len(states)), actions]
+        return rows
+
+    @abstractmethod
+    def bind(self, env: Bindable) -> FeatureMap:
+        """The same map, checked against `env` and ready for use."""
+
+
+class CallableFeatures(FeatureMap):
+    """Any function from a batch of states to an (n, A, d) array.
+
+    On a finite space the function is called once, on all states. On a continuous one its answers
+    are checked at every call, because nobody can look at all of them beforehand; the flags are then
+    what the caller declares, and they are checked too.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[np.ndarray], Any],
+        *,
+        one_hot: bool = False,
+        nonnegative: bool = False,
+        simplex: bool = False,
+    ) -> None:
+        if not callable(fn):
+            raise InvalidFeatures(
+                f"features must be callable, got {type(fn).__name__}: "
+                "give a function from n states to an (n, A, d) array"
+            )
+        self.fn = fn
+        self.one_hot = one_hot
+        self.simplex = simplex or one_hot
+        self.nonnegative = nonnegative or self.simplex
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        if self.dim and not len(states):
+            return np.empty((0, self.n_actions, self.dim))
+        phi = as_features("features", self.fn(states))
+        expected = (len(states), *((self.n_actions, self.dim) if self.dim else phi.shape[1:]))
+        if phi.shape != expected:
+            raise InvalidFeatures(
+                f"features gave shape {phi.shape} for {len(states)} states, expected {expected}: "
+                "always return (n, A, d) of one d"
+            )
+        check_norms("features", phi)
+        declared = (self.one_hot, self.nonnegative, self.simplex)
+        # three more passes over φ, so only where something was declared
+        found = flags(phi) if any(declared) else declared
+        for flag, said, holds in zip(
+            ("one_hot", "nonnegative", "simplex"), declared, found, strict=True
+        ):
+            if said and not holds:
+                raise InvalidFeatures(
+                    f"features were declared {flag} but are not: drop {flag}=True"
+                )
+        return phi
+
+    def bind(self, env: Bindable) -> FeatureMap:
+        n_states = getattr(env, "n_states", None)
+        if n_states is not None:
+            from fedlsvi.features.tabular import TableFeatures
+
+            return TableFeatures(self(np.arange(n_states))).bind(env)
+        bound = CallableFeatures(self.fn, one_hot=self.one_hot, simplex=self.simplex)
+        bound.nonnegative = self.nonnegative
+        phi = bound(probe_states(env))
+        if phi.shape[1] != env.n_actions:
+            raise InvalidFeatures(
+                f"features have {phi.shape[1]} actions, {env.name} has {env.n_actions}: "
+                "return an (n, A, d) array with A = n_actions"
+            )
+        bound.n_actions, bound.dim = phi.shape[1:]
+        return bound
+
+
+def as_features(field: str, value: Any) -> np.ndarray:
+    """A float64 (n, A, d) array without NaN, or an error that says what came instead."""
+    try:
+        phi = np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidFeatures(
+            f"{field} must be an array of numbers, got {type(value).__name__}: "
+            "give one of shape (S, A, d)"
+        ) from None
+    if phi.ndim != 3 or 0 in phi.shape:
+        raise InvalidFeatures(
+            f"{field} must have three axes (states, actions, d), got shape {np.shape(value)}"
+        )
+    if not np.isfinite(phi).all():
+        x, a, i = (int(k) for k in np.argwhere(~np.isfinite(phi))[0])
+        raise InvalidFeatures(
+            f"{field}[x={x}, a={a}, i={i}] is {phi[x, a, i]}: replace it by a finite number"
+        )
+    return phi
+
+
+def largest_norm(phi: np.ndarray) -> tuple[float, int, int]:
+    """max ‖φ(x,a)‖₂ and the (x, a) where it is reached."""
+    squares = np.einsum("xai,xai->xa", phi, phi)
+    x, a = divmod(int(squares.argmax()), phi.shape[1])
+    return float(np.sqrt(squares[x, a])), x, a
+
+
+def check_norms(field: str, phi: np.ndarray) -> None:
+    """Refuse a φ outside the unit ball."""
+    norm, x, a = largest_norm(phi)
+    if norm > 1.0 + NORM_TOLERANCE:
+        raise InvalidFeatures(
+            f"{field}[x={x}, a={a}] has norm {norm:.6g} > 1: divide by the largest norm, "
+            "e.g. with fedlsvi.features.scale"
+        )
+
+
+def flags(phi: np.ndarray) -> tuple[bool, bool, bool]:
+    """(one_hot, nonnegative, simplex) of a batch of features."""
+    nonnegative = bool((phi >= 0.0).all())
+    simplex = nonnegative and bool((np.abs(phi.sum(axis=-1) - 1.0) <= NORM_TOLERANCE).all())
+    one_hot = simplex and bool(((phi == 0.0) | (phi == 1.0)).all())
+    return one_hot, nonnegative, simplex
+
+
+def probe_states(env: Any, n: int = 8) -> np.ndarray:
+    """A few initial states of a continuous environment, the same every time."""
+    if hasattr(env, "probe"):
+        first: np.ndarray = env.probe(n)
+        return first
+    u = np.repeat((np.arange(n) + 0.5)[:, None] / n, env.draws_at_reset, axis=1)
+    states: np.ndarray = env.reset(u, np.arange(n))
+    return states
+
+
+def resolve(features: Any, env: Any) -> FeatureMap:
+    """The bound feature map for what a caller may give: None (the environment's own), a map, its
+    registered name, an (S, A, d) array, or a callable on a batch of states."""
+    if features is None:
+        own: FeatureMap = env.default_features()
+        return own
+    if isinstance(features, str):
+        from fedlsvi.features.registry import make
+
+        features = make(features)
+    if isinstance(features, type):
+        raise InvalidFeatures(
+            f"features is the class {features.__name__}: make an instance, {features.__name__}(...)"
+        )
+    if isinstance(features, FeatureMap):
+        return features.bind(env)
+    if callable(features):
+        return CallableFeatures(features).bind(env)
+    from fedlsvi.features.tabular import TableFeatures
+
+    return TableFeatures(features).bind(env)
+
+
+def scale(phi: Any, by: float | None = None) -> Any:
+    """φ / c with c = `by`, or the largest norm of an (S, A, d) table; the result has ‖φ‖ ≤ 1.
+
+    A table gives a table, a callable gives a callable (`by` is then required, because the largest
+    norm of a function cannot be read off it).
+    """
+    if by is not None and not (np.isfinite(by) and by > 0.0):
+        raise InvalidFeatures(f"by must be a positive number, got {by}: give the largest norm")
+    if isinstance(phi, FeatureMap) or not callable(phi):
+        table = as_features("phi", getattr(phi, "table", phi))
+        factor = largest_norm(table)[0] if by is None else by
+        if factor == 0.0:
+            raise InvalidFeatures("phi is zero everywhere: nothing to scale")
+        return table / factor
+    if by is None:
+        raise InvalidFeatures(
+            "by is required to scale a callable: give the largest norm it can reach, by=..."
+        )
+    return lambda states: np.asarray(phi(states), dtype=np.float64) / by

@@ -1,0 +1,86 @@
+"""φ(x,a) = e_a ⊗ ψ(x): one block of the features per action, on continuous states."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Self
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features.base import Bindable, FeatureMap
+
+
+class BlockFeatures(FeatureMap):
+    """φ(x,a) = e_a ⊗ ψ(x) with ψ: ℝ^s → ℝ^D, so d = A·D and ‖φ(x,a)‖ = ‖ψ(x)‖.
+
+    Unbound until `bind`. A subclass gives `prepare`, which fixes ψ once s is known and returns D,
+    and `psi`.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def prepare(self, state_dim: int) -> int:
+        """Fix ψ for states of this dimension; returns D."""
+
+    @abstractmethod
+    def psi(self, states: np.ndarray) -> np.ndarray:
+        """ψ (n, D) with ‖ψ‖ ≤ 1."""
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        phi = np.empty((len(states), self.n_actions, self.dim))
+        self.fill(states, phi)
+        return phi
+
+    def fill(self, states: np.ndarray, out: np.ndarray) -> None:
+        if not self.dim:
+            raise InvalidFeatures(f"{self.kind} features are not bound: call .bind(env) first")
+        psi = self.psi(states)
+        width = psi.shape[1]
+        out[...] = 0.0
+        for a in range(self.n_actions):
+            out[:, a, a * width : (a + 1) * width] = psi
+
+    def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        psi = self.psi(states)
+        n, width = psi.shape
+        phi = np.zeros((n, self.n_actions, width))
+        phi[np.arange(n), actions] = psi
+        return phi.reshape(n, self.dim)
+
+    def bind(self, env: Bindable) -> Self:
+        state_dim: int | None = getattr(env, "state_dim", None)
+        if state_dim is None:
+            raise InvalidFeatures(
+                f"{self.kind} features need a continuous state space, {env.name} has a finite one: "
+                "use one-hot or table features"
+            )
+        bound = copy.copy(self)
+        bound.n_actions = env.n_actions
+        bound.dim = env.n_actions * bound.prepare(state_dim)
+        return bound
+
+
+def positive(field: str, value: float | np.ndarray | list[float]) -> np.ndarray:
+    """A positive number, or one per state dimension."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidFeatures(
+            f"{field} must be a number or a list of them, got {value!r}"
+        ) from None
+    if array.ndim > 1 or not array.size or not (np.isfinite(array).all() and (array > 0.0).all()):
+        raise InvalidFeatures(f"{field} must be positive, got {value}: give numbers above 0")
+    return array
+
+
+def fits(field: str, array: np.ndarray, state_dim: int) -> np.ndarray:
+    """One number, or as many as the state has dimensions."""
+    if array.ndim and len(array) != state_dim:
+        raise InvalidFeatures(
+            f"{field} has {len(array)} entries, the state has {state_dim}: give one number or "
+            f"{state_dim}"
+        )
+    return np.broadcast_to(array, (state_dim,))

@@ -1,0 +1,219 @@
+"""e_a ⊗ ψ(x) with ψ on a box [low, high]: Fourier basis, tiles, polynomials.
+
+States are mapped to x̂ = (x − low)/(high − low) ∈ [0, 1]^s, and what lies outside the box counts as
+its border. Left out, the box is that of the environment, where it has a finite one.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any, Self
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features.base import Bindable
+from fedlsvi.features.blocks import BlockFeatures, fits
+
+MOST = 20_000
+"""Largest D of one action: beyond it a grid over the state's dimensions is a mistake."""
+
+Bound = float | list[float] | None
+
+
+class BoxFeatures(BlockFeatures):
+    """What the maps on a box share: the box, and how they are written down."""
+
+    def __init__(self, low: Bound = None, high: Bound = None) -> None:
+        self.low, self.high = _bound("low", low), _bound("high", high)
+
+    def bind(self, env: Bindable) -> Self:
+        """The map on the states of `env`; a box that was left out is the environment's."""
+        ready = copy.copy(self)
+        for side in ("low", "high"):
+            own = getattr(env, side, None)
+            if getattr(self, side) is None and own is not None:
+                setattr(ready, side, np.asarray(own, np.float64))
+        return BlockFeatures.bind(ready, env)
+
+    def prepare(self, state_dim: int) -> int:
+        for side, default in (("low", 0.0), ("high", 1.0)):
+            found = getattr(self, side)
+            array = fits(side, np.asarray(default if found is None else found), state_dim)
+            if not np.isfinite(array).all():
+                raise InvalidFeatures(
+                    f"{side} of the states is {array.tolist()}, which is not finite: "
+                    f"give {side}=, one number or {state_dim}"
+                )
+            setattr(self, side, array)
+        self._box: tuple[np.ndarray, np.ndarray] = self.low, self.high  # type: ignore[assignment]
+        if not (self._box[1] > self._box[0]).all():
+            raise InvalidFeatures(
+                f"high must lie above low, got low={self.low} and high={self.high}"
+            )
+        width = self.size(state_dim)
+        if width > MOST:
+            raise InvalidFeatures(
+                f"{self.kind} features would have {width} entries per action on {state_dim} "
+                f"dimensions: choose coarser ones (at most {MOST}), or random Fourier features"
+            )
+        return width
+
+    def size(self, state_dim: int) -> int:
+        """D; a subclass fixes its ψ here."""
+        raise NotImplementedError
+
+    def unit(self, states: np.ndarray) -> np.ndarray:
+        """x̂ (n, s) ∈ [0, 1]^s."""
+        low, high = self._box
+        scaled: np.ndarray = (states - low) / (high - low)
+        return np.clip(scaled, 0.0, 1.0, out=scaled)
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        box = {"low": _plain(self.low), "high": _plain(self.high)}
+        given = {key: value for key, value in box.items() if value is not None}
+        return {"name": self.kind, "params": self.parameters() | given}
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters beside the box."""
+        raise NotImplementedError
+
+
+class FourierBasis(BoxFeatures):
+    """ψ_c(x) = cos(π c·x̂)/√D for c ∈ {0..order}^s (Konidaris, Osentoski & Thomas 2011).
+
+    `coupled` keeps only the c with at most so many non-zero entries, so that D stays small where
+    the state has many dimensions. ‖ψ‖ ≤ 1 because every cosine is.
+    """
+
+    kind = "fourier-basis"
+
+    def __init__(
+        self, order: int = 3, coupled: int | None = None, low: Bound = None, high: Bound = None
+    ) -> None:
+        super().__init__(low, high)
+        self.order = whole("order", order)
+        self.coupled = None if coupled is None else whole("coupled", coupled)
+
+    def size(self, state_dim: int) -> int:
+        if (self.order + 1) ** state_dim > 10**7 and self.coupled is None:
+            return int((self.order + 1) ** state_dim)  # refused: too many
+        most = state_dim if self.coupled is None else min(self.coupled, state_dim)
+        rows = [np.zeros(state_dim)]
+        for n in range(1, most + 1):
+            for places in itertools.combinations(range(state_dim), n):
+                for c in itertools.product(range(1, self.order + 1), repeat=n):
+                    row = np.zeros(state_dim)
+                    row[list(places)] = c
+                    rows.append(row)
+        self.C = np.pi * np.array(rows)
+        return len(rows)
+
+    def psi(self, states: np.ndarray) -> np.ndarray:
+        psi: np.ndarray = np.cos(self.unit(states) @ self.C.T) / np.sqrt(len(self.C))
+        return psi
+
+    def parameters(self) -> dict[str, Any]:
+        own = {"order": self.order}
+        return own if self.coupled is None else own | {"coupled": self.coupled}
+
+
+class TileFeatures(BoxFeatures):
+    """Tile coding: in each of `tilings` shifted grids, 1/√tilings at the tile that holds x̂.
+
+    Grid k is shifted by k/tilings of a tile times the odd numbers 1, 3, 5, … over the dimensions,
+    so that tilings do not line up along a diagonal. ‖ψ‖ = 1. One tiling is a plain grid.
+    """
+
+    kind = "tiles"
+    nonnegative = True
+
+    def __init__(
+        self,
+        tilings: int = 4,
+        tiles: int | list[int] = 6,
+        low: Bound = None,
+        high: Bound = None,
+    ) -> None:
+        super().__init__(low, high)
+        self.tilings = whole("tilings", tilings)
+        self.tiles = np.array([whole("tiles", n) for n in np.atleast_1d(tiles).tolist()])
+        self.simplex = self.tilings == 1
+
+    def size(self, state_dim: int) -> int:
+        self._across = fits("tiles", self.tiles if self.tiles.size > 1 else self.tiles[0],
+                            state_dim)  # fmt: skip
+        # a shifted grid needs one more tile in every dimension
+        self._counts = self._across + (self.tilings > 1)
+        odd = 2 * np.arange(state_dim) + 1
+        self._shifts = (np.arange(self.tilings)[:, None] * odd / self.tilings) % 1.0
+        steps = np.append(self._counts[::-1].cumprod()[::-1][1:], 1)
+        self._steps, self._width = steps, int(np.prod(self._counts.astype(float)))
+        return self.tilings * self._width
+
+    def psi(self, states: np.ndarray) -> np.ndarray:
+        psi = np.zeros((len(states), self.tilings * self._width))
+        place = self.unit(states) * self._across
+        rows = np.arange(len(states))
+        for k, shift in enumerate(self._shifts):
+            tile = np.minimum((place + shift).astype(np.int64), self._counts - 1)
+            psi[rows, k * self._width + tile @ self._steps] = 1.0 / np.sqrt(self.tilings)
+        return psi
+
+    def parameters(self) -> dict[str, Any]:
+        tiles = self.tiles.tolist()
+        return {"tilings": self.tilings, "tiles": tiles if len(tiles) > 1 else tiles[0]}
+
+
+class PolynomialFeatures(BoxFeatures):
+    """ψ: all monomials of 2x̂ − 1 ∈ [−1, 1]^s up to a total degree, divided by √D: ‖ψ‖ ≤ 1."""
+
+    kind = "polynomial"
+
+    def __init__(self, degree: int = 2, low: Bound = None, high: Bound = None) -> None:
+        super().__init__(low, high)
+        self.degree = whole("degree", degree)
+
+    def size(self, state_dim: int) -> int:
+        exponents = itertools.chain.from_iterable(
+            itertools.combinations_with_replacement(range(state_dim), n)
+            for n in range(self.degree + 1)
+        )
+        self._factors = [list(one) for one in exponents]
+        return len(self._factors)
+
+    def psi(self, states: np.ndarray) -> np.ndarray:
+        centred = 2.0 * self.unit(states) - 1.0
+        psi = np.stack([centred[:, f].prod(axis=1) for f in self._factors], axis=1)
+        psi /= np.sqrt(len(self._factors))
+        return psi
+
+    def parameters(self) -> dict[str, Any]:
+        return {"degree": self.degree}
+
+
+def whole(field: str, value: Any, least: int = 1) -> int:
+    """An integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidFeatures(f"{field} must be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _bound(field: str, value: Any) -> np.ndarray | None:
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidFeatures(
+            f"{field} must be a number or a list of them, got {value!r}"
+        ) from None
+    if array.ndim > 1 or not array.size or not np.isfinite(array).all():
+        raise InvalidFeatures(f"{field} must be finite numbers, got {value!r}")
+    return array
+
+
+def _plain(array: np.ndarray | None) -> Any:
+    return None if array is None else array.tolist()

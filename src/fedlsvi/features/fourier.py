@@ -1,0 +1,40 @@
+"""Random Fourier features (Rahimi & Recht 2007) on continuous states."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features.blocks import BlockFeatures, fits, positive
+
+
+class FourierFeatures(BlockFeatures):
+    """φ(x,a) = e_a ⊗ [cos(Wx), sin(Wx)]/√D with W ~ N(0, 1/bandwidth²), (D, s).
+
+    cos² + sin² = 1 gives ‖φ‖ = 1 at every state. d = 2·D·A; bandwidth is one number, or one per
+    dimension of the state.
+    """
+
+    kind = "fourier"
+
+    def __init__(
+        self, n_frequencies: int = 16, bandwidth: float | list[float] = 1.0, seed: int = 0
+    ) -> None:
+        if isinstance(n_frequencies, bool) or not isinstance(n_frequencies, int | np.integer):
+            raise InvalidFeatures(f"n_frequencies must be an integer, got {n_frequencies!r}")
+        if n_frequencies < 1:
+            raise InvalidFeatures(f"n_frequencies must be at least 1, got {n_frequencies}")
+        self.n_frequencies, self.seed = int(n_frequencies), seed
+        self.bandwidth = positive("bandwidth", bandwidth)
+
+    def prepare(self, state_dim: int) -> int:
+        rng = np.random.default_rng(self.seed)
+        bandwidth = fits("bandwidth", self.bandwidth, state_dim)
+        self.W = rng.standard_normal((self.n_frequencies, state_dim)) / bandwidth
+        return 2 * self.n_frequencies
+
+    def psi(self, states: np.ndarray) -> np.ndarray:
+        angle = states @ self.W.T
+        circles = np.concatenate((np.cos(angle), np.sin(angle)), axis=1)
+        psi: np.ndarray = circles / np.sqrt(self.n_frequencies)
+        return psi

@@ -1,0 +1,97 @@
+"""Features of finite state spaces: an (S, A, d) table, and its special case, one-hot."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features.base import Bindable, FeatureMap, as_features, check_norms, flags
+
+
+def finite_states(what: str, env: Bindable) -> int:
+    """The number of states of `env`, or an error that says what its features need."""
+    n_states: int | None = getattr(env, "n_states", None)
+    if n_states is None:
+        raise InvalidFeatures(
+            f"{what} features need a finite state space, {env.name} has a continuous one: "
+            "give a callable, or features named hat, rbf or fourier"
+        )
+    return n_states
+
+
+class TableFeatures(FeatureMap):
+    """φ(x,a) = table[x, a], for an (S, A, d) array with ‖φ‖ ≤ 1; copied and made read-only."""
+
+    def __init__(self, table: Any) -> None:
+        given = as_features("features", table)
+        check_norms("features", given)
+        self.table = given.copy()
+        self.table.setflags(write=False)
+        self.n_states, self.n_actions, self.dim = given.shape
+        self.one_hot, self.nonnegative, self.simplex = flags(given)
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """(S, A): the coordinate that is 1, where the map is one-hot; pairs may share one."""
+        return np.ascontiguousarray(self.table.argmax(axis=2))
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        phi: np.ndarray = self.table[states]
+        return phi
+
+    def bind(self, env: Bindable) -> TableFeatures:
+        expected = (finite_states("table", env), env.n_actions)
+        if self.table.shape[:2] != expected:
+            raise InvalidFeatures(
+                f"features have shape {self.table.shape}, {env.name} has {expected[0]} states and "
+                f"{expected[1]} actions: give an array of shape ({expected[0]}, {expected[1]}, d)"
+            )
+        return self
+
+
+class OneHot(FeatureMap):
+    """φ(x,a) = e_{x·A+a}, d = S·A: any finite MDP is linear in these. Unbound until `bind`."""
+
+    one_hot = nonnegative = simplex = True
+
+    def __init__(self, n_states: int = 0, n_actions: int = 0) -> None:
+        self.n_states, self.n_actions, self.dim = n_states, n_actions, n_states * n_actions
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """(S, A): the coordinate that is 1."""
+        return np.arange(self.dim).reshape(self.n_states, self.n_actions)
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The (S, A, S·A) table, built when first asked for: it has (S·A)² entries."""
+        if not self.dim:
+            raise InvalidFeatures("OneHot() is not bound: call .bind(env) first")
+        table = np.eye(self.dim).reshape(self.n_states, self.n_actions, self.dim)
+        table.setflags(write=False)
+        return table
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        phi = np.empty((len(states), self.n_actions, self.dim))
+        self.fill(states, phi)
+        return phi
+
+    def fill(self, states: np.ndarray, out: np.ndarray) -> None:
+        if not self.dim:
+            raise InvalidFeatures("OneHot() is not bound: call .bind(env) first")
+        out[...] = 0.0
+        actions = np.arange(self.n_actions)
+        rows = np.arange(len(states))[:, None]
+        out[rows, actions, np.asarray(states)[:, None] * self.n_actions + actions] = 1.0
+
+    def bind(self, env: Bindable) -> OneHot:
+        expected = (finite_states("one-hot", env), env.n_actions)
+        if self.dim and (self.n_states, self.n_actions) != expected:
+            raise InvalidFeatures(
+                f"OneHot has {self.n_states} states and {self.n_actions} actions, {env.name} has "
+                f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them"
+            )
+        return OneHot(*expected)

@@ -1,0 +1,44 @@
+"""A run on a Ray cluster: shares of the agents in actors, each with its journal."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from fedlsvi.errors import InvalidSetting
+from fedlsvi.federation.stations import guard, makers
+from fedlsvi.plan import Plan
+from fedlsvi.transports.ray import Ray, cluster_cpus
+from fedlsvi.transports.wired import Patience, run_name
+
+
+def on_ray(
+    plan: Plan,
+    cohorts: int | None = None,
+    address: str | None = None,
+    journal: str | Path | None = None,
+    patience: Patience | None = None,
+    durable: bool = False,
+) -> Ray:
+    """A transport to actors that hold the agents of a plan.
+
+    cohorts   number of actors; None is one per CPU of the cluster
+    address   of a Ray cluster ("auto", "ray://host:10001"); None starts one on this machine
+    journal   folder of the actors' journals, on a disk that a restarted actor can reach; None is a
+              temporary one, from which actors recover but a new driver cannot resume
+    durable   the journals also survive the loss of power
+    """
+    n_agents = plan.parameters.n_agents
+    if cohorts is None:
+        cohorts = min(n_agents, cluster_cpus(address))
+    if not 1 <= cohorts <= n_agents:
+        raise InvalidSetting(f"cohorts must be from 1 to n_agents = {n_agents}, got {cohorts!r}")
+    scratch = None
+    if journal is None:
+        scratch = tempfile.TemporaryDirectory(prefix="fedlsvi-")
+        journal = scratch.name
+    made = makers(plan, cohorts, Path(journal).absolute(), durable, threads=1)
+    run = run_name(plan.parameters, plan.seed)
+    # an actor that died has to start again and replay its requests before it can answer
+    waits = patience or Patience(deadline=600.0, attempts=5)
+    return Ray(plan.parameters, made, run, waits, guard(plan), address, scratch)

@@ -1,0 +1,63 @@
+"""Stations made from a plan: the agents' side of a run, wherever its process is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from fedlsvi.agent import Cohort
+from fedlsvi.federation.journal import Journal
+from fedlsvi.guard import Guard
+from fedlsvi.plan import Plan
+from fedlsvi.transports.station import Station
+from fedlsvi.transports.wired import facts, run_name
+
+
+class KeptStation(Station):
+    """A station with a journal that it closes itself."""
+
+    def close(self) -> None:
+        super().close()
+        if isinstance(self.memory, Journal):
+            self.memory.close()
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the station of agents lo … hi−1 in the process that calls it."""
+
+    plan: Plan
+    lo: int
+    hi: int
+    folder: Path | None = None
+    durable: bool = True
+
+    def cohort(self) -> Cohort:
+        """The agents before their first message."""
+        return self.plan.cohort(self.lo, self.hi)
+
+    def __call__(self) -> Station:
+        journal = None
+        if self.folder is not None:
+            journal = Journal(self.folder / f"agents-{self.lo}-{self.hi - 1}", self.durable)
+        run = run_name(self.plan.parameters, self.plan.seed)
+        return KeptStation(self.cohort, self.plan.layout, run, journal)
+
+
+def makers(
+    plan: Plan, cohorts: int, folder: str | Path | None = None, durable: bool = True,
+    threads: int | None = None,
+) -> list[Maker]:  # fmt: skip
+    """One maker for each of `cohorts` equal shares of the agents."""
+    if threads is not None:
+        plan = replace(plan, threads=threads)
+    cuts = [plan.parameters.n_agents * c // cohorts for c in range(cohorts + 1)]
+    where = None if folder is None else Path(folder)
+    return [Maker(plan, lo, hi, where, durable) for lo, hi in pairwise(cuts)]
+
+
+def guard(plan: Plan) -> Guard:
+    """The server's checks, with what is known of the features."""
+    phi = plan.features
+    return Guard(plan.layout, facts(plan.parameters, phi.nonnegative, phi.simplex))

@@ -1,0 +1,266 @@
+"""What the server checks on every message before it touches state, without seeing data.
+
+With n the round's episodes, t all episodes so far, G an agent's Gram matrix over all rounds and
+y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
+
+    Λ^loc finite, ⪰ 0, tr Λ^loc ≤ n, rank ≤ n      (exactly the sums of n vectors in the unit ball)
+    b finite, [[G, b], [bᵀ, t·y_max²]] ⪰ 0          (b is Σφy for some |y| ≤ y_max)
+    at h = H: the same for b's increment over this round alone
+    n ≤ ⌈γ⌉; who signals has a determinant ratio ≥ γ/n at the step it names, and nobody's is so
+    large that it must have signalled an episode before
+    after aggregation wᵀΛw ≤ M·t·y_max²
+
+An agent that makes up data of its own and keeps its books straight passes: no check can know.
+Each test is one stacked factorisation over the agents; only a failed one looks for the culprit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedlsvi.core.statistics import packed_size, unpack
+from fedlsvi.errors import MessageRefused
+from fedlsvi.messages import Layout, Model, Request, Signal, Start, Stop, Upload
+
+TOLERANCE = 1e-9
+"""Relative slack for rounding, per episode."""
+
+
+class Refusal(MessageRefused):
+    """A message that no honest agent could have sent: who, when, what, and what was allowed."""
+
+    def __init__(self, agent: int, round_: int, h: int, name: str, value: object, bound: str):
+        self.agent, self.round, self.step = agent, round_, h
+        self.field, self.value, self.bound = name, value, bound
+        where = f"agent {agent}, round {round_}" + (f", step {h}" if h else "")
+        super().__init__(f"{where}: {name} is {value}, must be {bound}")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the server knows of the problem: γ, T, y_max by step, and properties of φ."""
+
+    gamma: float
+    episodes: int
+    y_max: np.ndarray  # (H,)
+    nonnegative: bool = False
+    simplex: bool = False
+    overshoot: str = "cut"
+
+
+@dataclass
+class Guard:
+    """The checks, and what they remember: each agent's Gram matrices and last b_H."""
+
+    layout: Layout
+    facts: Facts
+    gram: np.ndarray = field(init=False)  # (M, H, P), over all rounds
+    last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
+
+    def __post_init__(self) -> None:
+        size = self.layout
+        P = packed_size(size.dim, size.packing)
+        self.gram = np.zeros((size.n_agents, size.horizon, P))
+        self.last = np.zeros((size.n_agents, size.dim))
+        self.t, self.round, self.length = 0, 1, 0
+        self._named: dict[int, int] = {}
+        self._model = np.zeros((size.horizon, P))
+
+    # what the server sends
+
+    def sends(self, message: Request) -> None:
+        """Follow the server; refuses a model that the uploads cannot have led to."""
+        match message:
+            case Start(gram=gram, t=t):
+                self.t, self._model = t, gram.copy()
+                self._named = {}
+            case Stop(t=t):
+                self.length = t - self.t
+            case Model(h=h, w=w, gram=gram):
+                self._check_model(h, w, gram)
+                self._model[h - 1] = gram
+                if h == 1:
+                    self.t, self.round = self.t + self.length, self.round + 1
+                    self._named = {}
+
+    def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        full = unpack(gram, self.layout.dim, self.layout.packing)
+        energy = float(w @ (full * w if full.ndim == 1 else full @ w))
+        most = self.layout.n_agents * (self.t + self.length) * float(self.facts.y_max[h - 1]) ** 2
+        if not energy <= most * (1.0 + 1e-6) + TOLERANCE:
+            raise Refusal(-1, self.round, h, "wᵀΛw of the new model", energy, f"at most {most:g}")
+
+    # what agents send
+
+    def signal(self, first: int, agents: int, signal: Signal) -> None:
+        """A signal of a cohort: agents first … first + agents − 1."""
+        if signal.t == 0 and len(signal.agents) == 0:
+            return
+        longest = self.facts.episodes - self.t
+        if self.facts.overshoot == "cut":
+            longest = min(longest, math.ceil(self.facts.gamma))
+        if not 0 < signal.t - self.t <= longest:
+            bound = f"{self.t + 1} to {self.t + longest}"
+            raise Refusal(first, self.round, 0, "signal's t", signal.t, bound)
+        names = signal.agents
+        inside = (names >= first) & (names < first + agents)
+        if len(names) == 0 or not inside.all() or (np.diff(names) <= 0).any():
+            bound = f"numbers from {first} to {first + agents - 1}, rising"
+            raise Refusal(first, self.round, 0, "signal's agents", names.tolist()[:8], bound)
+        final = signal.t == self.facts.episodes
+        lawful = (signal.steps == 0) if final else (signal.steps > 0)
+        lawful &= signal.steps <= self.layout.horizon
+        if not lawful.all():
+            i = int(np.flatnonzero(~lawful)[0])
+            bound = "0 in the last episode, else a step"
+            raise Refusal(
+                int(names[i]), self.round, 0, "signal's step", int(signal.steps[i]), bound
+            )
+
+    def stops(self, signal: Signal) -> None:
+        """The round ends by this signal: who is named must show the determinant."""
+        pairs = zip(signal.agents.tolist(), signal.steps.tolist(), strict=True)
+        self._named = {agent: step for agent, step in pairs if step > 0}
+
+    def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        """An upload of a cohort in the round under way; raises, or changes nothing."""
+        if upload.h != h:
+            raise Refusal(first, self.round, h, "step", upload.h, f"{h}")
+        shapes = ((agents, self.gram.shape[2]), (agents, self.layout.dim))
+        for name, array, shape in zip(("gram", "b"), (upload.gram, upload.b), shapes, strict=True):
+            if array.shape != shape or array.dtype != np.float64:
+                found = f"{array.dtype} {array.shape}"
+                raise Refusal(first, self.round, h, name, found, f"float64 {shape}")
+            bad = ~np.isfinite(array)
+            if bad.any():
+                i, j = np.argwhere(bad)[0]
+                raise Refusal(
+                    first + int(i), self.round, h, f"{name}[{j}]", float(array[i, j]), "finite"
+                )
+        before = self.gram[first : first + agents, h - 1]
+        if self.layout.packing == "diagonal":
+            self._diagonal(first, h, upload, before)
+        else:
+            self._dense(first, h, upload, before)
+
+    def accept(self, h: int, gram: np.ndarray, b: np.ndarray) -> None:
+        """All agents' uploads of a step passed, or were replaced by their withdrawal."""
+        self.gram[:, h - 1] += gram
+        if h == self.layout.horizon:
+            self.last[:] = b
+
+    def withdrawal(self, first: int, agents: int, h: int) -> Upload:
+        """What takes back everything that these agents ever contributed to step h."""
+        rows = self.gram[first : first + agents, h - 1]
+        return Upload(h, -rows, np.zeros((agents, self.layout.dim)))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint must hold."""
+        return {"guard.gram": self.gram, "guard.last": self.last}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
+        """Continue after round k, episode t."""
+        self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
+        self.t, self.round = t, k + 1
+
+    def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
+              bound: str) -> None:  # fmt: skip
+        """Raise for the first agent for which `wrong` holds."""
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise Refusal(first + i, self.round, h, name, float(value[i]), bound)
+
+    def _diagonal(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
+        """One-hot features: Λ^loc counts visits, each episode one."""
+        n, y = self.length, float(self.facts.y_max[h - 1])
+        gram, b = upload.gram, upload.b
+        least, off = gram.min(axis=1), np.abs(gram - np.rint(gram)).max(axis=1)
+        self._fail(first, h, least < 0.0, "smallest count", least, "at least 0")
+        self._fail(first, h, off > 0.0, "fraction in a count", off, "0: counts are integers")
+        visits = gram.sum(axis=1)
+        self._fail(first, h, visits != n, "sum of counts", visits, f"{n}, the round's episodes")
+        self._range(first, h, b, y * (before + gram), "b")
+        if h == self.layout.horizon:
+            self._range(first, h, b - self.last[first : first + len(b)], gram, "increment of b")
+        base = self._model[h - 1]
+        self._ratios(first, h, np.log1p(gram / base).sum(axis=1), float(base.min()))
+
+    def _range(self, first: int, h: int, b: np.ndarray, most: np.ndarray, name: str) -> None:
+        """0 ≤ b_i ≤ most_i."""
+        slack = TOLERANCE * (1.0 + most.max(axis=1))
+        low, high = b.min(axis=1), (b - most).max(axis=1)
+        self._fail(first, h, low < -slack, f"smallest entry of {name}", low, "at least 0")
+        bound = "at most y_max times the count beside it"
+        self._fail(first, h, high > slack, f"an entry of {name} beyond its bound by", high, bound)
+
+    def _dense(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
+        n, y, d = self.length, float(self.facts.y_max[h - 1]), self.layout.dim
+        loc, b = unpack(upload.gram, d, self.layout.packing), upload.b
+        if self.layout.packing == "dense":
+            skew = np.abs(loc - loc.transpose(0, 2, 1)).max(axis=(1, 2))
+            self._fail(first, h, skew > TOLERANCE * n, "asymmetry of gram", skew, "0")
+        trace = np.einsum("mii->m", loc)
+        most = n * (1.0 + TOLERANCE)
+        self._fail(first, h, trace > most, "trace of gram", trace, f"at most {n}")
+        self._positive(first, h, loc)
+        total = unpack(before, d, self.layout.packing) + loc
+        episodes = self.t + n
+        self._schur(first, h, total, b, episodes, y, "bᵀG⁺b")
+        if h == self.layout.horizon:
+            step = b - self.last[first : first + len(b)]
+            self._schur(first, h, loc, step, n, 1.0, "ΔbᵀΛ⁺Δb")
+        if self.facts.simplex:
+            mass = loc.sum(axis=(1, 2))
+            wrong = np.abs(mass - n) > 1e-7 * n
+            self._fail(first, h, wrong, "1ᵀΛ1", mass, f"{n}: features sum to one")
+        if self.facts.nonnegative or self.facts.simplex:
+            slack = TOLERANCE * episodes * y
+            low = b.min(axis=1)
+            self._fail(first, h, low < -slack, "smallest entry of b", low, "at least 0")
+        base = unpack(self._model[h - 1], d, self.layout.packing)
+        _, server = np.linalg.slogdet(base)
+        grown = 2.0 * np.log(np.linalg.cholesky(base + loc + TOLERANCE * np.eye(d)).diagonal(
+            axis1=1, axis2=2)).sum(axis=1)  # fmt: skip
+        self._ratios(first, h, grown - server, float(np.linalg.eigvalsh(base)[0]))
+
+    def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
+        """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
+        n, d = self.length, self.layout.dim
+        slack = TOLERANCE * n
+        if n >= d:  # only signs matter, and a factorisation shows them
+            try:
+                np.linalg.cholesky(loc + slack * np.eye(d))
+                return
+            except np.linalg.LinAlgError:
+                pass
+        spectrum = np.linalg.eigvalsh(loc)
+        least = spectrum[:, 0]
+        self._fail(first, h, least < -slack, "smallest eigenvalue of gram", least, "at least 0")
+        if n < d:
+            rank = (spectrum > 1e-7 * n).sum(axis=1)
+            self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
+
+    def _schur(self, first: int, h: int, gram: np.ndarray, b: np.ndarray, episodes: int,
+               y: float, name: str) -> None:  # fmt: skip
+        """bᵀ(G + εI)⁻¹b ≤ t·y²: never above bᵀG⁺b, and huge where b leaves the range of G."""
+        most = episodes * y * y
+        ridge = gram + TOLERANCE * episodes * np.eye(self.layout.dim)
+        whitened = np.linalg.solve(np.linalg.cholesky(ridge), b[..., None])[..., 0]
+        energy = np.einsum("mi,mi->m", whitened, whitened)
+        self._fail(first, h, ~(energy <= most * (1.0 + 1e-6)), name, energy, f"at most {most:g}")
+
+    def _ratios(self, first: int, h: int, ratio: np.ndarray, least: float) -> None:
+        """log det(Λ + Λ^loc)/det Λ against the trigger; least = λ_min(Λ)."""
+        n, log_gamma = self.length, math.log(self.facts.gamma)
+        named = np.array([self._named.get(first + i) == h for i in range(len(ratio))])
+        short = named & (math.log(n) + np.maximum(ratio, 0.0) < log_gamma - 1e-6)
+        bound = f"at least {log_gamma - math.log(n):.9g}: it signalled here"
+        self._fail(first, h, short, "log ratio of determinants", ratio, bound)
+        if n >= 2 and self.facts.overshoot == "cut":
+            most = log_gamma - math.log(n - 1) + math.log1p(1.0 / least) + 1e-6
+            bound = f"below {most:.9g}: it would have signalled before"
+            self._fail(first, h, ratio > most, "log ratio of determinants", ratio, bound)

@@ -1,0 +1,41 @@
+"""Ctrl-C that waits for the end of the round, so that nothing that was learned is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupt:
+    """While active, the first Ctrl-C sets `asked`; the second one interrupts at once.
+
+    Signals reach the main thread only; elsewhere this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        # straight to the terminal: whoever was interrupted may hold the lock of sys.stderr
+        os.write(2, b"\nfedlsvi: stopping at the end of this round; Ctrl-C again stops at once\n")

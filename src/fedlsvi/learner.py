@@ -1,0 +1,223 @@
+"""Fed-LSVI as a user meets it: settings in, a finished run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import partial
+from os import PathLike
+from typing import Any, ClassVar, Literal
+
+from threadpoolctl import threadpool_limits
+
+from fedlsvi.config import Overshoot, Preset, Settings
+from fedlsvi.core.statistics import Packing
+from fedlsvi.envs.gym import as_environment
+from fedlsvi.errors import InvalidSetting, UnknownName
+from fedlsvi.plan import Plan, make_plan
+from fedlsvi.records import Observer
+from fedlsvi.run import Run
+from fedlsvi.session import Session
+from fedlsvi.transports.base import Transport
+
+
+class Algorithm:
+    """What every algorithm has: settings, `learn` and `prepare`."""
+
+    name: ClassVar[str]
+    """Its name in the registry."""
+
+    settings: Any
+    """A dataclass of what was asked for."""
+
+    def __repr__(self) -> str:
+        default = asdict(type(self.settings)(n_agents=1))
+        shown = {k: v for k, v in asdict(self.settings).items() if v != default[k]}
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+    def learn(
+        self,
+        env: Any,
+        episodes: int,
+        seed: int = 0,
+        *,
+        features: Any = None,
+        horizon: int | None = None,
+        reward_range: tuple[float, float] | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        progress: bool | None = None,
+        observers: Iterable[Observer] = (),
+        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
+        cohorts: int | None = None,
+        threads: int | None = None,
+        block: int | None = None,
+        keep_models: bool = False,
+        folder: str | PathLike[str] | None = None,
+        checkpoint_seconds: float = 5.0,
+    ) -> Run:
+        """Play `episodes` episodes per agent and return what was learned and what it cost.
+
+        env         an environment, its registered name, a Gymnasium id or `EnvSpec`, a function
+                    that makes an environment, or a list with one of these for each agent
+        features    a feature map, an (S, A, d) array, a callable on a batch of states, or None for
+                    the environment's own
+        horizon, reward_range, env_kwargs   for Gymnasium environments (`fedlsvi.envs.gym`): H,
+                    left out it is the spec's; (low, high) of the rewards; arguments of `make`
+        progress    a progress bar; None shows one in a terminal
+        observers   called with the record of each round
+        transport   "inprocess", "ray", a transport, or a function that makes one for a plan; it
+                    changes where agents are and never the result
+        cohorts, threads, block   how the work is cut; they change the time and never the result
+        keep_models keep the model and the policy of every round, for study; in memory only
+        folder      a run folder to write as the run goes; `fedlsvi.resume` continues a killed run
+        checkpoint_seconds   time between two checkpoints of the folder; 0 is after every round
+        """
+        env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
+        session = self.prepare(
+            env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
+            cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
+        )  # fmt: skip
+        if folder is not None:
+            from fedlsvi.store import record
+
+            return record(
+                session, self.name, self.settings, folder, list(observers), checkpoint_seconds,
+                progress,
+            )  # fmt: skip
+        watching = list(observers)
+        if progress is not False:
+            from fedlsvi.progress import bar
+
+            watching += bar(session.plan.parameters, progress)
+        drive(session, watching)
+        return Run.of(session, self.settings)
+
+    def prepare(
+        self,
+        env: Any,
+        episodes: int,
+        seed: int = 0,
+        *,
+        features: Any = None,
+        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
+        cohorts: int | None = None,
+        threads: int | None = None,
+        block: int | None = None,
+        keep_models: bool = False,
+    ) -> Session:
+        """Check everything that `learn` is given, and make ready to play."""
+        raise NotImplementedError
+
+
+class FedLSVI(Algorithm):
+    """Federated least-squares value iteration with optimism (Liang, Zhang, Xue).
+
+    n_agents     M, the number of agents that learn together
+    gamma        trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1)
+    beta         bonus scale β; None takes the preset's, "theory" the theorems'
+    lam          ridge λ > 0; None takes the preset's
+    xi           how far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2
+    value_range  the largest return of an episode, where it is known to be below H
+    preset       "practical" learns, "paper" is the theorems' λ = 1, β and clip
+    overshoot    "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo)
+    packing      how Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is
+                 diagonal for one-hot features and packed otherwise
+    confidence   p of the theorems;  c_beta: the constant c of the theorems' β
+    """
+
+    name = "fed-lsvi"
+
+    def __init__(
+        self,
+        n_agents: int = 1,
+        *,
+        gamma: float | Literal["auto"] = "auto",
+        beta: float | Literal["theory"] | None = None,
+        lam: float | None = None,
+        xi: float = 0.0,
+        value_range: float | None = None,
+        preset: Preset = "practical",
+        overshoot: Overshoot = "cut",
+        packing: Packing | Literal["auto"] = "auto",
+        confidence: float = 0.05,
+        c_beta: float = 1.0,
+    ) -> None:
+        self.settings = Settings(
+            n_agents=n_agents,
+            gamma=gamma,
+            beta=beta,
+            lam=lam,
+            xi=xi,
+            value_range=value_range,
+            preset=preset,
+            overshoot=overshoot,
+            packing=packing,
+            confidence=confidence,
+            c_beta=c_beta,
+        )
+
+    def prepare(
+        self,
+        env: Any,
+        episodes: int,
+        seed: int = 0,
+        *,
+        features: Any = None,
+        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
+        cohorts: int | None = None,
+        threads: int | None = None,
+        block: int | None = None,
+        keep_models: bool = False,
+    ) -> Session:
+        """Check everything that `learn` is given, and make ready to play."""
+        plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        whole = isinstance(cohorts, int) and not isinstance(cohorts, bool)
+        if cohorts is not None and not (whole and 1 <= cohorts <= self.settings.n_agents):
+            raise InvalidSetting(
+                f"cohorts must be an integer from 1 to n_agents = {self.settings.n_agents}, "
+                f"got {cohorts!r}"
+            )
+        chosen = choose(transport, plan, cohorts)
+        return Session(plan, cohorts or 1, keep_models, chosen)
+
+
+def choose(
+    transport: str | Transport | Callable[[Plan], Transport], plan: Plan, cohorts: int | None = None
+) -> Transport | None:
+    """The transport that was asked for; None is this process."""
+    if isinstance(transport, Transport):
+        return transport
+    if transport == "inprocess":
+        return None
+    if transport == "ray":
+        from fedlsvi.federation.cluster import on_ray
+
+        return on_ray(plan, cohorts)
+    if callable(transport):
+        return transport(plan)
+    raise UnknownName("transport", str(transport), ["inprocess", "ray"])
+
+
+def placed(transport: Any, folder: str | PathLike[str] | None, cohorts: int | None = None) -> Any:
+    """The same transport, with the agents' journals beside the run folder (`folder.agents`)."""
+    if transport != "ray" or folder is None:
+        return transport
+    from fedlsvi.federation.cluster import on_ray
+
+    return partial(on_ray, cohorts=cohorts, journal=f"{folder}.agents")
+
+
+def drive(session: Session, observers: Iterable[Observer]) -> None:
+    """Run a session to its end. BLAS keeps to one thread: the compiled loops use the cores."""
+    watching = list(observers)
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            for record in session.rounds():
+                for observe in watching:
+                    observe(record)
+    finally:
+        for observe in watching:
+            close = getattr(observe, "close", None)
+            if close is not None:
+                close()
+        session.close()

@@ -1,0 +1,130 @@
+"""Everything that may cross the boundary between agents and server, and nothing else.
+
+This module is the privacy boundary. No type here can carry a state, an action, a reward or a
+feature vector: an agent says that it has learned enough (`Signal`), sends sums over its history
+(`Upload`), and is told when to stop (`Stop`) and what the common model is (`Start`, `Model`).
+
+A message between the server and a cohort of m agents has a leading agent axis where agents differ
+and counts as m messages. `scalars` is the paper's unit (integers or reals); a scalar is 8 bytes.
+Arrays in messages are read-only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlsvi.core.statistics import Packing
+
+SCALAR_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Server → agents, once (Algorithm 1, line 3): {w_h, Λ_h, γ, β, T}.
+
+    When a run is resumed it carries the model and the episode t from which the agents continue.
+    """
+
+    w: np.ndarray  # (H, d)
+    gram: np.ndarray  # (H, P)
+    gamma: float
+    beta: float
+    episodes: int
+    t: int = 0
+
+    @property
+    def scalars(self) -> int:
+        """Per agent: H(P + d) + 3."""
+        return self.w.size + self.gram.size + 3
+
+
+@dataclass(frozen=True, slots=True)
+class Explore:
+    """Server → agents, where agents cannot call: explore at most `limit` more episodes."""
+
+    limit: int
+    scalars: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Agent → server (Algorithm 2, lines 18 and 22): synchronise, my episode counter is t.
+
+    From a cohort: the agents that fire at the cohort's first firing episode t, and for each the
+    lowest step h whose determinant did (0 when the episode budget is reached). t = 0: none fires.
+    """
+
+    t: int
+    agents: np.ndarray  # (s,) numbers of the agents that fire
+    steps: np.ndarray  # (s,)
+
+    @property
+    def scalars(self) -> int:
+        """A flag and a counter for each agent that signals; silence is free."""
+        return 2 * len(self.agents)
+
+    @classmethod
+    def silence(cls) -> Signal:
+        """No agent of the cohort fires yet."""
+        nobody = np.empty(0, np.int64)
+        return cls(0, nobody, nobody)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Server → agents (Algorithm 1, line 6): the round ends at episode t."""
+
+    t: int
+    scalars: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort."""
+
+    h: int
+    gram: np.ndarray  # (m, P)
+    b: np.ndarray  # (m, d)
+
+    @property
+    def scalars(self) -> int:
+        """m(P + d)."""
+        return self.gram.size + self.b.size
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h)."""
+
+    h: int
+    w: np.ndarray  # (d,)
+    gram: np.ndarray  # (P,)
+
+    @property
+    def scalars(self) -> int:
+        """Per agent: P + d."""
+        return self.w.size + self.gram.size
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Server → agents, between rounds: make what you hold after episode t survive a restart."""
+
+    t: int
+    scalars: int = 1
+
+
+Request = Start | Explore | Stop | Model | Keep
+Reply = Signal | Upload | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The sizes that both sides agree on before they speak."""
+
+    n_agents: int
+    horizon: int
+    dim: int
+    packing: Packing

@@ -1,0 +1,141 @@
+"""A problem made ready: environments, features and numbers, from which cohorts are built.
+
+A plan is all that a process needs to hold some of the agents, wherever it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.agent import Cohort
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.gym_world import GymWorld
+from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator, Unmeasured
+from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.gym import FEW_ROWS, GymExperience
+from fedlsvi.experience.gym_finite import GymFiniteExperience
+from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.workers import Workers
+from fedlsvi.features.base import FeatureMap, resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.messages import Layout
+from fedlsvi.values import ROWS, BlockValues, TabularValues
+
+
+@dataclass(frozen=True)
+class Plan:
+    """M environments (the same object where agents share one), features, numbers, seed."""
+
+    envs: tuple[Environment, ...]
+    features: FeatureMap
+    parameters: Parameters
+    seed: int
+    threads: int | None = None
+    block: int | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """What server and agents agree on."""
+        p = self.parameters
+        return Layout(p.n_agents, p.horizon, p.dim, p.packing)
+
+    def values(self) -> TabularValues | BlockValues:
+        """An empty model; the first broadcast fills it."""
+        p = self.parameters
+        if hasattr(self.envs[0], "n_states"):
+            diagonal = p.packing == "diagonal"
+            assert isinstance(self.features, TableFeatures | OneHot)  # what bind gives there
+            return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
+        rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
+        return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
+
+    def cohort(self, lo: int, hi: int) -> Cohort:
+        """Agents lo … hi−1, with memories of their own."""
+        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+        agents, envs = np.arange(lo, hi), self.envs[lo:hi]
+        kind: Any = ContinuousExperience
+        if isinstance(envs[0], GymWorld):
+            kind = GymFiniteExperience if envs[0].finite else GymExperience
+        elif isinstance(values, TabularValues):
+            size = (p.horizon, p.dim, len(values.values[0]), envs[0].n_actions)
+            sparse = p.packing == "diagonal" and prefers_sparse(*size)
+            kind = SparseExperience if sparse else FiniteExperience
+        experience = kind(envs, agents, values, self.seed, p.packing, workers)
+        if self.block is not None:
+            experience.block = min(self.block, experience.block)
+        return Cohort(agents, p.horizon, p.packing, values, experience)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """How to make the environments again: one entry for all agents, or one for each."""
+        shared = all(env is self.envs[0] for env in self.envs)
+        return [env.spec() for env in (self.envs[:1] if shared else self.envs)]
+
+    def evaluator(self, values: TabularValues | BlockValues) -> Evaluator:
+        """Measures the policy that `values` holds."""
+        if isinstance(self.envs[0], GymWorld):
+            return Unmeasured()
+        kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
+        evaluator: Evaluator = kind(self.envs, self.seed, values)
+        return evaluator
+
+
+def make_plan(
+    settings: Settings,
+    env: Any,
+    episodes: int,
+    seed: int,
+    features: Any = None,
+    threads: int | None = None,
+    block: int | None = None,
+) -> Plan:
+    """Check that environments, features and settings fit together, and fix the numbers."""
+    envs = per_agent(env, settings.n_agents)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise InvalidSetting(f"seed must be an integer from 0 to 2^63 − 1, got {seed!r}")
+    if block is not None and (not isinstance(block, int) or block < 1):
+        raise InvalidSetting(f"block must be an integer of at least 1, got {block!r}")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InvalidSetting(f"threads must be an integer of at least 1, got {threads!r}")
+    phi = resolve(features, envs[0])
+    if features is None:
+        for m, other in enumerate(envs):
+            own = other.default_features()
+            if own.dim != phi.dim:
+                raise InvalidEnvironment(
+                    f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
+                    "give features= that serve all agents"
+                )
+    one_hot = phi.one_hot and hasattr(envs[0], "n_states")
+    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
+    """One environment for each agent, all of the same kind and size."""
+    env = as_environment(env)
+    if isinstance(env, Environment):
+        return (env,) * n_agents
+    if len(env) != n_agents:
+        raise InvalidEnvironment(
+            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent"
+        )
+    first = env[0]
+    for m, other in enumerate(env):
+        for size in ("horizon", "n_actions", "n_states", "state_dim"):
+            here, there = getattr(other, size, None), getattr(first, size, None)
+            if here != there:
+                raise InvalidEnvironment(
+                    f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
+                )
+    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
+        raise InvalidEnvironment(f"{type(first).__name__} is neither finite nor continuous")
+    return tuple(env)

@@ -1,0 +1,197 @@
+"""A finished run: what was learned, what it cost, and the theorems beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.config import Parameters
+from fedlsvi.core import theory
+from fedlsvi.core.statistics import full
+from fedlsvi.ledger import Ledger
+from fedlsvi.plan import Plan
+from fedlsvi.policy import Policy
+from fedlsvi.records import RoundRecord
+from fedlsvi.session import Session
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A theorem's right-hand side beside the number that was measured."""
+
+    claim: str
+    bound: float
+    measured: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the measurement keeps to the bound; None where there is no measurement."""
+        return None if self.measured is None else self.measured <= self.bound
+
+
+@dataclass(frozen=True)
+class Run:
+    """The outcome of `learn`."""
+
+    regret: np.ndarray | None
+    """(T,) cumulative group regret, exact; None where the environment does not know V*."""
+    taus: list[int]
+    """[1, τ₂, …, T+1]: first episodes of the rounds."""
+    w: np.ndarray
+    """(H, d)."""
+    ledger: Ledger
+    policy: Policy
+    records: list[RoundRecord]
+    parameters: Parameters
+    settings: Any
+    seed: int
+    environment: list[dict[str, Any]]
+    gram_packed: np.ndarray = field(repr=False)
+    """(H, d, d), or (H, d) where features are one-hot and Gram matrices diagonal."""
+    models: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False)
+    policies: list[np.ndarray] = field(default_factory=list, repr=False)
+    algorithm: str = "fed-lsvi"
+    raw_scalars_per_step: int = 3
+    """ρ = s + 2: state, action and reward of one step, were trajectories shared."""
+    plan: Plan | None = field(default=None, repr=False)
+    """What was played; None where the run was read from a folder."""
+    folder: str | None = None
+    counts: dict[str, int] = field(default_factory=dict, repr=False)
+    """What the algorithm's closed formula of the scalars needs beyond the records."""
+
+    @classmethod
+    def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
+        """The result of a session that has played all its episodes."""
+        plan, server = session.plan, session.server
+        return cls(
+            regret=session.regret,
+            taus=[1, *(r.last + 1 for r in session.records)],
+            w=server.w,
+            gram_packed=server.gram,
+            ledger=session.transport.ledger,
+            policy=Policy.of(session),
+            records=session.records,
+            parameters=plan.parameters,
+            settings=settings,
+            seed=plan.seed,
+            environment=plan.describe(),
+            models=session.models,
+            policies=session.policies,
+            algorithm=session.algorithm,
+            counts=dict(session.counts),
+            raw_scalars_per_step=raw_scalars_per_step(plan),
+            plan=plan,
+            folder=folder,
+        )
+
+    @property
+    def gram(self) -> np.ndarray:
+        """Λ_h, (H, d, d)."""
+        return full(self.gram_packed)
+
+    @property
+    def rounds(self) -> int:
+        """K."""
+        return sum(record.rounds for record in self.records)
+
+    @property
+    def played(self) -> int:
+        """Episodes per agent so far; T, unless the run was interrupted."""
+        return self.taus[-1] - 1
+
+    @property
+    def scalars_raw(self) -> int:
+        """What sharing every trajectory would have cost one way, MtHρ."""
+        p = self.parameters
+        return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
+
+    @property
+    def mean_returns(self) -> np.ndarray | None:
+        """(K,) mean return of each round's episodes, in the environment's own units; None where
+        regret is known instead."""
+        found = [record.mean_return for record in self.records]
+        return None if None in found else np.array(found, np.float64)
+
+    def original_value(self, value: Any) -> Any:
+        """A value of a whole episode in the environment's own units, low·H + (high − low)·value,
+        where rewards were mapped from [low, high] into [0, 1]."""
+        low, high = self.environment[0]["params"].get("reward_range", (0.0, 1.0))
+        return low * self.parameters.horizon + (high - low) * value
+
+    @property
+    def environment_name(self) -> str:
+        """The registered name of the (first) environment, or its Gymnasium id."""
+        first = self.environment[0]
+        return str(first["params"].get("id") or first["name"] or "arrays")
+
+    def summary(self) -> dict[str, Any]:
+        """The run in numbers, ready for JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "environment": self.environment_name,
+            "seed": self.seed,
+            "finished": self.played == self.parameters.episodes,
+            "episodes": self.played,
+            "rounds": self.rounds,
+            "regret": None if self.regret is None else float(self.regret[-1]),
+            "scalars": self.ledger.total,
+            "scalars_by_category": self.ledger.scalars,
+            "bytes": sum(self.ledger.bytes.values()),
+            "scalars_raw": self.scalars_raw,
+            # privacy: statistics of few episodes say much about each of them
+            "shortest_round": min(r.length // max(1, r.rounds) for r in self.records),
+            "seconds": {
+                phase: sum(r.seconds[phase] for r in self.records)
+                for phase in self.records[0].seconds
+            },
+            "parameters": asdict(self.parameters),
+            "bounds": {
+                name: {"claim": b.claim, "bound": b.bound, "measured": b.measured,
+                       "holds": b.holds}
+                for name, b in self.bounds.items()
+            },
+        }  # fmt: skip
+
+    @property
+    def bounds(self) -> dict[str, Bound]:
+        """Theorems 1 (or 2, where ξ > 0) and 3, and the exact count of scalars; Fed-LSVI's only."""
+        if self.algorithm != "fed-lsvi":
+            return {}
+        p = self.parameters
+        size = (p.dim, p.horizon, p.n_agents)
+        T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
+        found = {}
+        if p.xi == 0.0:
+            right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
+            found["theorem_1"] = Bound("regret ≤ Theorem 1 at the β in force", right, measured)
+        else:
+            right = theory.regret_bound_misspecified(
+                *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
+            )
+            found["theorem_2"] = Bound("regret ≤ Theorem 2 at the β in force", right, measured)
+        rounds = theory.rounds_bound(*size, T, p.gamma, p.lam)
+        found["theorem_3"] = Bound("rounds K ≤ Theorem 3", rounds, self.rounds)
+        signals = sum(r.signals for r in self.records)
+        scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
+        found["scalars"] = Bound("scalars = closed formula", scalars, self.ledger.total)
+        return found
+
+    def plot(self, what: str = "regret", path: str | None = None) -> Any:
+        """A Matplotlib figure: "regret", "rounds", "scalars", "communication" (these two),
+        "lengths" of the rounds or "logdet"."""
+        from fedlsvi.report.figures import figure
+
+        return figure(what, self, path)
+
+    def save(self, folder: str) -> None:
+        """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""
+        from fedlsvi.store import save_run
+
+        save_run(self, folder)
+
+
+def raw_scalars_per_step(plan: Plan) -> int:
+    """ρ = s + 2; s = 1 where states are finite."""
+    return int(getattr(plan.envs[0], "state_dim", 1)) + 2

@@ -1,0 +1,103 @@
+"""Algorithm 1: the central server. Comments give the line of the paper's pseudo-code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import identity, pack, unpack
+from fedlsvi.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
+
+
+class Agents(Protocol):
+    """How the server reaches the agents (`fedlsvi.transports`)."""
+
+    def broadcast(self, message: Request) -> Sequence[Reply]:
+        """Deliver to every cohort; their replies in the order of agents."""
+        ...
+
+    def wait(self, t: int, left: int) -> Signal:
+        """Wait until some agent signals in the round that began after episode t."""
+        ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the server knows when a round has ended."""
+
+    k: int
+    first: int
+    signal: Signal
+    logdet: np.ndarray  # (H,) log det Λ_h after the round
+
+
+class Server:
+    """Holds the model {w_h, Λ_h} and the episode counter t; never sees a trajectory."""
+
+    def __init__(
+        self, layout: Layout, lam: float, gamma: float, beta: float, episodes: int
+    ) -> None:
+        self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
+        H, d = layout.horizon, layout.dim
+        self.gram = np.stack([identity(d, lam, layout.packing)] * H)  # line 2
+        self.w = np.zeros((H, d))
+        self.t = 0
+        self.k = 0
+
+    def run(self, agents: Agents) -> Iterator[Round]:
+        """The whole of Algorithm 1, one round at a time."""
+        self.start(agents)
+        while self.t < self.T:  # line 4
+            yield self.round(agents)
+
+    def start(self, agents: Agents) -> None:
+        """Tell all agents the parameters."""
+        agents.broadcast(self.parameters())  # line 3
+
+    def round(self, agents: Agents) -> Round:
+        """Wait for a signal, then update backward through the steps."""
+        H, first = self.layout.horizon, self.t + 1
+        signal = agents.wait(self.t, self.T - self.t)  # line 5
+        self.t = signal.t
+        uploads = agents.broadcast(Stop(self.t))  # line 6
+        logdet = np.empty(H)
+        for h in range(H, 0, -1):  # line 7
+            grams, b = gather(uploads, h)  # line 8
+            self.gram[h - 1] += self._unpack(grams.sum(axis=0))  # line 9
+            factor = factorise(self.gram[h - 1])
+            self.w[h - 1] = factor.solve(b.sum(axis=0))  # lines 10–11
+            uploads = agents.broadcast(self.model(h))  # line 12
+            logdet[h - 1] = factor.logdet
+        self.k += 1
+        return Round(self.k, first, signal, logdet)
+
+    def parameters(self) -> Start:
+        """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
+        gram = pack(self.gram, self.layout.packing)
+        return Start(self.w.copy(), gram, self.gamma, self.beta, self.T, self.t)
+
+    def model(self, h: int) -> Model:
+        """The updated step-h model."""
+        return Model(h, self.w[h - 1].copy(), pack(self.gram[h - 1], self.layout.packing))
+
+    def _unpack(self, gram: np.ndarray) -> np.ndarray:
+        return unpack(gram, self.layout.dim, self.layout.packing)
+
+
+def gather(uploads: Sequence[Reply], h: int) -> tuple[np.ndarray, np.ndarray]:
+    """The step's Gram matrices (M, P) and responses (M, d) of all agents, in agent order.
+
+    They are summed over one contiguous array of all agents, so that the order of additions, and
+    with it the last bit of the sum, does not depend on cohorts.
+    """
+    received = [u for u in uploads if isinstance(u, Upload) and u.h == h]
+    if len(received) == 1:
+        return np.ascontiguousarray(received[0].gram), np.ascontiguousarray(received[0].b)
+    return (
+        np.ascontiguousarray(np.concatenate([u.gram for u in received])),
+        np.ascontiguousarray(np.concatenate([u.b for u in received])),
+    )

@@ -1,0 +1,117 @@
+"""A prepared problem written down: its job, and the arrays that no name can rebuild."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.config import Settings
+from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features import registry
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.rbf import RBFFeatures
+from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.job import ARRAYS, GIVEN, Job, compact
+from fedlsvi.plan import Plan
+from fedlsvi.settings_file import Table
+
+ENVIRONMENT = "environment.safetensors"
+FEATURES = "features.safetensors"
+
+Files = dict[str, dict[str, np.ndarray]]
+
+
+def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Files]:
+    """The job of a plan, and the files of arrays that it names."""
+    files: Files = {}
+    distinct = list({id(env): env for env in plan.envs}.values())
+    shared = len(distinct) == 1
+    kept = distinct if shared else list(plan.envs)
+    specs = [env.spec() for env in kept]
+    if all(spec["name"] is not None and "name" not in spec["params"] for spec in specs):
+        entries = compact(specs)
+    else:
+        entries = [_keep(env, m, shared, files) for m, env in enumerate(kept)]
+    features = _features(plan, files)
+    given = dataclasses.asdict(settings)
+    if algorithm in algorithms.names():  # what its constructor takes, where that is less
+        given = {k: v for k, v in given.items() if k in algorithms.entry(algorithm).parameters()}
+    job = Job(
+        algorithm, given, plan.parameters.episodes, plan.seed,
+        entries, features,
+    )  # fmt: skip
+    return job, files
+
+
+def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
+    """An entry that points at the environment's arrays."""
+    if not isinstance(env, FiniteMDP):
+        return {"name": GIVEN, "what": type(env).__name__}
+    prefix = "" if alone else f"{m}."
+    moving = env.reward_on_transition
+    arrays = {"P": env.P, "r": env.r if moving is None else moving, "initial": env.initial_laws}
+    if env.phi is not None:
+        arrays["phi"] = env.phi
+    files.setdefault(ENVIRONMENT, {}).update({prefix + key: a for key, a in arrays.items()})
+    entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
+    return entry if alone else entry | {"entry": m}
+
+
+def _features(plan: Plan, files: Files) -> Table | None:
+    """How to make the features again; None where they are the environment's own."""
+    phi = plan.features
+    if _is_own(phi, plan.envs[0]):
+        return None
+    if isinstance(phi, TableFeatures):
+        files[FEATURES] = {"table": phi.table}
+        return {"name": "table", "file": FEATURES}
+    params = _parameters(phi)
+    if params is None:
+        return {"name": GIVEN, "what": getattr(_function(phi), "__name__", type(phi).__name__)}
+    return params
+
+
+def _is_own(phi: FeatureMap, env: Environment) -> bool:
+    """Whether the environment itself gives this map, as an object or by the same function."""
+    try:
+        own = env.default_features()
+    except InvalidFeatures:  # it has none
+        return False
+    same = type(phi) is type(own) and _function(phi) is not None
+    return phi is own or (same and _function(phi) == _function(own))
+
+
+def _function(phi: FeatureMap) -> Any:
+    return getattr(phi, "fn", None)
+
+
+def _parameters(phi: FeatureMap) -> Table | None:
+    """Name and parameters of a feature map: what its `spec()` says, or those of its registered
+    class, read from the attributes of the same names; None where neither is to be had."""
+    spec = getattr(phi, "spec", None)
+    if callable(spec):
+        own = spec()
+        return {"name": own["name"], **own["params"]}
+    if isinstance(phi, OneHot):
+        return {"name": "one-hot"}
+    if isinstance(phi, RBFFeatures):  # its centres are numbered before they are placed
+        centres = phi.centres if phi.per_dimension is None else phi.per_dimension
+        box = {"bandwidth": phi.bandwidth, "low": phi.low, "high": phi.high}
+        return {"name": "rbf", **plain({"centres": centres, **box})}
+    for name in registry.names():
+        row = registry.entry(name)
+        keys = row.parameters()
+        if row.constructor is type(phi) and all(hasattr(phi, key) for key in keys):
+            return {"name": name, **plain({key: getattr(phi, key) for key in keys})}
+    return None
+
+
+def fingerprints(plan: Plan) -> list[str | None]:
+    """What the environments are made of, so that a resumed run cannot go on with others."""
+    distinct = {id(env): env for env in plan.envs}.values()
+    return [env.fingerprint if isinstance(env, FiniteMDP) else None for env in distinct]

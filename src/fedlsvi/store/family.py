@@ -1,0 +1,54 @@
+"""Several runs that differ in their seed: one folder with seed-0, seed-1, … inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedlsvi.errors import StoreError
+from fedlsvi.job import Job
+from fedlsvi.store import files
+from fedlsvi.store.checkpoint import FORMAT, check_version
+from fedlsvi.store.journal import refuse_existing
+
+LIST = "seeds.json"
+
+
+def begin(folder: Path, job: Job, seeds: list[int]) -> None:
+    """Make the folder, and note which runs belong to it."""
+    refuse_existing(folder)
+    files.make_folder(folder)
+    base = str(job.base.absolute())
+    content = {"format": FORMAT, "seeds": seeds, "base": base, "job": job.table()}
+    files.write_json(folder / LIST, content)
+
+
+def is_one(folder: Path) -> bool:
+    """Whether this folder holds a family."""
+    return (folder / LIST).exists()
+
+
+def member(folder: Path, seed: int) -> Path:
+    """The run folder of one seed."""
+    return folder / f"seed-{seed}"
+
+
+def read(folder: Path) -> tuple[Job, list[int]]:
+    """What `begin` noted."""
+    content = files.read_json(folder / LIST)
+    check_version(folder / LIST, content.get("format"))
+    return Job.parse(content["job"], Path(content["base"])), list(content["seeds"])
+
+
+def expand(folders: list[Path]) -> list[Path]:
+    """Run folders, with families replaced by their runs as far as these exist."""
+    found: list[Path] = []
+    for folder in folders:
+        if not is_one(folder):
+            found.append(folder)
+            continue
+        runs = [member(folder, seed) for seed in read(folder)[1]]
+        there = [run for run in runs if run.exists()]
+        if not there:
+            raise StoreError(f"no run in {folder} has begun: `fedlsvi resume {folder}` plays them")
+        found += there
+    return found

@@ -1,0 +1,204 @@
+"""Writing that survives a kill and a full disk; reading that notices what is damaged.
+
+A file is either sealed (written once: temp → fsync → rename → fsync of the folder) or append-only
+(it grows, and a checkpoint says how many of its bytes count, with their SHA-256). Arrays are
+safetensors, everything else is JSON or TOML: nothing in a run folder can execute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import DamagedFile, StoreError
+
+Stamp = dict[str, Any]
+"""{"bytes": length, "sha256": hex digest} of a file or of its first bytes."""
+
+
+def stamp(data: bytes) -> Stamp:
+    """What a manifest says about these bytes."""
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def write(path: Path, data: bytes) -> Stamp:
+    """Put a file in place whole or not at all; an older one stays until the new one is safe."""
+    temp = path.with_name(f".{path.name}.tmp")
+    try:
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            _write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temp, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temp.unlink()
+        raise cannot("write", path, error) from error
+    return stamp(data)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """A new folder, durable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise cannot("make", folder, error) from error
+
+
+def cannot(what: str, path: Path, error: OSError) -> StoreError:
+    """One sentence about a failed call of the system, with the way out."""
+    reason = error.strerror or str(error)
+    return StoreError(
+        f"cannot {what} {path}: {reason}. What was saved before is intact: "
+        f"make room or give access, then resume"
+    )
+
+
+def read(path: Path, expected: Stamp | None = None) -> bytes:
+    """The bytes of a file, which must be those of its stamp where one is given."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    if expected is not None:
+        compare(path, stamp(data), expected)
+    return data
+
+
+def compare(path: Path, found: Stamp, expected: Stamp) -> None:
+    """Refuse a file that is not what was written."""
+    if found["bytes"] < expected["bytes"]:
+        raise DamagedFile(
+            f"{path} is truncated: {found['bytes']} of {expected['bytes']} bytes: {_restore(path)}"
+        )
+    if found != expected:
+        raise DamagedFile(f"{path} was altered since it was written: {_restore(path)}")
+
+
+def _restore(path: Path) -> str:
+    run = path.parent.parent if path.parent.name in ("checkpoints", "history") else path.parent
+    return f"restore it from a copy, or start over with `fedlsvi run {run / 'settings.toml'}`"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Stamp:
+    """A sealed JSON file."""
+    return write(path, sealed(content))
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """JSON that carries its own SHA-256, so that an altered one is noticed."""
+    digest = hashlib.sha256(_canonical(content)).hexdigest()
+    text = json.dumps({**content, "sha256": digest}, indent=1, ensure_ascii=False)
+    return text.encode() + b"\n"
+
+
+def read_json(path: Path, expected: Stamp | None = None) -> dict[str, Any]:
+    """What `write_json` wrote, without the hash."""
+    data = read(path, expected)
+    try:
+        content = json.loads(data)
+        digest = content.pop("sha256")
+        intact = digest == hashlib.sha256(_canonical(content)).hexdigest()
+    except (ValueError, KeyError, AttributeError, TypeError):
+        intact = False
+    if not intact:
+        raise DamagedFile(f"{path} is damaged: {_restore(path)}")
+    return content  # type: ignore[no-any-return]
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Stamp:
+    """A sealed safetensors file."""
+    from safetensors.numpy import save
+
+    return write(path, save({key: np.ascontiguousarray(a) for key, a in arrays.items()}))
+
+
+def read_arrays(path: Path, expected: Stamp | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    data = read(path, expected)
+    try:
+        return load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DamagedFile(f"{path} is not a safetensors file ({error}): {_restore(path)}") from None
+
+
+class AppendOnly:
+    """A file that only grows. Bytes beyond the given stamp are cut off when it is opened."""
+
+    def __init__(self, path: Path, start: Stamp | None = None) -> None:
+        self.path = path
+        prefix = read_prefix(path, start) if start is not None else b""
+        self._hash, self._length = hashlib.sha256(prefix), len(prefix)
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+            os.ftruncate(self._fd, self._length)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            raise cannot("write", path, error) from error
+
+    def append(self, data: bytes) -> None:
+        """Add to the end; visible to readers at once, durable after `sync`."""
+        try:
+            _write_all(self._fd, data)
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+        self._hash.update(data)
+        self._length += len(data)
+
+    def sync(self) -> Stamp:
+        """Make everything durable, and say what there is."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+        return {"bytes": self._length, "sha256": self._hash.copy().hexdigest()}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
+
+
+def read_prefix(path: Path, expected: Stamp) -> bytes:
+    """The first bytes of an append-only file, checked against their stamp."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(expected["bytes"])
+    except FileNotFoundError:
+        raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
+    compare(path, stamp(data), expected)
+    return data

@@ -1,0 +1,109 @@
+"""A run folder read back as a `Run`, without changing a byte of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidInput, StoreError, UnknownName
+from fedlsvi.ledger import Ledger
+from fedlsvi.plan import make_plan
+from fedlsvi.policy import Policy, Values
+from fedlsvi.records import RoundRecord
+from fedlsvi.run import Run
+from fedlsvi.store import checkpoint, files
+from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
+from fedlsvi.store.setup import Setup, read_setup
+
+Found = tuple[Manifest, dict[str, np.ndarray]]
+
+
+def notice(text: str) -> None:
+    """Tell whoever is at the terminal; results go elsewhere."""
+    print(f"fedlsvi: notice: {text}", file=sys.stderr)
+
+
+def load(folder: str | PathLike[str], *, env: Any = None, features: Any = None) -> Run:
+    """Read a run back, finished or not: as far as its newest checkpoint.
+
+    env, features   needed only to act with `run.policy`, and only where the folder cannot make them
+    """
+    setup = read_setup(folder)
+    found = checkpoint.newest(setup.run, notice)
+    if found is None:
+        raise StoreError(
+            f"the run in {setup.run} has no checkpoint yet: `fedlsvi resume {setup.run}` plays it"
+        )
+    return loaded(setup, found, env, features)
+
+
+def loaded(setup: Setup, found: Found, env: Any = None, features: Any = None) -> Run:
+    """The run at a checkpoint. Its policy is built when it is first asked, because a report does
+    not need the environment and must not fail where it cannot be made."""
+    manifest, arrays = found
+    past = records(setup.run, manifest)
+    return Run(
+        regret=regret(setup.run, manifest),
+        taus=[1, *(r.last + 1 for r in past)],
+        w=arrays["w"],
+        gram_packed=arrays["gram"],
+        ledger=Ledger.from_dict(manifest.plain["ledger"]),
+        policy=Policy(lambda: _values(setup, arrays, env, features), setup.parameters.horizon),
+        records=past,
+        parameters=setup.parameters,
+        settings=setup.job.learner().settings,
+        seed=setup.job.seed,
+        environment=[_spec(entry) for entry in setup.job.env],
+        algorithm=setup.job.algorithm,
+        raw_scalars_per_step=setup.raw_scalars_per_step,
+        folder=str(setup.run),
+        counts=dict(manifest.plain.get("counts", {})),
+    )
+
+
+def _spec(entry: dict[str, Any]) -> dict[str, Any]:
+    params = {key: value for key, value in entry.items() if key != "name"}
+    return {"name": entry["name"], "params": params}
+
+
+def problem(setup: Setup, env: Any, features: Any) -> tuple[Any, Any]:
+    """Environments and features: those given, else those that the folder describes."""
+    try:
+        world = setup.job.environments() if env is None else env
+        phi = setup.job.feature_map() if features is None else features
+    except UnknownName as error:
+        raise InvalidInput(
+            f"{error} Import the module that registers it first, or give env= or features= again"
+        ) from None
+    return world, phi
+
+
+def _values(setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any) -> Values:
+    """The model of the checkpoint, ready to act."""
+    world, phi = problem(setup, env, features)
+    job, p = setup.job, setup.parameters
+    plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
+    values = plan.values()
+    values.beta = p.beta
+    for h in range(p.horizon, 0, -1):
+        values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
+    return values
+
+
+def records(run: Path, manifest: Manifest) -> list[RoundRecord]:
+    """The records that the checkpoint vouches for."""
+    data = files.read_prefix(run / RECORDS, manifest.appended[RECORDS])
+    return [RoundRecord.from_dict(json.loads(line)) for line in data.splitlines()]
+
+
+def regret(run: Path, manifest: Manifest) -> np.ndarray | None:
+    """Cumulative regret of the episodes so far; None where nobody knows V*."""
+    if REGRET not in manifest.appended:
+        return None
+    data = files.read_prefix(run / REGRET, manifest.appended[REGRET])
+    return np.frombuffer(data, "<f8").astype(np.float64)

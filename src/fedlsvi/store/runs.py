@@ -1,0 +1,185 @@
+"""Play into a run folder, continue one, and write down a finished run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.config import Settings
+from fedlsvi.errors import InvalidInput, StoreError
+from fedlsvi.learner import drive, placed
+from fedlsvi.records import Observer
+from fedlsvi.run import Run
+from fedlsvi.session import Session
+from fedlsvi.store import checkpoint, files, reading
+from fedlsvi.store.checkpoint import HISTORY, RECORDS, REGRET
+from fedlsvi.store.describe import fingerprints
+from fedlsvi.store.journal import Journal, begin, refuse_existing
+from fedlsvi.store.setup import Setup, read_setup, versions
+
+CHECKPOINT_SECONDS = 5.0
+
+
+def record(
+    session: Session,
+    algorithm: str,
+    settings: Settings,
+    folder: str | PathLike[str],
+    observers: Iterable[Observer] = (),
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: bool | None = False,
+) -> Run:
+    """Play a new session into a new folder."""
+    check_seconds(checkpoint_seconds)
+    run = begin(folder, session.plan, algorithm, settings)
+    return _play(Journal(run, session, checkpoint_seconds), settings, observers, progress)
+
+
+def resume(
+    folder: str | PathLike[str],
+    *,
+    env: Any = None,
+    features: Any = None,
+    progress: bool | None = None,
+    observers: Iterable[Observer] = (),
+    threads: int | None = None,
+    transport: Any = "inprocess",
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Run:
+    """Continue a run after a kill, a crash or Ctrl-C, to the bits it would have had without.
+
+    env, features   only where they cannot be made from the folder: objects of your own
+    transport       where the agents were elsewhere: as in `learn`, with the same journals
+    """
+    check_seconds(checkpoint_seconds)
+    setup = read_setup(folder)
+    found = checkpoint.newest(setup.run, reading.notice)
+    if found is not None and found[0].plain["t"] == setup.parameters.episodes:
+        run = reading.loaded(setup, found, env, features)
+        _finish(setup.run, run)  # a kill may have come just before
+        return run
+    _compare_versions(setup)
+    session = _session(setup, env, features, threads, found, transport)
+    journal = Journal(setup.run, session, checkpoint_seconds, None if found is None else found[0])
+    return _play(journal, setup.job.learner().settings, observers, progress)
+
+
+def save_run(run: Run, folder: str | PathLike[str]) -> None:
+    """Write a run that is in memory into a new folder."""
+    target = Path(folder)
+    refuse_existing(target)
+    if run.plan is None:
+        _copy(run, target)
+        return
+    begin(target, run.plan, run.algorithm, run.settings)
+    lines = "".join(json.dumps(vars(r)) + "\n" for r in run.records)
+    appended = {RECORDS: files.write(target / RECORDS, lines.encode())}
+    if run.regret is not None:
+        appended[REGRET] = files.write(target / REGRET, run.regret.astype("<f8").tobytes())
+    plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
+             "counts": run.counts}  # fmt: skip
+    arrays = {"w": run.w, "gram": run.gram_packed}
+    checkpoint.save(target, 1, arrays, plain, appended, [])
+    _finish(target, run)
+
+
+def check_seconds(value: Any) -> None:
+    """checkpoint_seconds must be a number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0.0:
+        raise InvalidInput(
+            f"checkpoint_seconds must be a number of at least 0, got {value!r}: "
+            "5 writes a checkpoint every five seconds, 0 after every round"
+        )
+
+
+def _play(
+    journal: Journal,
+    settings: Settings,
+    observers: Iterable[Observer],
+    progress: bool | None,
+) -> Run:
+    """Run a session to its end, keeping its folder up to date."""
+    session = journal.session
+    watching: list[Observer] = [journal, *observers]
+    if progress is not False:
+        from fedlsvi.progress import bar
+
+        watching += bar(session.plan.parameters, progress, session.server.t)
+    with journal.interrupt:
+        drive(session, watching)
+        run = Run.of(session, settings, str(journal.run))
+        _finish(journal.run, run)
+    return run
+
+
+def _finish(folder: Path, run: Run) -> None:
+    """Beside the last checkpoint: what people ask for most."""
+    files.write_json(folder / "ledger.json", run.ledger.to_dict())
+    files.write_json(folder / "summary.json", run.summary())
+
+
+def _session(
+    setup: Setup, env: Any, features: Any, threads: int | None, found: reading.Found | None,
+    transport: Any = "inprocess",
+) -> Session:  # fmt: skip
+    """The session as it was at the checkpoint, or at the very beginning."""
+    world, phi = reading.problem(setup, env, features)
+    p, plain = setup.parameters, {} if found is None else found[0].plain
+    # the numbers in force are those the run began with, whatever this version's presets are
+    known = algorithms.entry(setup.job.algorithm).parameters()
+    fixed = {key: getattr(p, key) for key in ("gamma", "beta", "lam", "packing") if key in known}
+    session = setup.job.learner(**fixed).prepare(
+        world, p.episodes, setup.job.seed, features=phi, threads=threads,
+        cohorts=plain.get("cohorts", 1) or None,
+        transport=placed(transport, setup.run),
+    )  # fmt: skip
+    if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
+        session.close()
+        where = "in this process" if plain["cohorts"] else "elsewhere"
+        raise InvalidInput(f"the agents of the run in {setup.run} were {where}: set transport= so")
+    if fingerprints(session.plan) != setup.fingerprints:
+        raise StoreError(
+            f"the environment is not the one that the run in {setup.run} began with: resume with "
+            f"fedlsvi {setup.versions['fedlsvi']}, or give the same environment, env=..."
+        )
+    if found is not None:
+        manifest, arrays = found
+        for segment in manifest.history:
+            path = setup.run / HISTORY / segment["name"]
+            session.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
+        past = reading.records(setup.run, manifest)
+        session.restore(arrays, plain, reading.regret(setup.run, manifest), past)
+    return session
+
+
+def _compare_versions(setup: Setup) -> None:
+    """Another library may round differently: say so, and go on."""
+    now = versions()
+    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine")
+    changed = [
+        f"{name} {setup.versions.get(name)} → {now[name]}"
+        for name in libraries
+        if setup.versions.get(name) != now[name]
+    ]
+    if changed:
+        reading.notice(
+            f"the run began with other versions ({', '.join(changed)}): "
+            "it continues, but its last bits may differ"
+        )
+
+
+def _copy(run: Run, target: Path) -> None:
+    """A loaded run is its folder."""
+    if run.folder is None:
+        raise StoreError("this run came from no folder and has no plan, so it cannot be saved")
+    try:
+        shutil.copytree(run.folder, target, ignore=shutil.ignore_patterns(".*", "plots"),
+                        dirs_exist_ok=True)  # fmt: skip
+    except (OSError, shutil.Error) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise StoreError(f"cannot copy {run.folder} to {target}: {error}") from error

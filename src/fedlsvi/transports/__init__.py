@@ -1,0 +1,1 @@
+"""How messages travel between the server and the cohorts of agents."""

@@ -1,0 +1,210 @@
+"""The conformance suite of transports: what every one of them must do, over agents that misbehave.
+
+`check_transport(make)` calls make(makers, patience) → transport, with makers of handlers that may
+be carried to other processes. Each check raises `AssertionError` with a sentence. The suite speaks
+through `Wired.deliver`, as the server does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.statistics import packed_size
+from fedlsvi.errors import FedLSVIError, MessageRefused, TransportError
+from fedlsvi.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.transports.local import Handler
+from fedlsvi.transports.wire import Address, Failure, decode_request, encode
+from fedlsvi.transports.wired import Patience, Wired
+
+Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent once"]
+Make = Callable[[Sequence[Callable[[], Handler]], Patience], Wired]
+
+RUN = 7
+
+
+def parameters(n_agents: int) -> Parameters:
+    """A small problem: H = 2, d = 3, one-hot."""
+    return Settings(n_agents=n_agents, gamma=5.0).resolve(100, 2, 3, True)
+
+
+@dataclass
+class Echo:
+    """A handler without a cohort: it signals at episode 5 and uploads counts that name it."""
+
+    first: int
+    count: int
+    layout: Layout
+    fault: Fault = "none"
+    delay: float = 0.0
+    asked: int = 0
+
+    @property
+    def agents(self) -> tuple[int, int]:
+        return self.first, self.count
+
+    def handle(self, frame: bytes) -> bytes:
+        self.asked += 1
+        address, message = decode_request(frame, self.layout)
+        reply = encode(self.answer(address, message), address)
+        if isinstance(message, Start):
+            return reply
+        match self.fault:
+            case "raises":
+                return encode(Failure("RuntimeError"), address)
+            case "late" if self.asked == 2:
+                time.sleep(self.delay)
+            case "twice":
+                return reply + reply
+            case "garbage":
+                return reply[:-3] + b"xyz"
+            case "stale":
+                old = Address(address.run, address.epoch, address.number - 1, address.round,
+                              address.first, address.agents)  # fmt: skip
+                return encode(self.answer(address, message), old) + reply
+            case "silent once" if self.asked == 2:
+                return b""
+        return reply
+
+    def answer(self, address: Address, message: Request) -> Reply:
+        """What an honest agent of this little problem would say."""
+        if isinstance(message, Explore):
+            names = np.arange(self.first, self.first + self.count)
+            return Signal(5, names, np.ones_like(names))
+        if isinstance(message, Stop):
+            P = packed_size(self.layout.dim, self.layout.packing)
+            gram = np.zeros((self.count, P))
+            gram[:, self.first % P] = message.t
+            return Upload(self.layout.horizon, gram, 0.5 * gram)
+        return None
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True)
+class EchoMaker:
+    """Makes an `Echo` in the process that calls it."""
+
+    first: int
+    count: int
+    layout: Layout
+    fault: Fault = "none"
+    delay: float = 0.0
+
+    def __call__(self) -> Echo:
+        return Echo(self.first, self.count, self.layout, self.fault, self.delay)
+
+
+def check_transport(make: Make, faults: bool = True) -> None:
+    """Run every check; a transport that passes can carry Fed-LSVI."""
+    check_order(make)
+    if faults:
+        check_duplicates(make)
+        check_late(make)
+        check_raising(make)
+        check_garbage(make)
+        check_exclusion(make)
+
+
+def opened(make: Make, fault: Fault, patience: Patience, delay: float = 0.0) -> Wired:
+    """Three cohorts of 2, 1 and 3 agents, the middle one with a fault; Start is delivered."""
+    p = parameters(6)
+    layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
+    shares: list[tuple[int, int, Fault]] = [(0, 2, "none"), (2, 1, fault), (3, 3, "none")]
+    transport = make([EchoMaker(f, n, layout, bad, delay) for f, n, bad in shares], patience)
+    gram = np.full((p.horizon, packed_size(p.dim, p.packing)), 1e3)
+    start = Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+    transport.deliver(start)
+    return transport
+
+
+def uploads(transport: Wired) -> Upload:
+    """The first half of a round: explore, stop, and what came."""
+    signals = [s for s in transport.deliver(Explore(5)) if isinstance(s, Signal)]
+    assert [s.t for s in signals] == [5] * len(signals), "a signal came back changed"
+    (upload,) = transport.deliver(Stop(5))
+    assert isinstance(upload, Upload)
+    return upload
+
+
+def check_order(make: Make) -> None:
+    """Everyone is reached, and replies stand in the order of agents."""
+    transport = opened(make, "none", Patience(30.0, 1))
+    try:
+        upload = uploads(transport)
+        columns = upload.gram.argmax(axis=1).tolist()
+        assert columns == [0, 0, 2, 0, 0, 0], f"replies are out of order: {columns}"
+        assert transport.ignored == 0, "a reply was ignored"
+    finally:
+        transport.close()
+
+
+def check_duplicates(make: Make) -> None:
+    """What comes twice, or answers an earlier question, has no effect."""
+    faults: tuple[Fault, Fault] = ("twice", "stale")
+    for fault in faults:
+        transport = opened(make, fault, Patience(30.0, 1))
+        try:
+            assert uploads(transport).gram.sum() == 30.0, f"{fault}: counted more than once"
+            assert transport.ignored >= 2, f"{fault}: not noticed"
+        finally:
+            transport.close()
+
+
+def check_late(make: Make) -> None:
+    """One that is late, or silent, is asked again; one that stays away is named."""
+    transport = opened(make, "late", Patience(0.4, 5), delay=0.9)
+    try:
+        assert uploads(transport).gram.sum() == 30.0, "late: counted wrongly"
+    finally:
+        transport.close()
+    transport = opened(make, "silent once", Patience(1.0, 2))
+    try:
+        assert uploads(transport).gram.sum() == 30.0, "silent: counted wrongly"
+    finally:
+        transport.close()
+    transport = opened(make, "late", Patience(0.2, 1), delay=1.0)
+    _must_fail(transport, TransportError, "agent 2")
+
+
+def check_raising(make: Make) -> None:
+    """An error at an agent stops the run with its name, not with silence."""
+    transport = opened(make, "raises", Patience(30.0, 2))
+    _must_fail(transport, TransportError, "RuntimeError")
+
+
+def check_garbage(make: Make) -> None:
+    """Bytes that are no message are refused, and the refusal names the agent."""
+    transport = opened(make, "garbage", Patience(30.0, 2))
+    _must_fail(transport, MessageRefused, "agent 2")
+
+
+def check_exclusion(make: Make) -> None:
+    """With `exclude` the others go on, and it is written down."""
+    transport = opened(make, "garbage", Patience(30.0, 2, refused="exclude"))
+    try:
+        upload = uploads(transport)
+        assert upload.gram.sum() == 25.0, "excluded, yet counted"
+        assert not upload.gram[2].any(), "excluded, yet counted"
+        assert list(transport.excluded) == [1], "not excluded"
+        assert transport.told(), "not written down"
+    finally:
+        transport.close()
+
+
+def _must_fail(transport: Wired, kind: type[FedLSVIError], words: str) -> None:
+    said = ""
+    try:
+        uploads(transport)
+    except kind as error:
+        said = str(error)
+    finally:
+        transport.close()
+    assert said, f"no {kind.__name__} was raised"
+    assert words in said, f"the error does not say {words!r}: {said}"

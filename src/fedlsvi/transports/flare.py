@@ -1,0 +1,345 @@
+"""A federation on NVIDIA FLARE (extra `flare`): one cohort at each site, the server at the server.
+
+The job carries settings and no code: both classes below are part of fedlsvi, which every party has
+installed, and a site's list of allowed classes needs these two and FLARE's own two runtimes only.
+An agent raises the paper's signal itself, by calling the server; the server passes the episode on,
+sites that are behind run up to it and answer with their own trigger if that came earlier, and the
+round ends at the minimum. A slow site changes the time and never the result.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from nvflare.collab import collab
+
+from fedlsvi.agent import Cohort
+from fedlsvi.config import Parameters
+from fedlsvi.errors import FedLSVIError, TransportError
+from fedlsvi.guard import Guard
+from fedlsvi.messages import Explore, Request, Signal
+from fedlsvi.transports.station import Station
+from fedlsvi.transports.wire import Address, decode_reply, decode_request, encode, peek
+from fedlsvi.transports.wired import Patience, Wired
+
+SETTINGS = "fedlsvi.toml"
+PIECE = 256
+"""Episodes after which a site first looks whether another has signalled; the pieces double."""
+
+log = logging.getLogger(__name__)
+
+
+class Site:
+    """A site's agents. The server calls its three methods; none returns anything but frames and
+    the number of agents."""
+
+    def __init__(self, federation: dict[str, Any]) -> None:
+        self.federation = federation
+        self._station: Station | None = None
+        self._pace = Pace()
+
+    @collab.publish
+    def hello(self) -> int:
+        """How many agents learn here."""
+        from fedlsvi.federation.job import SiteSettings
+
+        with _private("hello"):
+            return SiteSettings.read(_local(collab.workspace) / SETTINGS).agents
+
+    @collab.publish
+    def join(self, first: int, n_agents: int) -> bool:
+        """These are the numbers of this site's agents; take up the journal."""
+        from fedlsvi.federation.job import Federation, SiteSettings, open_station
+
+        with _private("join"):
+            if self._station is not None:
+                return True
+            federation = Federation.of(self.federation)
+            settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            folder = home(collab.workspace, federation.name)
+            self._station, self._audit = open_station(federation, settings, first, n_agents, folder)
+            self._audit.note("Hello", scalars=1, bytes=8)
+            self._station.trouble = _report  # type: ignore[method-assign]
+            return True
+
+    @collab.publish
+    def handle(self, frame: bytes) -> bytes:
+        """Answer a request of the server."""
+        with _private("handle"):
+            assert self._station is not None
+            server = collab.server
+
+            def announce(signal: Signal, address: Address) -> None:
+                said = encode(signal, address)
+                self._audit.sent(said)
+                server(expect_result=False).signal(said)
+
+            self._pace.begin(frame, self._station, announce)
+            return self._station.handle(frame)
+
+    @collab.publish
+    def pace(self, number: int, t: int) -> None:
+        """Another agent signalled at episode t of the round that this request explores."""
+        self._pace.hurry(number, t)
+
+
+class Pace:
+    """Lets a cohort explore in pieces, so that it can hear that another site has signalled."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._until: int | None = None
+        self._lock = Lock()
+
+    def begin(self, frame: bytes, station: Station, announce: Any) -> None:
+        """A request arrives; exploration is announced and paced."""
+        with _private("request"):
+            _, _, address = peek(frame)
+        _, message = decode_request(frame, station.layout)
+        if not isinstance(message, Explore):
+            return
+        with self._lock:
+            if address.number != self._number:
+                self._number, self._until = address.number, None
+        cohort = station.cohort
+
+        def explore(limit: int) -> Signal:
+            signal = self._explore(cohort, limit)
+            if signal.t > 0:
+                announce(signal, address)
+            return signal
+
+        cohort.explore = explore  # type: ignore[method-assign]
+
+    def hurry(self, number: int, t: int) -> None:
+        """The round ends at episode t or before."""
+        with self._lock:
+            if number >= self._number:
+                self._until = t if self._until is None or number > self._number else min(
+                    t, self._until)  # fmt: skip
+                self._number = number
+
+    def _explore(self, cohort: Cohort, limit: int) -> Signal:
+        world, piece = cohort.experience, PIECE
+        while limit > 0:
+            n = min(limit, piece)
+            if self._until is not None:
+                n = min(n, self._until - world.t - world.length)
+            if n <= 0:
+                break
+            signal = Cohort.explore(cohort, n)
+            if signal.t > 0:
+                return signal
+            limit, piece = limit - n, 2 * piece
+        return Signal.silence()
+
+
+class Flare(Wired):
+    """Frames as calls to sites; `proxies` in the order of agents."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        proxies: Sequence[Any],
+        cuts: Sequence[tuple[int, int]],
+        run: int,
+        patience: Patience | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        super().__init__(parameters, cuts, run, patience, guard)
+        self.proxies = list(proxies)
+        self._pool = ThreadPoolExecutor(4 * len(proxies))
+        self._late: dict[Future[bytes], int] = {}
+        self._passed: int | None = None
+        self._lock = Lock()
+
+    def deliver(self, message: Request) -> Sequence[Any]:
+        self._passed = None
+        return super().deliver(message)
+
+    def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        end = monotonic() + deadline
+        for c, frame in frames.items():
+            proxy = self.proxies[c](timeout=deadline)
+            self._late[self._pool.submit(proxy.handle, frame)] = c
+        asked = set(frames)
+        while asked and (left := end - monotonic()) > 0.0:
+            done, _ = wait(self._late, left, FIRST_COMPLETED)
+            for future in done:
+                c = self._late.pop(future)
+                try:
+                    data = future.result()
+                except Exception as error:  # the engine's own: a site that cannot be reached
+                    log.warning("no answer from %s: %s", self.proxies[c].name, error)
+                else:
+                    yield c, data
+                asked.discard(c)
+
+    def signalled(self, frame: bytes) -> None:
+        """An agent calls: pass its episode on to the other sites, unless an earlier one was."""
+        try:
+            address, signal = decode_reply(frame, self.layout)
+            if not isinstance(signal, Signal) or address.number != self.number:
+                return
+            self.guard.signal(address.first, address.agents, signal)
+        except FedLSVIError as error:
+            log.warning("a signal was refused: %s", error)
+            return
+        with self._lock:
+            if self._passed is not None and self._passed <= signal.t:
+                return
+            self._passed = signal.t
+        for c, proxy in enumerate(self.proxies):
+            if self.cuts[c][0] != address.first and c not in self.excluded:
+                proxy(expect_result=False).pace(self.number, signal.t)
+        self.enter("signal", 1)
+
+    def _windows(self, cap: int) -> Iterator[int]:
+        """Sites explore until somebody signals: there is nothing to guess."""
+        yield cap
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Coordinator:
+    """The server's part of the job."""
+
+    def __init__(self, federation: dict[str, Any]) -> None:
+        self.federation = federation
+        self._transport: Flare | None = None
+
+    @collab.main
+    def run(self) -> None:
+        """Find the sites, number their agents, play to the end."""
+        from fedlsvi.federation.job import Federation
+        from fedlsvi.federation.serving import serve
+        from fedlsvi.transports.wired import facts, run_name
+
+        federation = Federation.of(self.federation)
+        sites = sorted(collab.clients, key=lambda proxy: proxy.name)
+        counts = [int(site.hello()) for site in sites]
+        if not sites or min(counts) < 1:
+            raise TransportError("no site has an agent")
+        p = federation.parameters(sum(counts))
+        if p.overshoot != "cut":
+            raise TransportError('overshoot="keep" needs a transport that asks: use Ray')
+        cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
+        for site, (first, _) in zip(sites, cuts, strict=True):
+            site(timeout=600.0).join(first, p.n_agents)
+        run = run_name(p, federation.seed)
+        guard = Guard(_layout(p), facts(p))
+        self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
+        folder = home(collab.workspace, federation.name)
+        try:
+            serve(p, self._transport, folder)
+        finally:
+            self._transport.close()
+
+    @collab.publish
+    def signal(self, frame: bytes) -> None:
+        """An agent has learned enough to be worth sending (Algorithm 2, line 18)."""
+        if self._transport is not None:
+            self._transport.signalled(frame)
+
+
+def home(workspace: Any, name: str) -> Path:
+    """Where a party keeps what belongs to a federation: beside FLARE's own folders, so that it
+    outlives a job."""
+    return Path(workspace.get_root_dir()) / "fedlsvi" / name
+
+
+def _local(workspace: Any) -> Path:
+    return Path(workspace.get_site_config_dir())
+
+
+def _layout(p: Parameters) -> Any:
+    from fedlsvi.messages import Layout
+
+    return Layout(p.n_agents, p.horizon, p.dim, p.packing)
+
+
+def _report(error: Exception) -> None:
+    log.error("a request could not be answered", exc_info=error)
+
+
+class _private:
+    """Errors stay at the site: only their kind is told, because their text may quote a state."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None and not isinstance(error, SiteTrouble):
+            log.error("%s failed", self.what, exc_info=error)
+            raise SiteTrouble(f"{self.what}: {kind.__name__}; see this site's log") from None
+
+
+class SiteTrouble(FedLSVIError):
+    """Something went wrong at a site; what it was stands in the site's log."""
+
+
+def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
+    """Write the job that any FLARE installation with fedlsvi can run; it holds no code."""
+    from nvflare.collab import CollabRecipe
+
+    recipe = CollabRecipe(
+        job_name=federation["name"],
+        server=Coordinator(federation),
+        client=Site(federation),
+        min_clients=sites,
+        sync_task_timeout=120,
+    )
+    recipe.export(str(folder))
+    job = Path(folder) / str(federation["name"])
+    # FLARE copies our sources into the job; every party has them installed, and allows no others
+    for code in job.glob("*/custom"):
+        shutil.rmtree(code)
+    return job
+
+
+class Console:
+    """The administrator's connection to a running server."""
+
+    def __init__(self, kit: str | Path, user: str, timeout: float = 20.0) -> None:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        try:
+            self._session = new_secure_session(user, str(kit), timeout=timeout)
+        except Exception as error:  # the engine's own errors, of many kinds
+            raise TransportError(f"no answer from the federation's server: {error}") from None
+
+    def submit(self, job: str | Path) -> str:
+        """Start a job; returns its number."""
+        return str(self._session.submit_job(str(job)))
+
+    def job(self, number: str) -> str:
+        """The status of a job."""
+        return str(self._session.get_job_meta(number).get("status"))
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs: id, name and status."""
+        listed = self._session.list_jobs()
+        return [{"id": j["job_id"], "name": j["job_name"], "status": j["status"]} for j in listed]
+
+    def sites(self) -> list[str]:
+        """The sites that are connected."""
+        return sorted(client.name for client in self._session.get_system_info().client_info)
+
+    def abort(self, number: str) -> None:
+        """End a job; its checkpoints and journals stay."""
+        self._session.abort_job(number)
+
+    def close(self) -> None:
+        """Leave."""
+        self._session.close()

@@ -1,0 +1,144 @@
+"""Bad input: one sentence with field, value and fix, exit code 2, and nothing is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlsvi.cli import main
+
+P = np.full((2, 2, 2), 0.5)
+R = np.array([[0.0, 1.0], [0.5, 0.2]])
+PHI = np.full((2, 2, 3), 0.4)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence that the command says; the folder is as it was."""
+    before = sorted(Path().rglob("*"))
+    try:
+        code = main(list(arguments))
+    except SystemExit as leaving:  # argparse
+        code = int(leaving.code or 0)
+    out, err = capsys.readouterr()
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("fedlsvi: error: ")
+    assert err.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return err
+
+
+def arrays(**instead: Any) -> str:
+    content: dict[str, Any] = {"P": P, "r": R, "horizon": 3, "phi": PHI} | instead
+    np.savez("mdp.npz", **content)
+    return "mdp.npz"
+
+
+def changed(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarray:
+    copy = array.copy()
+    copy[at] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("gamma=0.5", ["gamma", "0.5", "auto"]),
+        ("gamma=nan", ["gamma", "nan"]),
+        ("lam=0", ["lam", "0", "above"]),
+        ("lam=-1", ["lam", "-1"]),
+        ("beta=-0.1", ["beta", "-0.1", "theory"]),
+        ("beta=inf", ["beta", "inf"]),
+        ("beta=threory", ["beta", "threory"]),
+        ("episodes=0", ["episodes", "0"]),
+        ("episodes=1.5", ["episodes", "1.5", "integer"]),
+        ("n_agents=0", ["n_agents", "0"]),
+        ("xi=1.5", ["xi", "1.5"]),
+        ("preset=papr", ["preset", "papr", "paper"]),
+        ("seed=-3", ["seed", "-3"]),
+        ("env.n_states=0", ["n_states", "0"]),
+        ("env.horizon=two", ["horizon", "two"]),
+        ("gama=3", ["gama", "did you mean 'gamma'"]),
+        ("env.horizn=3", ["horizn", "did you mean 'horizon'"]),
+        ("env.name=river-swin", ["river-swin", "did you mean 'river-swim'"]),
+        ("algorithm=fedlsvi", ["fedlsvi", "did you mean 'fed-lsvi'"]),
+        ("features.name=onehot", ["onehot", "did you mean 'one-hot'"]),
+        ("features.name=hat", ["hat", "[0, 1]"]),
+        ("packing=diagonal", ["packing", "one-hot"]),
+        ("gamma", ["gamma", "key=value"]),
+    ],
+)
+def test_settings(capsys: pytest.CaptureFixture[str], change: str, said: list[str]) -> None:
+    line = ["run", "--env", "random-linear", "--episodes", "20", "--out", "run", "--set", change]
+    message = refused(capsys, *line)
+    assert all(word in message for word in said), message
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ({"r": changed(R, (1, 0), 1.2)}, ["r[x=1, a=0]", "1.2", "[0, 1]"]),
+        ({"r": changed(R, (0, 0), np.nan)}, ["r[x=0, a=0]", "nan"]),
+        ({"P": changed(P, (1, 1, 0), 0.6)}, ["P[x=1, a=1]", "1.1", "divide"]),
+        ({"P": changed(P, (0, 1, 0), np.nan)}, ["P[x=0, a=1, x'=0]", "nan"]),
+        ({"phi": 2.0 * PHI}, ["x=0, a=0", "norm", "scale"]),
+        ({"phi": changed(PHI, (0, 0, 0), np.inf)}, ["inf"]),
+        ({"r": np.ones((3, 2))}, ["r has shape (3, 2)", "2 states"]),
+        ({"phi": np.ones((3, 2, 1))}, ["(3, 2, 1)", "2 states"]),
+        ({"P": np.ones((2, 3))}, ["P has shape (2, 3)"]),
+        ({"horizon": 0}, ["horizon", "0"]),
+        ({"initial": np.array([0.3, 0.3])}, ["initial", "0.6"]),
+    ],
+)  # fmt: skip
+def test_arrays(capsys: pytest.CaptureFixture[str], instead: Any, said: list[str]) -> None:
+    message = refused(capsys, "run", "--env", arrays(**instead), "--episodes", "9", "--out", "run")
+    assert all(word in message for word in said), message
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["rnu"], "did you mean 'run'"),
+        (["run"], "env is missing"),
+        (["run", "--env"], "--env"),
+        (["run", "--agents", "many", "--env", "river-swim"], "many"),
+        (["run", "none.toml"], "none.toml"),
+        (["run", "--env", "none.npz"], "none.npz"),
+        (["run", "--env", "river-swim", "--seeds", "3:1"], "3:1"),
+        (["run", "--env", "river-swim", "--seeds", "a:b"], "a:b"),
+        (["run", "--env", "river-swim", "--seeds", "0:2", "--seed", "1"], "exclude"),
+        (["run", "--env", "river-swim", "--threads", "0"], "threads"),
+        (["run", "--env", "river-swim", "--checkpoint-seconds", "-1"], "checkpoint_seconds"),
+        (["resume", "nothing"], "nothing"),
+        (["report", "nothing"], "nothing"),
+        (["list", "enviroments"], "enviroments"),
+        (["demo", "--episodes", "0"], "episodes"),
+    ],
+)
+def test_command_lines(capsys: pytest.CaptureFixture[str], line: list[str], said: str) -> None:
+    assert said in refused(capsys, *line)
+
+
+def test_folders_that_exist_and_damaged_checkpoints(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["run", "--env", "river-swim", "--episodes", "40", "--out", "run"]
+    assert main(line) == 0
+    capsys.readouterr()
+    assert "exists already" in refused(capsys, *line)
+    assert "exists already" in refused(capsys, *line, "--seeds", "0:2")
+    for path in (here / "run" / "checkpoints").glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-3])
+    for verb in ("resume", "report"):
+        assert "is truncated" in refused(capsys, verb, "run")
+    shutil.rmtree(here / "run")

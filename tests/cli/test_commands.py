@@ -1,0 +1,242 @@
+"""The command does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlsvi
+from fedlsvi.cli import main
+from fedlsvi.cli.doctor import TAUS
+from fedlsvi.cli.play import free_folder
+from fedlsvi.errors import InvalidInput
+
+SOURCE = Path(__file__).parents[2] / "src"
+LINE = ["run", "--env", "random-linear", "--agents", "3", "--episodes", "60"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *line: str) -> str:
+    assert main(list(line)) == 0
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *line: str) -> Any:
+    return json.loads(said(capsys, *line, "--format", "json"))
+
+
+def test_help_is_fast_and_imports_little() -> None:
+    code = (
+        "import sys; from fedlsvi.cli import build; build().format_help();"
+        "print([m for m in ('numpy', 'numba', 'matplotlib', 'rich', 'scipy') if m in sys.modules])"
+    )
+    env = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_public_names_are_pinned() -> None:
+    assert sorted(fedlsvi.__all__) == [
+        "FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume",
+    ]  # fmt: skip
+    for name in fedlsvi.__all__:
+        assert getattr(fedlsvi, name) is not None
+    with pytest.raises(AttributeError):
+        fedlsvi.nothing  # noqa: B018
+
+
+def test_run_writes_a_folder_that_the_library_reads(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = as_json(capsys, *LINE, "--seed", "5", "--set", "gamma=9", "--set", "env.horizon=4")
+    assert summary["folder"] == str(Path("runs") / "random-linear")
+    run = fedlsvi.load(summary["folder"])
+    env = fedlsvi.envs.make("random-linear", horizon=4)
+    again = fedlsvi.FedLSVI(n_agents=3, gamma=9.0).learn(env, 60, seed=5, progress=False)
+    assert run.w.tobytes() == again.w.tobytes()
+    assert summary["rounds"] == again.rounds
+    assert summary["regret"] == again.regret[-1]  # type: ignore[index]
+    assert summary["parameters"]["horizon"] == 4
+    text = said(capsys, *LINE)
+    assert "runs/random-linear-2" in text
+    assert "Theorem 3: at most" in text
+
+
+def test_settings_come_from_a_file_and_the_line_wins(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "job.toml").write_text(
+        'episodes = 30\nn_agents = 2\ngamma = 5\n[env]\nname = "garnet"\nn_states = 7\n'
+    )
+    summary = as_json(capsys, "run", "job.toml", "--agents", "4", "--out", "-")
+    assert summary["folder"] is None
+    assert summary["parameters"]["n_agents"] == 4
+    assert summary["parameters"]["gamma"] == 5
+    assert summary["parameters"]["dim"] == 28
+    other = as_json(capsys, "run", "job.toml", "--env", "deep-sea", "--out", "-")
+    assert other["environment"] == "deep-sea"
+    assert not (here / "runs").exists()
+
+
+def test_a_written_settings_file_plays_the_same_run(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("mdp.npz", P=np.full((2, 2, 2), 0.5), r=np.eye(2), horizon=3)
+    for line in ([*LINE, "--features", "one-hot"], ["run", "--env", "mdp.npz", "--episodes", "30"]):
+        main([*line, "--out", "first"])
+        main(["run", "first/settings.toml", "--out", "second"])
+        first, second = fedlsvi.load("first"), fedlsvi.load("second")
+        assert first.w.tobytes() == second.w.tobytes()
+        assert first.taus == second.taus
+        for name in ("first", "second"):
+            Path(name).rename(f"{name}-{len(line)}")
+    capsys.readouterr()
+
+
+def test_several_seeds(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = as_json(capsys, *LINE, "--seeds", "0:3", "--out", "many")
+    assert result["seeds"] == [0, 1, 2]
+    regrets = [run["regret"] for run in result["runs"]]
+    mean = np.mean(regrets)
+    half = 4.302652729911275 * np.std(regrets, ddof=1) / np.sqrt(3)  # t(0.975) at 2 degrees
+    assert result["regret"]["mean"] == pytest.approx(mean)
+    assert result["regret"]["high"] - mean == pytest.approx(half)
+    assert {"rounds", "scalars"} <= set(result)
+    assert sorted(p.name for p in Path("many").iterdir()) == [
+        "seed-0", "seed-1", "seed-2", "seeds.json",
+    ]  # fmt: skip
+    assert fedlsvi.load("many/seed-2").seed == 2
+    assert "95 % low" in said(capsys, *LINE, "--seeds", "4,6", "--out", "-")
+
+
+def test_resume_finishes_a_family(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A family that was interrupted in its second run and never began the third."""
+    expected = as_json(capsys, *LINE, "--seeds", "0:3", "--out", "whole")
+    main([*LINE, "--seeds", "0:3", "--out", "cut"])
+    capsys.readouterr()
+    import shutil
+
+    shutil.rmtree("cut/seed-2")
+    for path in Path("cut/seed-1/checkpoints").iterdir():
+        path.unlink()
+    result = as_json(capsys, "resume", "cut")
+    assert [r["regret"] for r in result["runs"]] == [r["regret"] for r in expected["runs"]]
+
+
+def test_resume_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*LINE, "--out", "run"])
+    capsys.readouterr()
+    assert as_json(capsys, "resume", "run")["finished"] is True
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "list")
+    assert {row["name"] for row in found["environments"]} >= {"random-linear", "river-swim"}
+    assert "fed-lsvi" in {row["name"] for row in found["algorithms"]}
+    assert found["features"]
+    text = said(capsys, "list", "algorithms")
+    assert "fed-lsvi" in text
+    assert "river-swim" not in text
+
+
+def test_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*LINE, "--seeds", "0:2", "--out", "many"])
+    capsys.readouterr()
+    found = as_json(capsys, "report", "many")
+    assert found["page"] == str(Path("many") / "report.html")
+    assert all(Path(path).stat().st_size > 1000 for path in found["plots"])
+    assert len(found["plots"]) == 10
+    assert "report.html" in said(capsys, "report", "many/seed-1", "--out", "one")
+    assert Path("one/plots/regret.svg").exists()
+
+
+def test_runs_of_different_problems_are_not_drawn_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main([*LINE, "--out", "a"])
+    main([*LINE, "--set", "gamma=3", "--out", "b"])
+    assert main(["report", "a", "b"]) == 2
+    assert "one by one" in capsys.readouterr().err
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "doctor")
+    assert found["ok"], found
+    assert {row["check"] for row in found["checks"]} >= {"BLAS", "known run", "matrix rows"}
+
+
+def test_the_doctors_known_run_is_the_papers() -> None:
+    """Its rounds are those of the literal reference, not merely those this code once gave."""
+    from fedlsvi.envs import RandomLinearMDP
+    from literal import literal_fed_lsvi
+
+    env = RandomLinearMDP(6, 2, 3, horizon=3, seed=0, initial="uniform")
+    reference = literal_fed_lsvi(env, env.phi, 4, 60, 3, 0, 1.0, 0.5, 8.0, None)
+    assert reference.taus == TAUS
+
+
+def test_an_algorithm_of_ones_own_is_a_row_like_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedlsvi.algorithms import registry
+
+    class Cautious(fedlsvi.FedLSVI):
+        name = "cautious"
+
+        def __init__(self, n_agents: int = 1, *, gamma: float = 4.0) -> None:
+            super().__init__(n_agents, gamma=gamma, beta=2.0)
+
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    registry.register("cautious", Cautious, "explores more")
+    with pytest.raises(InvalidInput, match="registered already"):
+        registry.register("cautious", Cautious, "again")
+    rows = as_json(capsys, "list", "algorithms")["algorithms"]
+    assert {"n_agents": 1, "gamma": 4.0} in [row["parameters"] for row in rows]
+    summary = as_json(capsys, *LINE, "--algorithm", "cautious", "--out", "run")
+    assert summary["parameters"]["beta"] == 2.0
+    for path in Path("run/checkpoints").iterdir():
+        path.unlink()
+    assert as_json(capsys, "resume", "run")["regret"] == summary["regret"]
+    assert main([*LINE, "--algorithm", "cautious", "--set", "lam=1"]) == 2
+
+
+def test_bench_hands_over_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    from fedlsvi.cli import bench
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "fedlsvi.experiments.bench", None)
+        assert main(["bench"]) == 1
+    assert "make bench" in capsys.readouterr().err
+
+    class Benchmarks:
+        @staticmethod
+        def main(arguments: list[str]) -> int:
+            print(arguments)
+            return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "import_module", lambda name: Benchmarks)
+        assert main(["bench", "--quick"]) == 0
+    assert "--quick" in capsys.readouterr().out
+
+
+def test_demo(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "demo", "--episodes", "120")
+    for word in ("regret", "rounds", "scalars sent", "Theorem 3", "each alone"):
+        assert word in text
+    for line in text.splitlines():
+        if line.strip().endswith((".png", ".html")):
+            assert Path(line.strip()).exists()
+    assert free_folder(Path("runs/demo")) == Path("runs/demo-2")

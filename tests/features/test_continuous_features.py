@@ -1,0 +1,146 @@
+"""Hat, Fourier and radial features, and callables on continuous states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlsvi.envs import ContinuousLinearMDP, RiverSwim
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.features import (
+    CallableFeatures,
+    FeatureMap,
+    FourierFeatures,
+    HatFeatures,
+    OneHot,
+    RBFFeatures,
+    TableFeatures,
+    resolve,
+)
+
+ENV = ContinuousLinearMDP(dim=5, n_actions=3, horizon=2)
+STATES = np.linspace(0.0, 1.0, 101)[:, None]
+
+
+class Plane:
+    """An environment with two-dimensional states, as far as feature maps look at it."""
+
+    name, n_actions, state_dim, draws_at_reset = "Plane", 2, 2, 1
+
+    def default_features(self) -> FeatureMap:
+        raise NotImplementedError
+
+
+@given(st.integers(2, 12), st.integers(1, 6), st.floats(0.0, 1.0))
+def test_hat_features_are_the_formula_of_the_tent_map(dim: int, n_actions: int, x: float) -> None:
+    phi = HatFeatures(dim, n_actions)(np.array([[x]]))[0]
+    for a in range(n_actions):
+        t = 1.0 - abs(2.0 * ((x + a / n_actions) % 1.0) - 1.0)
+        expected = np.maximum(0.0, 1.0 - np.abs((dim - 1) * t - np.arange(dim)))
+        assert np.allclose(phi[a], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("features", [HatFeatures(5), RBFFeatures(4), RBFFeatures([[0.0], [9.0]])])
+def test_simplex_features_are_laws(features: FeatureMap) -> None:
+    bound = features.bind(ENV)
+    phi = bound(STATES)
+    assert bound.simplex
+    assert bound.nonnegative
+    assert phi.shape == (101, 3, bound.dim)
+    assert phi.min() >= 0.0
+    assert np.allclose(phi.sum(axis=-1), 1.0, atol=1e-12)
+
+
+def test_fourier_features_have_norm_one_everywhere() -> None:
+    features = FourierFeatures(n_frequencies=7, bandwidth=0.2, seed=3).bind(ENV)
+    far = np.concatenate((STATES, 1e6 * STATES))
+    assert features.dim == 3 * 14
+    assert np.abs(np.linalg.norm(features(far), axis=-1) - 1.0).max() <= 1e-12
+
+
+@pytest.mark.parametrize("features", [FourierFeatures(3), RBFFeatures(4)])
+def test_actions_have_blocks_of_their_own(features: FeatureMap) -> None:
+    """⟨φ(x,a), φ(y,b)⟩ = 0 for a ≠ b, and does not depend on a when a = b."""
+    phi = features.bind(ENV)(STATES)
+    inner = np.einsum("xai,ybi->xyab", phi, phi)
+    off = inner * (1.0 - np.eye(3))
+    assert np.abs(off).max() == 0.0
+    assert np.abs(inner[:, :, 0, 0]).max() > 0.1
+    assert np.allclose(inner[:, :, 0, 0], inner[:, :, 2, 2])
+
+
+def test_radial_features_far_away_are_the_nearest_centre() -> None:
+    phi = RBFFeatures(3, bandwidth=0.01).bind(ENV)(np.array([[0.9999], [1e9]]))
+    assert np.allclose(phi[:, 0, :3], [[0.0, 0.0, 1.0]] * 2)
+
+
+def test_radial_centres_fill_the_box_in_every_dimension() -> None:
+    features = RBFFeatures(3, low=[0.0, -1.0], high=[1.0, 1.0]).bind(Plane())
+    assert features.dim == 2 * 9
+    assert features.centres[0].tolist() == [0.0, -1.0]
+    assert features.centres[-1].tolist() == [1.0, 1.0]
+
+
+def test_fourier_features_are_a_function_of_their_seed() -> None:
+    first, again, other = (FourierFeatures(4, seed=s).bind(ENV)(STATES) for s in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("name", ["hat", "fourier", "rbf"])
+def test_filling_a_buffer_equals_calling(name: str) -> None:
+    features = resolve(name, ENV)
+    buffer = np.full((101, 3, features.dim), np.nan)
+    features.fill(STATES, buffer)
+    assert np.array_equal(buffer, features(STATES))
+
+
+def test_a_callable_on_continuous_states_is_checked_at_every_call() -> None:
+    """Norm ≤ 1 at the first states, but not later: the call that breaks it is refused."""
+    features = resolve(lambda x: np.full((len(x), 3, 1), 1.0 + (x > 1.0).max()), ENV)
+    assert (features.n_actions, features.dim) == (3, 1)
+    assert features(STATES).shape == (101, 3, 1)
+    assert features(STATES[:0]).shape == (0, 3, 1)
+    with pytest.raises(InvalidFeatures, match="norm 2 > 1"):
+        features(STATES + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("one_hot", 0.5), ("nonnegative", -0.5), ("simplex", 0.5)]
+)
+def test_a_declared_flag_is_checked(flag: str, value: float) -> None:
+    features = CallableFeatures(lambda x: np.full((len(x), 3, 1), value), **{flag: True})
+    with pytest.raises(InvalidFeatures, match=r"declared .* but are not: drop"):
+        features.bind(ENV)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HatFeatures(1), "at least 2 knots, got 1"),
+        (lambda: HatFeatures(4, 2).bind(ENV), "has 2 actions, ContinuousLinearMDP has 3"),
+        (lambda: HatFeatures(4)(STATES), "not bound"),
+        (lambda: FourierFeatures(4)(STATES), "not bound"),
+        (lambda: FourierFeatures(0), "n_frequencies must be at least 1, got 0"),
+        (lambda: FourierFeatures(1.5), "n_frequencies must be an integer, got 1.5"),  # type: ignore[arg-type]
+        (lambda: FourierFeatures(4, -1.0), "bandwidth must be positive, got -1.0"),
+        (lambda: FourierFeatures(4, "x"), "bandwidth must be a number"),  # type: ignore[arg-type]
+        (lambda: FourierFeatures(4, [1.0, 2.0]).bind(ENV), "bandwidth has 2 entries, the state"),
+        (lambda: RBFFeatures(0), "centres must be at least 1 per dimension, got 0"),
+        (lambda: RBFFeatures([0.0]), r"centres have shape \(1,\)"),  # type: ignore[list-item]
+        (lambda: RBFFeatures([[0.0, 1.0]]).bind(ENV), "centres have 2 coordinates"),
+        (lambda: RBFFeatures(3, 0.0), "bandwidth must be positive, got 0.0"),
+        (lambda: RBFFeatures(3, low=1.0), "high must lie above low, got low=1.0"),
+        (lambda: RBFFeatures(3, low=np.nan), "low and high must be finite, got nan"),
+        (lambda: OneHot().bind(ENV), "one-hot features need a finite state space"),
+        (lambda: TableFeatures(np.ones((1, 3, 1))).bind(ENV), "table features need a finite"),
+        (lambda: resolve(lambda x: np.ones((len(x), 2, 1)), ENV), "have 2 actions, .* has 3"),
+        (lambda: HatFeatures(3).bind(RiverSwim()), "RiverSwim has another state space"),
+        (lambda: HatFeatures(3).bind(Plane()), "Plane has another state space"),
+    ],
+)
+def test_bad_features_are_refused_with_the_fix(make: object, message: str) -> None:
+    with pytest.raises(InvalidFeatures, match=message):
+        make()  # type: ignore[operator]

@@ -1,0 +1,63 @@
+"""Feature maps by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedlsvi.envs import ContinuousLinearMDP, Garnet, RandomLinearMDP
+from fedlsvi.errors import InvalidFeatures, UnknownName
+from fedlsvi.features import FeatureMap, TableFeatures, make, names, register
+from fedlsvi.features.base import check_norms, flags
+from fedlsvi.features.registry import _ENTRIES, entry
+
+FINITE, CONTINUOUS = Garnet(5, 2, 2, 2), ContinuousLinearMDP(4, 2, 2)
+TABLE = np.full((5, 2, 3), 0.5)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_registered_map_keeps_the_contract(name: str) -> None:
+    params = {"table": {"table": TABLE}, "low-rank": {"dim": 3}}.get(name, {})
+    env = FINITE if entry(name).summary.startswith(("finite", "the environment")) else CONTINUOUS
+    bound = make(name, **params).bind(env)
+    states = np.linspace(0, 1, 9)[:, None] if env is CONTINUOUS else np.arange(5)
+    phi = bound(states)
+    assert phi.shape == (len(states), env.n_actions, bound.dim)
+    check_norms(name, phi)
+    for claimed, found in zip(
+        (bound.one_hot, bound.nonnegative, bound.simplex), flags(phi), strict=True
+    ):
+        assert found or not claimed
+    assert entry(name).summary
+
+
+def test_own_is_whatever_the_environment_calls_its_own() -> None:
+    linear = RandomLinearMDP(4, 2, 3, 2)
+    assert make("own").bind(linear) is linear.default_features()
+    assert make("own").bind(FINITE).one_hot
+    with pytest.raises(InvalidFeatures, match="not bound"):
+        make("own")(np.arange(2))
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="unknown features 'onehot': did you mean 'one-hot'"):
+        make("onehot")
+    with pytest.raises(UnknownName, match="parameter of features 'hat' 'dims': did you mean 'dim'"):
+        make("hat", dims=3)
+    with pytest.raises(InvalidFeatures, match="'own' take no parameters, got 'dim'"):
+        make("own", dim=3)
+    with pytest.raises(InvalidFeatures, match="need their array: give table="):
+        make("table")
+
+
+def test_a_third_party_map_is_made_by_its_name() -> None:
+    def constant(dim: int = 2) -> FeatureMap:
+        return TableFeatures(np.zeros((5, 2, dim)))
+
+    register("constant", constant, "zero everywhere")
+    try:
+        assert make("constant", dim=4).bind(FINITE).dim == 4
+        with pytest.raises(InvalidFeatures, match="registered already: choose another name"):
+            register("constant", constant, "again")
+    finally:
+        del _ENTRIES["constant"]

@@ -1,0 +1,328 @@
+"""Fed-LSVI the slow way: Algorithms 1 and 2 line by line, the reference of every fast path.
+
+One agent, one episode, one step at a time; whole buffers; determinants by `slogdet`, systems by
+`solve`, no recursion, no cumulative trick, no batch. From fedlsvi it uses the environments' scalar
+methods and nothing else. Trailing comments give the line of the pseudo-code: S for the server
+(Algorithm 1), A for the agent (Algorithm 2).
+
+Steps h run from 1 to H in the code that talks to environments; arrays keep step h in row h − 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+State = Any  # an int in finite problems, a float vector in continuous ones
+Features = Array | Callable[[Array], Array]
+Transition = tuple[State, int, float, State]
+Model = tuple[Array, Array]
+
+NEAR_TIE = 1e-9
+"""Two scores closer than this may be ordered by round-off; see `Greedy`."""
+
+
+@dataclass
+class LiteralRun:
+    """What a literal run did; everything a fast run must reproduce."""
+
+    taus: list[int] = field(default_factory=lambda: [1])
+    models: list[Model] = field(default_factory=list)  # after the synchronisation of round k
+    policies: list[Any] = field(default_factory=list)  # during round k, (H, S); None if continuous
+    signals: list[set[int]] = field(default_factory=list)  # agents that signalled in round k
+    firing: list[set[tuple[int, int]]] = field(default_factory=list)  # (agent, h) above threshold
+    trajectories: list[list[list[Transition]]] = field(default_factory=list)  # [t−1][m][h−1]
+    decisions: int = 0
+    near_ties: int = 0  # decisions whose two best scores differ by less than NEAR_TIE, not zero
+    deferred: int = 0  # near-ties where the advised action was taken
+    regret: Array | None = None
+
+    @property
+    def w(self) -> Array:
+        return self.models[-1][0]
+
+    @property
+    def gram(self) -> Array:
+        return self.models[-1][1]
+
+    @property
+    def actions(self) -> Array:
+        """(T, M, H)."""
+        return np.array([[[s[1] for s in path] for path in row] for row in self.trajectories])
+
+
+def philox_4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
+    """Philox4x32-10 of Salmon et al. (2011) in Python's own integers, as the paper defines it."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        high0, low0 = divmod(c0 * 0xD2511F53, 2**32)
+        high1, low1 = divmod(c2 * 0xCD9E8D57, 2**32)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    return c0, c1, c2, c3
+
+
+def uniform(seed: int, agent: int, episode: int, j: int) -> float:
+    """Draw j of the agent in the episode: the upper 53 bits of half a Philox block."""
+    key = seed % 2**32, seed >> 32
+    a, b, c, d = philox_4x32((j // 2, episode, agent, 0), key)
+    word = (a << 32 | b) if j % 2 == 0 else (c << 32 | d)
+    return float(word >> 11) * 2.0**-53
+
+
+class World:
+    """The environment of one agent, played one step at a time with keyed draws."""
+
+    def __init__(self, env: Any, seed: int, agent: int, key: int | None = None) -> None:
+        self.env, self.seed, self.agent = env, seed, agent
+        self.key = agent if key is None else key
+        self.finite = hasattr(env, "n_states")
+
+    def _draws(self, t: int, first: int, n: int) -> Array:
+        return np.array([[uniform(self.seed, self.key, t, first + i) for i in range(n)]])
+
+    def first(self, t: int) -> State:
+        if self.finite:
+            return self.env.first_state(self.agent, uniform(self.seed, self.key, t, 0))
+        draws = self._draws(t, 0, self.env.draws_at_reset)
+        return self.env.reset(draws, np.array([self.agent]))[0]
+
+    def step(self, t: int, h: int, x: State, a: int) -> tuple[float, State]:
+        if self.finite:
+            r, y = self.env.step(h, x, a, uniform(self.seed, self.key, t, h))
+            return float(r), int(y)
+        per_step = self.env.draws_per_step
+        draws = self._draws(t, self.env.draws_at_reset + (h - 1) * per_step, per_step)
+        rewards, states = self.env.step(h, x[None], np.array([a]), draws)
+        return float(rewards[0]), states[0]
+
+    def play(self, t: int, policy: Callable[[int, State], int], H: int) -> list[Transition]:
+        """One episode: x₁, then H times action, reward, next state."""
+        x, path = self.first(t), []  # A10
+        for h in range(1, H + 1):  # A11
+            a = policy(h, x)  # A12
+            r, y = self.step(t, h, x, a)  # A13
+            path.append((x, a, r, y))  # A14
+            x = y
+        return path
+
+
+def worlds(envs: Any, M: int, seed: int, keys: Sequence[int] | None = None) -> list[World]:
+    """One world per agent: the same environment for all, or a list of M of them."""
+    each = list(envs) if isinstance(envs, (list, tuple)) else [envs] * M
+    return [World(each[m], seed, m, None if keys is None else keys[m]) for m in range(M)]
+
+
+def feature_lookup(features: Features) -> Callable[[State], Array]:
+    """x ↦ the (A, d) array of φ(x, ·)."""
+    if isinstance(features, np.ndarray):
+        return lambda x: features[x]
+    return lambda x: np.asarray(features(np.asarray(x)[None])[0])
+
+
+def scores(phi: Array, w: Array, gram: Array, beta: float) -> Array:
+    """φᵀw + β‖φ‖_{Λ⁻¹} for each action: Q of eq. (QV) before the projection."""
+    width = [math.sqrt(max(f @ np.linalg.solve(gram, f), 0.0)) for f in phi]
+    return np.array([f @ w + beta * s for f, s in zip(phi, width, strict=True)])
+
+
+def value(phi: Array, w: Array, gram: Array, beta: float, upper: float) -> float:
+    """V(x) = max_a Π_[0, upper] score(x, a)."""
+    return max(min(max(float(q), 0.0), upper) for q in scores(phi, w, gram, beta))
+
+
+def fires(gram: Array, local: Array, dt: int, gamma: float) -> bool:
+    """det(Λser + Λloc)/det(Λser) ≥ γ/Δt in logarithms; outright when Δt ≥ γ (decisions, (i))."""
+    ratio = np.linalg.slogdet(gram + local)[1] - np.linalg.slogdet(gram)[1]
+    return dt >= gamma or math.log(dt) + max(ratio, 0.0) >= math.log(gamma) - 1e-9
+
+
+class Greedy:
+    """π_h(x) = argmax_a of the unclipped score, then the lowest index; frozen for a round.
+
+    `advised` is the (H, S) table of a run under test. Where it names an action whose score is
+    within NEAR_TIE of the best, that action is taken and the deferral counted: round-off decides
+    such a decision, and following it keeps the two runs comparable afterwards.
+    """
+
+    def __init__(
+        self,
+        phi: Callable[[State], Array],
+        model: Model,
+        beta: float,
+        run: LiteralRun,
+        advised: Array | None = None,
+    ) -> None:
+        self.phi, self.model, self.beta, self.run, self.advised = phi, model, beta, run, advised
+        self.known: dict[tuple[int, int], int] = {}
+
+    def __call__(self, h: int, x: State) -> int:
+        if not isinstance(x, (int, np.integer)):
+            return self._decide(h, x)
+        if (h, int(x)) not in self.known:
+            self.known[h, int(x)] = self._decide(h, x)
+        return self.known[h, int(x)]
+
+    def _decide(self, h: int, x: State) -> int:
+        w, gram = self.model
+        score = scores(self.phi(x), w[h - 1], gram[h - 1], self.beta)
+        best = int(np.argmax(score))
+        others = np.delete(score, best)
+        self.run.decisions += 1
+        if others.size and 0.0 < score[best] - others.max() < NEAR_TIE:
+            self.run.near_ties += 1
+        if self.advised is None or self.advised[h - 1, x] == best:
+            return best
+        advised = int(self.advised[h - 1, x])
+        if score[best] - score[advised] < NEAR_TIE:
+            self.run.deferred += 1
+            return advised
+        return best
+
+
+def advice_for(advice: Sequence[Array] | None, k: int) -> Array | None:
+    """The advised table of round k (counted from 0), where there is one."""
+    return None if advice is None or k >= len(advice) else np.asarray(advice[k])
+
+
+def upper_bounds(clip: Sequence[float] | None, H: int) -> list[float]:
+    """The projection's upper end at h = 1 … H; the paper's is H at every step."""
+    return [float(H)] * H if clip is None else [float(c) for c in clip]
+
+
+def follow(table: Array) -> Callable[[int, State], int]:
+    """The policy that a table (H, S) holds."""
+    return lambda h, x: int(table[h - 1, x])
+
+
+def freeze(run: LiteralRun, policy: Greedy, world: World, H: int) -> Callable[[int, State], int]:
+    """The policy of a round; finite problems tabulate it, so that whole tables can be compared."""
+    if world.finite:
+        states = range(world.env.n_states)
+        run.policies.append(np.array([[policy(h, x) for x in states] for h in range(1, H + 1)]))
+    else:
+        run.policies.append(None)
+    return policy
+
+
+def literal_fed_lsvi(
+    envs: Any,
+    features: Features,
+    M: int,
+    T: int,
+    H: int,
+    seed: int,
+    lam: float,
+    beta: float,
+    gamma: float,
+    clip: Sequence[float] | None = None,
+    *,
+    stale: bool = False,
+    weight: int = 1,
+    keys: Sequence[int] | None = None,
+    advice: Sequence[Array] | None = None,
+) -> LiteralRun:
+    """Algorithms 1 and 2. `stale` takes V_{h+1} from the model before the synchronisation;
+    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
+    agents other agents' draws."""
+    agents = worlds(envs, M, seed, keys)
+    phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
+    d = phi(agents[0].first(1)).shape[1]
+    gram = np.stack([lam * np.eye(d)] * H)  # S2
+    w = np.zeros((H, d))  # S2, S3
+    data: list[list[list[Transition]]] = [[[] for _ in range(H)] for _ in range(M)]  # A1
+    t = 0
+    while t < T:  # S4, A3
+        dt = 0  # A4
+        local = np.zeros((M, H, d, d))  # A5–A7
+        advised = advice_for(advice, len(run.signals))
+        policy = freeze(run, Greedy(phi, (w, gram), beta, run, advised), agents[0], H)  # A2, A29
+        signalling: set[int] = set()
+        while not signalling and t < T:  # A8
+            t, dt = t + 1, dt + 1  # A9
+            run.trajectories.append([agents[m].play(t, policy, H) for m in range(M)])  # A10–A16
+            for m in range(M):
+                for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
+                    data[m][i].append((x, a, r, y))  # A14
+                    local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
+            firing = {
+                (m, i + 1)
+                for m in range(M)
+                for i in range(H)
+                if t < T and fires(gram[i], local[m, i], dt, gamma)
+            }  # A17
+            signalling = {m for m, _ in firing}  # A18
+        run.firing.append(firing)
+        run.signals.append(set(range(M)) if t == T else signalling)  # A21–A23, S5, S6
+        run.taus.append(t + 1)
+        old_w, old_gram = w, gram
+        w, gram = w.copy(), gram.copy()
+        for i in reversed(range(H)):  # S7, A25
+            source = (old_w, old_gram) if stale else (w, gram)
+            ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
+            b = np.zeros(d)
+            for m in range(M):
+                b += weight * response(data[m][i], phi, ahead)  # A26, A27, S8, S10
+                gram[i] = gram[i] + weight * local[m, i]  # S9
+            w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
+        run.models.append((w, gram))
+    run.regret = literal_regret(run, agents)
+    return run
+
+
+def values_after(
+    h: int, phi: Callable[[State], Array], model: Model, beta: float, upper: Sequence[float]
+) -> Callable[[State], float]:
+    """V_{h+1} of the model; V_{H+1} = 0."""
+    w, gram = model
+    if h == len(w):
+        return lambda y: 0.0
+    return lambda y: value(phi(y), w[h], gram[h], beta, upper[h])
+
+
+def response(
+    data: list[Transition], phi: Callable[[State], Array], next_value: Callable[[State], float]
+) -> Array:
+    """b = Σ φ(x, a)(r + V_{h+1}(x′)) over the whole buffer (eq. b). Equal states, equal values:
+    V is computed once per distinct finite state."""
+    known: dict[int, float] = {}
+
+    def v(y: State) -> float:
+        if not isinstance(y, (int, np.integer)):
+            return next_value(y)
+        if int(y) not in known:
+            known[int(y)] = next_value(y)
+        return known[int(y)]
+
+    total: Array = np.sum([phi(x)[a] * (r + v(y)) for x, a, r, y in data], axis=0)
+    return total
+
+
+def backward_values(env: Any, policy: Array | None) -> Array:
+    """V₁ of a finite problem by the Bellman recursion: of the policy (H, S), or the optimum."""
+    v = np.zeros(env.n_states)
+    for h in range(env.horizon, 0, -1):
+        q = np.asarray(env.reward(h)) + np.asarray(env.transition(h)) @ v
+        v = q.max(axis=1) if policy is None else q[np.arange(len(q)), policy[h - 1]]
+    return v
+
+
+def literal_regret(run: LiteralRun, agents: Sequence[World]) -> Array | None:
+    """Σ_{s ≤ t} Σ_m V*_m(x₁) − V^π_m(x₁) of finite problems, at the states that came."""
+    if not agents[0].finite:
+        return None
+    per_episode = []
+    best = [backward_values(world.env, None) for world in agents]
+    for policy, first, stop in zip(run.policies, run.taus[:-1], run.taus[1:], strict=True):
+        got = [backward_values(world.env, policy) for world in agents]
+        for t in range(first, stop):
+            starts = [path[0][0] for path in run.trajectories[t - 1]]
+            per_episode.append(sum(best[m][x] - got[m][x] for m, x in enumerate(starts)))
+    return np.cumsum(per_episode)

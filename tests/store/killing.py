@@ -1,0 +1,171 @@
+"""Kills runs and resumes them, in a process of its own: python killing.py MODE SEED.
+
+The process imports and compiles once; every run is a fork of it, so that a kill costs milliseconds.
+It prints one JSON object: how many kills there were, where they came, and whether every run ended
+with the bytes of the uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fedlsvi
+from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
+
+PROBLEMS: dict[str, Callable[[], Any]] = {
+    "finite": lambda: RandomLinearMDP(6, 3, 4, horizon=3, seed=1, initial="uniform"),
+    "continuous": lambda: ContinuousLinearMDP(dim=4, n_actions=2, horizon=3, seed=1),
+}
+
+
+def learner() -> fedlsvi.FedLSVI:
+    return fedlsvi.FedLSVI(n_agents=3, gamma=12.0, beta=0.5, lam=1.0)
+
+
+def begin(kind: str, folder: Path, episodes: int, seconds: float) -> None:
+    learner().learn(
+        PROBLEMS[kind](), episodes, seed=7, progress=False, folder=folder,
+        checkpoint_seconds=seconds, threads=1,
+    )  # fmt: skip
+
+
+def carry_on(kind: str, folder: Path, episodes: int, seconds: float) -> None:
+    """Begin the run if a kill came before its folder existed, else resume it."""
+    if folder.exists():
+        fedlsvi.resume(folder, progress=False, checkpoint_seconds=seconds, threads=1)
+    else:
+        begin(kind, folder, episodes, seconds)
+
+
+def fork(play: Callable[[], None]) -> int:
+    """Run `play` in a child; returns its process number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            play()
+            os._exit(0)
+        except BaseException as error:  # the parent sees the exit code, people the message
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+    return child
+
+
+def outcome(child: int) -> int:
+    """Exit code of a child, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def content(run: fedlsvi.Run) -> tuple[Any, ...]:
+    assert run.regret is not None
+    return (
+        run.w.tobytes(), run.gram.tobytes(), run.taus, run.regret.tobytes(), run.ledger.to_dict(),
+        [r.regret for r in run.records],
+    )  # fmt: skip
+
+
+def at_random(kind: str, kills: int, rng: random.Random, root: Path) -> dict[str, Any]:
+    """Runs that are killed again and again at random moments, until `kills` have come."""
+    episodes = 500
+    expected = content(learner().learn(PROBLEMS[kind](), episodes, seed=7, progress=False))
+    real = os.fsync
+
+    def slow(fd: Any) -> None:
+        """A disk that takes its time, so that many kills fall into a checkpoint."""
+        time.sleep(0.002)
+        real(fd)
+
+    os.fsync = slow
+    began = time.perf_counter()
+    begin(kind, root / "timed", episodes, 0.0)
+    whole = time.perf_counter() - began
+    killed, equal, runs, inside = 0, True, 0, 0
+    while killed < kills:
+        folder, runs = root / f"run-{runs}", runs + 1
+        seconds = rng.choice((0.0, 0.0, whole / 20.0))
+        code = -signal.SIGKILL
+        while code != 0:
+            child = fork(lambda f=folder, s=seconds: carry_on(kind, f, episodes, s))  # type: ignore[misc]
+            time.sleep(rng.uniform(0.0, 0.4) * whole)
+            if killed < kills:
+                os.kill(child, signal.SIGKILL)
+            code = outcome(child)
+            killed += code == -signal.SIGKILL
+            inside += any(folder.glob("**/.*.tmp"))
+            if code > 0:
+                return {"kills": killed, "equal": False, "code": code}
+        equal = equal and content(fedlsvi.load(folder)) == expected
+    return {"kills": killed, "equal": equal, "runs": runs, "inside_a_write": inside}
+
+
+CALLS = ("write", "fsync", "replace", "rename", "unlink", "ftruncate")
+
+
+def dying_at(n: int, play: Callable[[], None]) -> Callable[[], None]:
+    """`play` in a process that is killed just before its n-th call that changes the disk."""
+
+    def run() -> None:
+        count = 0
+
+        def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+            def counted(*arguments: Any, **named: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == n:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*arguments, **named)
+
+            return counted
+
+        for name in CALLS:
+            setattr(os, name, wrap(getattr(os, name)))
+        play()
+
+    return run
+
+
+def at_calls(kind: str, places: range, root: Path) -> dict[str, Any]:
+    """One kill before each of these writes, fsyncs and renames of a run; each is resumed."""
+    episodes = 30
+    expected = content(learner().learn(PROBLEMS[kind](), episodes, seed=7, progress=False))
+    killed, equal = 0, True
+    for n in places:
+        folder = root / f"call-{n}"
+        play = lambda f=folder: carry_on(kind, f, episodes, 0.0)  # noqa: E731
+        killed += outcome(fork(dying_at(n, play))) == -signal.SIGKILL
+        # and once more on the way back, somewhere else each time
+        outcome(fork(dying_at(3 + n % 17, play)))
+        if outcome(fork(play)) != 0:
+            return {"kills": killed, "equal": False, "n": n}
+        equal = equal and content(fedlsvi.load(folder)) == expected
+    return {"kills": killed, "equal": equal}
+
+
+def main(mode: str, seed: int) -> None:
+    rng = random.Random(seed)
+    # a kill leaves the same files on any file system, and this one does not wait for a disk
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as root:
+        if mode == "calls":
+            # a checkpoint takes about 17 calls: two of them, and the making of the folder
+            finite = at_calls("finite", range(1, 46, 2), Path(root) / "finite")
+            continuous = at_calls("continuous", range(12, 46, 3), Path(root) / "continuous")
+            result = {
+                "kills": finite["kills"] + continuous["kills"],
+                "equal": finite["equal"] and continuous["equal"],
+            }
+        else:
+            result = at_random(mode, 20, rng, Path(root))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,66 @@
+"""A run can be killed at any moment and is resumed to the same bits (reliability 1, decision 9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedlsvi
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+def shell() -> dict[str, str]:
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"PYTHONPATH": path}
+
+
+def kill(mode: str, seed: int) -> dict[str, object]:
+    command = [sys.executable, str(HERE / "killing.py"), mode, str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, env=shell(), timeout=300)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, object] = json.loads(done.stdout)
+    return result | {"stderr": done.stderr}
+
+
+@pytest.mark.parametrize("kind", ["finite", "continuous"])
+def test_twenty_kills_at_random_moments_change_nothing(kind: str) -> None:
+    """w, Λ, τ's, regret and ledger are byte-equal to those of the uninterrupted run."""
+    result = kill(kind, seed=0)
+    assert result["kills"] == 20, result
+    assert result["equal"], result
+
+
+def test_kills_before_writes_fsyncs_and_renames_change_nothing() -> None:
+    """Some of the kills fall between the files of one checkpoint, and some into a resume."""
+    result = kill("calls", seed=0)
+    assert result["kills"] == 35, result
+    assert result["equal"], result
+
+
+def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path: Path) -> None:
+    arguments = ["--env", "random-linear", "--agents", "3", "--set", "gamma=3", "--seed", "4"]
+    command = [sys.executable, "-m", "fedlsvi", "run", *arguments, "--out", "run"]
+    long = [*command, "--episodes", "400000"]
+    process = subprocess.Popen(long, cwd=tmp_path, env=shell(), stderr=subprocess.PIPE, text=True)
+    try:
+        records = tmp_path / "run" / "records.jsonl"
+        until = time.monotonic() + 120.0
+        while time.monotonic() < until and not (records.exists() and records.stat().st_size):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert "fedlsvi resume run" in said
+    stopped = fedlsvi.load(tmp_path / "run")
+    assert 0 < stopped.played < 400_000
