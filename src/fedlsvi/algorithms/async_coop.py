@@ -194,6 +194,9 @@ class AsyncCoop(Comparator):
     settings_type = AsyncSettings
     session_type = AsyncPlay
 
+    def sums(self, n_agents: int) -> int:
+        return 1
+
 
 def scalars(run: Run) -> dict[str, int]:
     """Per message after n_loc episodes: n_loc·Hρ up, H(P + d) down."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedlsvi.algorithms.channel import Channel
+from fedlsvi.algorithms.memory import check_room
 from fedlsvi.algorithms.ruler import Ruler
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -223,7 +224,14 @@ class Comparator(Algorithm):
         refuse_strange(self.name, per_agent(env, self.settings.n_agents)[0], self.worlds)
         given = OneHot() if self.tabular else features
         plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
+        n_states = getattr(plan.envs[0], "n_states", 0)
+        numbers = plan.parameters.horizon * plan.parameters.dim * n_states
+        check_room(self.name, numbers, self.sums(plan.parameters.n_agents))
         return self.session(plan, cohorts, keep_models)
+
+    def sums(self, n_agents: int) -> int:
+        """How many parties keep dense sums over (h, feature, next state)."""
+        return 0
 
     def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
         """What plays the plan."""

@@ -192,6 +192,9 @@ class Centralised(Comparator):
     session_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP)
 
+    def sums(self, n_agents: int) -> int:
+        return 1
+
 
 def scalars(run: Run) -> dict[str, int]:
     """T(MHρ + MH(P + d))."""

@@ -151,6 +151,9 @@ class CoopLSVI(Comparator):
     settings_type = CoopSettings
     session_type = CoopPlay
 
+    def sums(self, n_agents: int) -> int:
+        return n_agents
+
 
 def scalars(run: Run) -> dict[str, int]:
     """Per synchronisation after n episodes: MnHρ up, M(M − 1)nHρ down, M + 2s of signals."""

@@ -118,3 +118,6 @@ class CoopTSPHE(Comparator):
     name = "coopts-phe"
     settings_type = PHESettings
     session_type = PHEPlay
+
+    def sums(self, n_agents: int) -> int:
+        return n_agents

@@ -166,6 +166,9 @@ class FedUCBVI(Comparator):
     session_type = UCBVIPlay
     tabular = True
 
+    def sums(self, n_agents: int) -> int:
+        return n_agents
+
 
 def scalars(run: Run) -> dict[str, int]:
     """4MHSA up and M(2HS + HSA) down per synchronisation, and signals."""

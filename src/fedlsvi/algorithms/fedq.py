@@ -218,7 +218,6 @@ class RoundsPlay(Play):
 def scalars(run: Run, up: int, down: int) -> dict[str, int]:
     """K rounds of `up` and `down` tables over (h, x) per agent, M + 2s of signals each."""
     p, K = run.parameters, run.rounds
-    assert run.plan is not None
     table = p.n_agents * p.horizon * len(run.policy.table[0])
     signals = K * p.n_agents + 2 * sum(r.signals for r in run.records)
     return {"signal": signals, "up_stats": K * up * table, "down_model": K * down * table}

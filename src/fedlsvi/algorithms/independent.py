@@ -122,6 +122,9 @@ class Independent(Comparator):
     settings_type = LinearSettings
     worlds = (FiniteMDP, ContinuousMDP)
 
+    def sums(self, n_agents: int) -> int:
+        return n_agents
+
     def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
         finite = isinstance(plan.envs[0], FiniteMDP)
         kind = IndependentPlay if finite else ContinuousIndependentPlay

@@ -128,8 +128,9 @@ class Anchor:
         self._explorer = Explorer(plan, np.array([0]))
         self.k, self._guess, self.budget = 0, 1, p.n_agents * p.episodes
 
-    def play(self) -> tuple[int, bool]:
-        """Episodes on the frozen policy until a determinant has doubled: how many, and whether."""
+    def play(self) -> tuple[int, int]:
+        """Episodes on the frozen policy until a determinant has doubled: how many, and at which h
+        it did (0 if the budget came first)."""
         left = self.budget - self.k
         grown, done, due = np.zeros(len(self.gram)), 0, False
         while done < left and not due:
@@ -142,7 +143,7 @@ class Anchor:
             done += used
             self._guess = max(1, min(2 * used, 4096))
         self.k += done
-        return done, due
+        return done, int((grown >= math.log(2.0)).argmax()) + 1 if due else 0
 
     def renew(self) -> None:
         """Both tables from all samples, backward through the steps."""
@@ -177,18 +178,18 @@ class PlusPlay(Play):
 
     def advance(self) -> Stretch:
         agent, M = self.agent, self.plan.parameters.n_agents
-        switches = 0
+        fired = []
         while agent.k // M <= self.t:
             first, policy = agent.k + 1, agent.policy.copy()
-            n, due = agent.play()
+            n, step = agent.play()
             gaps = self.seat.measure(first, n, policy)
             np.add.at(self.ruler.gaps, np.arange(first - 1, first - 1 + n) // M, gaps)
-            if due:
-                switches += 1
+            if step > 0:
+                fired.append((0, step))
                 began = perf_counter()
                 agent.renew()
                 self.planning += perf_counter() - began
-        return Stretch(agent.k // M, switches, [(0, 1)] * switches)
+        return Stretch(agent.k // M, len(fired), fired)
 
     def followed(self) -> np.ndarray:
         return self.agent.policy
@@ -206,3 +207,6 @@ class LSVIUCBPlusPlus(Comparator):
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
     session_type = PlusPlay
+
+    def sums(self, n_agents: int) -> int:
+        return 1

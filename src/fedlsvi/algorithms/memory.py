@@ -12,8 +12,23 @@ from fedlsvi.algorithms import replan
 from fedlsvi.algorithms.channel import Message
 from fedlsvi.core.statistics import identity, pack, unpack
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.plan import Plan
 from fedlsvi.values import TabularValues
+
+LARGEST = 4 * 2**30
+"""Bytes that the sums of all parties of a run may take together."""
+
+
+def check_room(name: str, numbers: int, parties: int = 1) -> None:
+    """Refuse sums that do not fit, before anything is allocated."""
+    size = 8 * numbers * parties
+    if size > LARGEST:
+        raise InvalidEnvironment(
+            f"{name} would keep {size / 2**30:.1f} GiB of sums over (h, feature, next state), at "
+            f"most {LARGEST / 2**30:g} GiB are allowed: give features of a smaller dimension, or "
+            'choose "fed-lsvi", "periodic" or "low-switching"'
+        )
 
 
 class Memory:

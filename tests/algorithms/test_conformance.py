@@ -1,0 +1,274 @@
+"""What every registered algorithm must do: a new row is tested the moment it is registered."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.roster import (
+    AGENTS,
+    CONTINUOUS,
+    NAMES,
+    TABULAR,
+    assert_same,
+    learn,
+    linear,
+    make,
+    plain,
+    strangers,
+    tabular,
+)
+from fedlsvi.algorithms import registry
+from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP
+from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.learner import drive
+from fedlsvi.run import Run
+
+EVERYONE = {
+    "fed-lsvi", "independent", "centralised", "low-switching", "rare-switch", "coop-lsvi",
+    "async-coop", "coopts-phe", "coopts-lmc", "fedq-hoeffding", "fedq-bernstein", "fedq-advantage",
+    "fed-ucbvi", "lsvi-ucb-pp", "stale", "periodic",
+}  # fmt: skip
+
+
+def test_the_whole_roster_is_registered() -> None:
+    assert set(NAMES) >= EVERYONE
+    for name in EVERYONE:
+        assert registry.make(name).name == name
+        assert registry.entry(name).scalars is not None
+        assert next(iter(registry.entry(name).parameters())) == "n_agents"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_learns_a_small_problem(name: str) -> None:
+    """Mean regret per agent and episode over the last tenth below 5 % of V*."""
+    env, T = tabular(), 3000
+    run = learn(name, env, T)
+    late = (run.regret[-1] - run.regret[-T // 10 - 1]) / (T // 10) / AGENTS
+    assert late < 0.05 * env.optimal_values()[0].mean()
+    table = env.policy_values(run.policy.table)[0]  # what it reports is as good
+    assert (env.optimal_values()[0] - table).mean() < 0.05 * env.optimal_values()[0].mean()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TABULAR])
+def test_learns_with_linear_features(name: str) -> None:
+    env, T = linear(), 2000
+    run = learn(name, env, T)
+    late = (run.regret[-1] - run.regret[-T // 10 - 1]) / (T // 10) / AGENTS
+    assert run.w.shape == (3, 4)
+    assert run.gram.shape == (3, 4, 4)
+    assert late < 0.05 * (env.optimal_values()[0] @ env.initial_law(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_run(name: str) -> None:
+    assert_same(learn(name, tabular(), 150, seed=5), learn(name, tabular(), 150, seed=5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_seed_other_run(name: str) -> None:
+    one, two = learn(name, tabular(), 150, seed=5), learn(name, tabular(), 150, seed=6)
+    assert one.regret.tobytes() != two.regret.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_how_the_work_is_cut_does_not_matter(name: str) -> None:
+    """threads, block and, where there are any, cohorts change the time and never the result."""
+    for env in (tabular(), linear()):
+        run = learn(name, env, 60, threads=1)
+        assert_same(run, learn(name, env, 60, threads=2, block=1))
+        assert_same(run, learn(name, env, 60, threads=2, block=7, cohorts=AGENTS))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("T", [1, 2, 151])
+def test_regret_is_a_curve(name: str, T: int) -> None:
+    """(T,), never falling: increments are gaps to the optimum, exact up to rounding."""
+    run = learn(name, tabular(), T)
+    assert run.regret.shape == (T,)
+    assert np.diff(run.regret, prepend=0.0).min() >= -1e-9
+    assert run.taus[0] == 1
+    assert run.taus[-1] == T + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [tabular, linear], ids=lambda k: k.__name__)
+def test_ledger_is_the_closed_formula(name: str, kind: Any) -> None:
+    """Scalars by category, to the last one, for one agent and for several."""
+    formula = registry.entry(name).scalars
+    assert formula is not None
+    for M in (1, AGENTS):
+        run = learn(name, kind(), 120, n_agents=M)
+        expected = dict.fromkeys(run.ledger.scalars, 0) | formula(run)
+        assert run.ledger.scalars == expected
+        assert run.ledger.total == sum(expected.values())
+        assert {c: int(per.sum()) for c, per in run.ledger.by_agent.items()} == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_are_consistent(name: str) -> None:
+    run = learn(name, tabular(), 150)
+    k = 0
+    for i, record in enumerate(run.records):
+        assert record.first == run.taus[i]
+        assert record.last == run.taus[i + 1] - 1
+        assert record.last >= record.first
+        k += record.rounds
+        assert record.k == k
+        assert record.regret == run.regret[record.last - 1]
+        assert record.signals >= 0
+        assert set(record.seconds) == {"explore", "synchronise", "evaluate"}
+        assert min(record.seconds.values()) > -1e-3
+        assert all(0 <= m < AGENTS and 0 <= h <= 3 for m, h in record.triggers)
+        assert len(record.logdet) == 3
+    assert k == run.rounds
+    assert run.records[-1].scalars == run.ledger.scalars
+    totals = [sum(record.scalars.values()) for record in run.records]
+    assert totals == sorted(totals)
+    assert run.algorithm == name
+    assert run.summary()["algorithm"] == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_observers_see_every_record(name: str) -> None:
+    seen: list[Any] = []
+    run = learn(name, tabular(), 40, observers=[seen.append])
+    assert [r.k for r in seen] == [r.k for r in run.records]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_environments_draw_alike(name: str) -> None:
+    """Algorithms that randomise use streams of their own: with one action there is nothing to
+    learn, and the regret of all of them is the same curve of zeros on the same initial states."""
+    base = tabular()
+    env = FiniteMDP(base.P[:, :, :1], base.r[:, :, :1], initial=base.initial_laws[0])
+    run = learn(name, env, 30)
+    assert np.abs(run.regret).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agents_that_differ(name: str) -> None:
+    """A list of environments, one per agent; each is measured against its own optimum."""
+    run = learn(name, strangers(7), 60)
+    assert run.regret[-1] > 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_settings_are_refused_with_a_sentence(name: str) -> None:
+    with pytest.raises(InvalidInput, match="n_agents must be an integer of at least 1, got 0"):
+        registry.make(name, n_agents=0)
+    with pytest.raises(UnknownName, match="unknown setting of algorithm"):
+        registry.make(name, n_agentz=1)
+    with pytest.raises(InvalidInput, match="value_range must be a"):
+        registry.make(name, value_range=-1.0)
+    with pytest.raises(InvalidInput, match='preset must be one of "practical", "paper"'):
+        registry.make(name, preset="best")
+    with pytest.raises(InvalidInput, match="episodes must be an integer of at least 1, got 0"):
+        learn(name, tabular(), 0)
+    with pytest.raises(InvalidInput, match="seed must be an integer"):
+        learn(name, tabular(), 5, seed=-1)
+    with pytest.raises(InvalidInput, match="env is a list of 2, but n_agents is 3"):
+        learn(name, [tabular(), tabular()], 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "sentence"),
+    [
+        ("periodic", "period", 0, "period must be an integer of at least 1, got 0"),
+        ("stale", "gamma", 0.5, "gamma must be a number of at least 1, got 0.5"),
+        ("low-switching", "eta", 0.5, "eta must be a finite number of at least 1, got 0.5"),
+        ("rare-switch", "budget", 0, "budget must be an integer of at least 1, got 0"),
+        ("coop-lsvi", "threshold", "often", "threshold must be a finite number, got 'often'"),
+        ("coopts-phe", "sigma", -1.0, "sigma must be a finite number of at least 0, got -1.0"),
+        ("coopts-phe", "samples", 0, "samples must be an integer of at least 1, got 0"),
+        ("coopts-lmc", "steps", 0, "steps must be an integer of at least 1, got 0"),
+        ("async-coop", "alpha", -1.0, "alpha must be a finite number above -1, got -1.0"),
+        ("async-coop", "schedule", "fair", 'schedule must be one of "round-robin", "random"'),
+        ("fedq-hoeffding", "c", float("nan"), "c must be a finite number of at least 0, got nan"),
+        ("fedq-advantage", "reference", 0, "reference must be an integer of at least 1, got 0"),
+        ("fed-ucbvi", "epsilon", -0.1, "epsilon must be a finite number of at least 0, got -0.1"),
+        ("lsvi-ucb-pp", "c_D", -1.0, "c_D must be a finite number of at least 0, got -1.0"),
+        ("independent", "beta", -1.0, "beta must be a number of at least 0, got -1.0"),
+    ],
+)
+def test_own_settings_are_refused_with_a_sentence(
+    name: str, setting: str, value: Any, sentence: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        registry.make(name, **{setting: value})
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_continuous_states_are_played_or_refused(name: str) -> None:
+    env = ContinuousLinearMDP()
+    if name in CONTINUOUS:
+        run = learn(name, env, 6, n_agents=2)
+        assert run.regret.shape == (6,)
+        assert np.diff(run.regret, prepend=0.0).min() >= -1e-9
+        formula = registry.entry(name).scalars
+        assert formula is not None
+        assert run.ledger.scalars == dict.fromkeys(run.ledger.scalars, 0) | formula(run)
+    else:
+        with pytest.raises(InvalidInput, match=f"{name} needs a finite state space, .*continuous"):
+            learn(name, env, 6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_that_do_not_fit_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is allocated, and with a way out; Q-learners and Fed-LSVI's kin keep less."""
+    monkeypatch.setattr("fedlsvi.algorithms.memory.LARGEST", 1000)
+    small = {"fed-lsvi", "periodic", "stale", "low-switching", "rare-switch"}
+    if name in small | {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage"}:
+        learn(name, tabular(), 3)
+    else:
+        with pytest.raises(InvalidInput, match=f"{name} would keep .* GiB of sums"):
+            learn(name, tabular(), 3)
+
+
+def test_every_row_names_its_scale() -> None:
+    scales = {name: registry.entry(name).scale for name in NAMES}
+    assert scales["fed-lsvi"] == scales["coop-lsvi"] == "beta"
+    assert scales["fed-ucbvi"] == scales["lsvi-ucb-pp"] == "c"
+    assert scales["coopts-lmc"] == "sigma"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_describe_the_learner(name: str) -> None:
+    """What a run folder writes down makes the same learner again."""
+    learner = make(name)
+    assert registry.make(name, **dataclasses.asdict(learner.settings)).settings == learner.settings
+    assert type(learner).__name__ in repr(learner)
+    assert f"n_agents={AGENTS}" in repr(learner)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_can_be_continued_after_any_record(name: str) -> None:
+    """state → restore between two records, and the rest of the run has the same bits."""
+    learner, env = make(name), linear()
+    whole = learner.learn(env, 60, 3, progress=False)
+    session, records = learner.prepare(env, 60, 3), []
+    for record in session.rounds():
+        records.append(record)
+        if record.last >= 25:
+            break
+    arrays, kept = session.state()
+    arrays = {key: np.array(array) for key, array in arrays.items()}
+    history = session.history(0, records[-1].last)
+    regret = np.array(session.regret[: records[-1].last])
+    session.close()
+    again = learner.prepare(env, 60, 3)
+    if history:
+        again.extend(0, history)
+    again.restore(arrays, kept, regret, records)
+    drive(again, [])
+    run = Run.of(again, learner.settings)
+    assert run.regret is not None
+    assert run.regret.tobytes() == whole.regret.tobytes()
+    assert run.w.tobytes() == whole.w.tobytes()
+    assert run.ledger.scalars == whole.ledger.scalars
+    assert plain(run) == plain(whole)
+    assert run.counts == whole.counts
