@@ -8,7 +8,7 @@ from importlib import import_module
 
 from fedlsvi.experiments.measure import table
 
-NAMES = ("finite", "every_episode", "many_agents", "continuous", "ray_overhead")
+NAMES = ("finite", "every_episode", "many_agents", "continuous", "ray_overhead", "overshoot")
 
 
 def main(arguments: list[str]) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
 
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.errors import MessageRefused
@@ -28,6 +29,39 @@ from fedlsvi.messages import Layout, Model, Request, Signal, Start, Stop, Upload
 
 TOLERANCE = 1e-9
 """Relative slack for rounding, per episode."""
+
+
+RANK_TOLERANCE = 1e-7
+"""What counts as zero when a rank is found, per episode."""
+
+
+@njit(cache=True, nogil=True)
+def reveal(grams, most, small, rank, rest):  # type: ignore[no-untyped-def]
+    """Pivoted Cholesky of each matrix until no pivot is above `small`: how many there were (it
+    stops at most + 1), and the largest entry of what remains. Where a matrix is positive, no entry
+    that remains is larger than the largest pivot left; so a larger one, or a negative pivot, shows
+    that it is not. Costs n·d² instead of the d³ of a spectrum."""
+    m, d = grams.shape[:2]
+    for i in range(m):
+        a, left = grams[i].copy(), np.ones(d, np.bool_)
+        while rank[i] <= most:
+            p, pivot = -1, small
+            for j in range(d):
+                if left[j] and a[j, j] > pivot:
+                    p, pivot = j, a[j, j]
+            if p < 0:
+                break
+            left[p] = False
+            rank[i] += 1
+            for j in range(d):
+                if left[j]:
+                    share = a[j, p] / pivot
+                    for k in range(d):
+                        a[j, k] -= share * a[p, k]
+        for j in range(d):
+            for k in range(d):
+                if left[j] and left[k]:
+                    rest[i] = max(rest[i], abs(a[j, k]))
 
 
 class Refusal(MessageRefused):
@@ -229,20 +263,22 @@ class Guard:
 
     def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
         """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
-        n, d = self.length, self.layout.dim
-        slack = TOLERANCE * n
+        n, d, m = self.length, self.layout.dim, len(loc)
         if n >= d:  # only signs matter, and a factorisation shows them
+            slack = TOLERANCE * n
             try:
                 np.linalg.cholesky(loc + slack * np.eye(d))
-                return
             except np.linalg.LinAlgError:
-                pass
-        spectrum = np.linalg.eigvalsh(loc)
-        least = spectrum[:, 0]
-        self._fail(first, h, least < -slack, "smallest eigenvalue of gram", least, "at least 0")
-        if n < d:
-            rank = (spectrum > 1e-7 * n).sum(axis=1)
-            self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
+                least = np.linalg.eigvalsh(loc)[:, 0]
+                bound = "at least 0"
+                self._fail(first, h, least < -slack, "smallest eigenvalue of gram", least, bound)
+            return
+        small = RANK_TOLERANCE * n
+        rank, rest = np.zeros(m, np.int64), np.zeros(m)
+        reveal(loc, n, small, rank, rest)
+        self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
+        bound = "0: gram is not positive"
+        self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)
 
     def _schur(self, first: int, h: int, gram: np.ndarray, b: np.ndarray, episodes: int,
                y: float, name: str) -> None:  # fmt: skip

@@ -81,7 +81,7 @@ class BlockValues:
     def __init__(
         self, features: FeatureMap, horizon: int, beta: float, top: np.ndarray, rows: int = ROWS
     ) -> None:
-        self.features, self.beta, self.ceilings, self._rows = features, beta, top, rows
+        self.features, self.beta, self.ceilings, self.rows = features, beta, top, rows
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
@@ -94,7 +94,7 @@ class BlockValues:
 
     def frozen(self) -> BlockValues:
         """The model as it is now; factors are replaced by `update`, never changed in place."""
-        copy = BlockValues(self.features, len(self.factors), self.beta, self.ceilings, self._rows)
+        copy = BlockValues(self.features, len(self.factors), self.beta, self.ceilings, self.rows)
         copy.factors, copy.targets = list(self.factors), list(self.targets)
         return copy
 

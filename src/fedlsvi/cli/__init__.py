@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from fedlsvi import __version__
+from fedlsvi.cli import experiment_options, federate_options
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 
 HOME = {
@@ -19,6 +20,11 @@ HOME = {
     "bench": "bench",
     "doctor": "doctor",
     "demo": "demo",
+    "compare": "experiments",
+    "tune": "experiments",
+    "reproduce": "experiments",
+    "federate": "federate",
+    "verify": "federate",
 }
 """Verb → module of this package that has a function of that name."""
 
@@ -87,10 +93,12 @@ def build() -> Parser:
     )  # fmt: skip
     run.add_argument("--out", metavar="FOLDER", help="run folder; default runs/NAME; - keeps none")
     _common(run, threads=True, seconds=True)
+    _transport(run)
 
     resume = verbs.add_parser("resume", help="continue an interrupted run to the same result")
     resume.add_argument("folder", help="run folder")
     _common(resume, threads=True, seconds=True)
+    _transport(resume)
 
     listing = verbs.add_parser("list", help="environments, algorithms and features by name")
     listing.add_argument(
@@ -112,7 +120,19 @@ def build() -> Parser:
     demo = verbs.add_parser("demo", help="eight agents together against learning alone")
     demo.add_argument("--out", metavar="FOLDER", help="default: runs/demo, runs/demo-2, …")
     demo.add_argument("--episodes", type=int, default=20_000, metavar="T", help="default: 20000")
+
+    experiment_options.add_verbs(verbs, _common)
+    federate_options.add_verbs(verbs, _common)
     return parser
+
+
+def _transport(parser: Parser) -> None:
+    parser.add_argument(
+        "--transport", choices=("inprocess", "ray"), default="inprocess",
+        help="where the agents are; never changes the result",
+    )  # fmt: skip
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster, e.g. auto")
+    parser.add_argument("--cohorts", type=int, metavar="N", help="processes that share the agents")
 
 
 def _common(parser: Parser, threads: bool = False, seconds: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def do_run(arguments: argparse.Namespace) -> int:
     def play(seed: Any, folder: Path | None) -> Run:
         return learner.learn(
             env, job.episodes, seed, features=features, threads=arguments.threads, folder=folder,
-            checkpoint_seconds=arguments.checkpoint_seconds,
+            checkpoint_seconds=arguments.checkpoint_seconds, cohorts=arguments.cohorts,
+            transport=_transport(arguments, folder),
         )  # fmt: skip
 
     for seed in seeds or []:  # everything is checked before anything is written
@@ -56,7 +58,8 @@ def do_resume(arguments: argparse.Namespace) -> int:
         "checkpoint_seconds": arguments.checkpoint_seconds,
     }
     if not family.is_one(folder):
-        run = _guard(folder, lambda: resume(folder, **options))
+        where = _transport(arguments, folder)
+        run = _guard(folder, lambda: resume(folder, transport=where, **options))
         return _report([run], folder, arguments.format, False)
     job, seeds = family.read(folder)
     runs = []
@@ -74,6 +77,20 @@ def do_resume(arguments: argparse.Namespace) -> int:
 
         runs.append(_guard(folder, play))
     return _report(runs, folder, arguments.format, True)
+
+
+def _transport(arguments: argparse.Namespace, folder: Path | None) -> Any:
+    """Where the agents are to be; on Ray their journals stand beside the run folder."""
+    if arguments.transport == "inprocess":
+        if arguments.ray_address is not None:
+            raise InvalidInput("--ray-address needs --transport ray")
+        return "inprocess"
+    from fedlsvi.federation.cluster import on_ray
+
+    journal = None if folder is None else f"{folder}.agents"
+    return partial(
+        on_ray, cohorts=arguments.cohorts, address=arguments.ray_address, journal=journal
+    )
 
 
 def settings(arguments: argparse.Namespace) -> Table:

@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -132,12 +133,13 @@ def as_environment(
         return env
     if isinstance(env, str):
         return _by_name(env, horizon, reward_range, kwargs, tables)
-    if hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
+    ready = not isinstance(env, type)  # a class is a function that makes its instances
+    if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
         if env.additional_wrappers or env.id not in _gymnasium().registry:
             return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
         options = dict(env.kwargs) | (kwargs or {})
         return gymnasium(env.id, horizon or env.max_episode_steps, reward_range, options, tables)
-    if hasattr(env, "unwrapped") and hasattr(env, "step"):
+    if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
         if getattr(env, "spec", None) is None:
             raise InvalidEnvironment(
                 f"env is one {type(env.unwrapped).__name__}, but agents need copies of their own: "
@@ -161,7 +163,9 @@ def find_spec(id: str) -> Any:
         if module:
             importlib.import_module(module)
         elif word in HOMES and name not in gym.registry:
-            with contextlib.redirect_stderr(io.StringIO()):  # the old gym prints an advertisement
+            # ICU-Sepsis imports the old gym, which warns and prints an advertisement
+            with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 importlib.import_module(HOMES[word])
         elif word == "fedlsvi" and name not in gym.registry:
             from fedlsvi.plugin import register_all
@@ -257,6 +261,7 @@ def _from_factory(
     spec = getattr(first, "spec", None)
     H = horizon if horizon is not None else getattr(spec, "max_episode_steps", None)
     name = type(first.unwrapped).__name__ if spec is None else spec.id
+    check_spaces(name, first)
     first.close()
     if H is None:
         raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")

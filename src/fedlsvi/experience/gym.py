@@ -10,13 +10,13 @@ of 0, so nothing is learned about it: those steps have φ = 0 and take no part i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, pack
-from fedlsvi.envs.gym_world import COPIES, GymWorld, reset_seeds
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.envs.gym_players import Played, Players
+from fedlsvi.envs.gym_world import COPIES, GymWorld
 from fedlsvi.experience import rows
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, ContinuousExperience
 from fedlsvi.experience.workers import Workers, contiguous_runs
@@ -24,80 +24,6 @@ from fedlsvi.values import BlockValues
 
 FEW_ROWS = 256
 """Feature rows per matrix product (`values.ROWS`): episodes of a black box come by the dozen."""
-
-
-class Played(NamedTuple):
-    """Episodes side by side: agent · episode · step; nothing after `lengths` steps counts."""
-
-    states: np.ndarray  # (m, n, H, …)
-    actions: np.ndarray  # (m, n, H)
-    rewards: np.ndarray  # (m, n, H) in [0, 1]
-    lengths: np.ndarray  # (m, n) steps until the end
-    ended: np.ndarray  # (m, n) whether it ended, at the last step or before it
-    last: np.ndarray  # (m, n, …) the state after step H, of episodes that lasted so long
-
-
-class Players:
-    """Plays episodes for agents that share one world."""
-
-    def __init__(self, world: GymWorld, agents: np.ndarray, seed: int) -> None:
-        self.world, self.agents, self.seed = world, agents, seed
-        self._copies: Any = None
-
-    def play(self, first: int, n: int, act: Any) -> Played:
-        """Episodes first … first+n−1 of every agent; act(h, states, rows) gives their actions."""
-        world, m = self.world, len(self.agents)
-        H, total = world.horizon, m * n
-        copies = self._room(total)
-        x = copies.begin(reset_seeds(self.seed, self.agents, first, n).ravel())
-        states = np.zeros((total, H, *x.shape[1:]), x.dtype)
-        last = np.zeros((total, *x.shape[1:]), x.dtype)
-        actions, rewards = np.zeros((total, H), np.int32), np.zeros((total, H))
-        lengths, ended = np.full(total, H), np.zeros(total, bool)
-        live = np.arange(total)
-        for h in range(1, H + 1):
-            a = act(h, x, live)
-            states[live, h - 1], actions[live, h - 1] = x, a
-            x, raw, terminated, truncated = copies.advance(live, a)
-            where = _naming(self.agents, first, n, live, h)
-            rewards[live, h - 1] = copies.map_rewards(raw, where)
-            cut = truncated & ~terminated
-            if h < H and cut.any():
-                raise InvalidEnvironment(
-                    f"{world.name} cut {where(int(np.flatnonzero(cut)[0]))} short by a time limit, "
-                    f"and the horizon is {H}: give horizon={h}, or make it without the limit"
-                )
-            lengths[live[terminated]], ended[live[terminated]] = h, True
-            live, x = live[~terminated], x[~terminated]
-            if not len(live):
-                break
-        else:
-            last[live] = x
-        parts = (states, actions, rewards, lengths, ended, last)
-        return Played(*(part.reshape(m, n, *part.shape[1:]) for part in parts))
-
-    def _room(self, total: int) -> Any:
-        """At least `total` copies; more are made when a longer look ahead asks for them."""
-        if self._copies is None or self._copies.num_envs < total:
-            self.close()
-            self._copies = self.world.episodes(total)
-        return self._copies
-
-    def close(self) -> None:
-        """Close the copies."""
-        if self._copies is not None:
-            self._copies.close()
-            self._copies = None
-
-
-def _naming(agents: np.ndarray, first: int, n: int, live: np.ndarray, h: int) -> Any:
-    """Row k of a batch in words."""
-
-    def where(k: int) -> str:
-        i, e = divmod(int(live[k]), n)
-        return f"episode {first + e} of agent {agents[i]} at step {h}"
-
-    return where
 
 
 class Memory:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
+from fedlsvi.envs.gym_players import Played, Players
 from fedlsvi.envs.gym_world import COPIES, GymWorld
 from fedlsvi.experience.finite import FiniteExperience
-from fedlsvi.experience.gym import Played, Players
 from fedlsvi.experience.workers import Workers, contiguous_runs
 from fedlsvi.values import TabularValues
 

@@ -34,13 +34,15 @@ class Bindable(Protocol):
 class FeatureMap(ABC):
     """φ(x,a) for every action of a batch of states.
 
-    `dim` and `n_actions` are 0 until they are known. `nonnegative`: φ ≥ 0. `simplex`: φ ≥ 0 and
-    Σᵢ φᵢ = 1. `one_hot`: every φ(x,a) is a unit vector, so that ridge regression is counting.
+    `dim`, `n_actions` and, on continuous states, `state_dim` are 0 until they are known.
+    `nonnegative`: φ ≥ 0. `simplex`: φ ≥ 0 and Σᵢ φᵢ = 1. `one_hot`: every φ(x,a) is a unit vector,
+    so that ridge regression is counting.
     `privileged`: it was made with knowledge of the model that no learner has.
     """
 
     dim: int = 0
     n_actions: int = 0
+    state_dim: int = 0
     one_hot: bool = False
     nonnegative: bool = False
     simplex: bool = False
@@ -128,6 +130,7 @@ class CallableFeatures(FeatureMap):
                 "return an (n, A, d) array with A = n_actions"
             )
         bound.n_actions, bound.dim = phi.shape[1:]
+        bound.state_dim = int(getattr(env, "state_dim", 0))
         return bound
 
 

@@ -58,7 +58,7 @@ class BlockFeatures(FeatureMap):
                 "use one-hot or table features"
             )
         bound = copy.copy(self)
-        bound.n_actions = env.n_actions
+        bound.n_actions, bound.state_dim = env.n_actions, state_dim
         bound.dim = env.n_actions * bound.prepare(state_dim)
         return bound
 

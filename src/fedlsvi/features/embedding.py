@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class TorchFeatures(EmbeddingFeatures):
 
     def __init__(self, module: Any, norm: str | float = "unit") -> None:
         try:
-            import torch
+            torch = import_module("torch")
         except ImportError:
             raise InvalidFeatures("TorchFeatures needs PyTorch: pip install torch") from None
         if not isinstance(module, torch.nn.Module):

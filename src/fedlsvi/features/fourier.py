@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
@@ -38,3 +40,12 @@ class FourierFeatures(BlockFeatures):
         circles = np.concatenate((np.cos(angle), np.sin(angle)), axis=1)
         psi: np.ndarray = circles / np.sqrt(self.n_frequencies)
         return psi
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        params = {
+            "n_frequencies": self.n_frequencies,
+            "bandwidth": self.bandwidth.tolist(),
+            "seed": self.seed,
+        }
+        return {"name": self.kind, "params": params}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
@@ -16,6 +18,7 @@ class HatFeatures(FeatureMap):
     """
 
     nonnegative = simplex = True
+    state_dim = 1
 
     def __init__(self, dim: int = 8, n_actions: int = 0) -> None:
         if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 2:
@@ -46,3 +49,7 @@ class HatFeatures(FeatureMap):
                 "leave n_actions out"
             )
         return HatFeatures(self.dim, env.n_actions)
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        return {"name": "hat", "params": {"dim": self.dim}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -92,3 +93,10 @@ class RBFFeatures(BlockFeatures):
         weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         psi: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
         return psi
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        centres = self.centres.tolist() if self.per_dimension is None else self.per_dimension
+        box = {"low": self.low.tolist(), "high": self.high.tolist()}
+        params = {"centres": centres, "bandwidth": self.bandwidth.tolist(), **box}
+        return {"name": self.kind, "params": params}

@@ -95,3 +95,7 @@ class OneHot(FeatureMap):
                 f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them"
             )
         return OneHot(*expected)
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        return {"name": "one-hot", "params": {}}

@@ -50,6 +50,7 @@ def demo(
                 "sent": {site: vars(found) for site, found in sent.items()}}  # fmt: skip
     finally:
         project.stop(where)
+        project.clean(where)
 
 
 def _uploads(ledger: dict[str, Any]) -> list[int]:

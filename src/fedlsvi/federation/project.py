@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,13 +86,14 @@ def init(
         raise InvalidInput("a federation needs at least one site: give names")
     project.mkdir(parents=True, exist_ok=True)
     _provision(project, federation.name, list(sites), host, port)
+    mark = f"{federation.name}-{secrets.token_hex(4)}"
     for name in (host, *sites):
-        _allow(project / "kits" / name / "local")
+        _settle(project / "kits" / name / "local", mark)
     for name, own in sites.items():
         text = settings_file.dump(own) if own else _form()
         (project / "kits" / name / "local" / "fedlsvi.toml").write_text(text, encoding="utf-8")
     table = {key: value for key, value in federation.table().items() if value is not None}
-    parties = {"host": host, "port": port, "sites": list(sites)}
+    parties = {"host": host, "port": port, "sites": list(sites), "storage": mark}
     text = settings_file.dump({**table, "parties": parties})
     (project / "federation.toml").write_text(text, encoding="utf-8")
     _flare("write_job")(federation.table(), project / "job", len(sites))
@@ -117,9 +120,11 @@ def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: 
     made[-1].rename(project / "kits")
 
 
-def _allow(local: Path) -> None:
-    """A party's own resources, with the shortest list of classes that serves."""
-    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+def _settle(local: Path, mark: str) -> None:
+    """A party's own resources: the shortest list of classes that serves, no log that travels, no
+    right to send code; and a place for FLARE's jobs that no other server on the machine shares."""
+    text = (local / "resources.json.default").read_text(encoding="utf-8")
+    resources = json.loads(text.replace("/tmp/nvflare/", f"/tmp/nvflare/{mark}/"))
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = list(ALLOWED)
     # FLARE would send a site's log to the server, and the text of an error may quote a state
@@ -303,6 +308,12 @@ def _signal(kit: Path, number: signal.Signals) -> None:
     for pid in _processes(kit):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def clean(folder: str | Path) -> None:
+    """Remove what FLARE's server stored about jobs on this machine; the project stays."""
+    _, parties = read(folder)
+    shutil.rmtree(Path("/tmp/nvflare") / str(parties["storage"]), ignore_errors=True)
 
 
 def server_folder(folder: str | Path) -> Path:

@@ -159,7 +159,7 @@ class Station:
                 raise MessageRefused(
                     f"request {address.number} of epoch {address.epoch} after {number} of {epoch}"
                 )
-            case Stop(t=t) if not 0 < t - experience.t <= experience.length:
+            case Stop(t=t) if not experience.t < t <= self.cohort.T:
                 raise MessageRefused(f"a round cannot stop at episode {t}")
             case Keep(t=t) if experience.length or experience.t != t:
                 raise MessageRefused(f"asked for episode {t} in the middle of a round")

@@ -1,0 +1,111 @@
+"""`fedlsvi federate init | start | status | stop | demo` and `fedlsvi verify`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedlsvi.cli.play import parse_seeds
+from fedlsvi.cli.text import as_json
+from fedlsvi.errors import InvalidInput
+from fedlsvi.federation import audit, demo, project
+from fedlsvi.federation.job import Federation
+from fedlsvi.ledger import Ledger
+from fedlsvi.settings_file import read
+from fedlsvi.store import files
+
+
+def do_federate(arguments: argparse.Namespace) -> int:
+    """Hand over to the action."""
+    actions = {"init": _init, "start": _start, "status": _status, "stop": _stop, "demo": _demo}
+    return actions[arguments.action](arguments)
+
+
+def do_verify(arguments: argparse.Namespace) -> int:
+    """Check the chain of a log, and its uploads against the server's ledger."""
+    counted = None
+    if arguments.ledger is not None:
+        uploads = Ledger.from_dict(files.read_json(Path(arguments.ledger))).by_agent["up_stats"]
+        agents = range(len(uploads))
+        if arguments.agents is not None:
+            agents = range(*_bounds(arguments.agents, len(uploads)))
+        counted = int(sum(uploads[a] for a in agents))
+    sent = vars(audit.verify(arguments.log, counted))
+    against = "" if counted is None else ", and its uploads are those of the server's ledger"
+    _say(arguments, sent, [
+        f"the chain of {sent['messages']:,} messages is whole{against}",
+        *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent["scalars"].items()),
+    ])  # fmt: skip
+    return 0
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    sites = [name for name in arguments.sites.split(",") if name]
+    if len(set(sites)) < len(sites):
+        raise InvalidInput(
+            f"--sites {arguments.sites!r} names a site twice: give each its own name"
+        )
+    federation = Federation.of(read(arguments.file))
+    federation.parameters(len(sites))  # refuse wrong numbers before anything is written
+    where = project.init(
+        arguments.out, federation, {site: {} for site in sites}, arguments.host, arguments.port
+    )
+    _say(arguments, {"folder": str(where), "sites": sites}, [
+        f"wrote the project {where}: read {where}/README.md",
+        f"each site fills in kits/<site>/local/fedlsvi.toml; then: fedlsvi federate start {where}",
+    ])  # fmt: skip
+    return 0
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    if arguments.here:
+        project.launch(arguments.folder)
+    number = project.start(arguments.folder)
+    found: dict[str, Any] = {"job": number}
+    if arguments.wait > 0.0:
+        found["ended"] = project.wait(arguments.folder, number, arguments.wait)
+        found |= project.progress(arguments.folder)
+    _say(arguments, found, [f"{key:<10} {value}" for key, value in found.items()])
+    return 0 if found.get("ended", "FINISHED:COMPLETED") == "FINISHED:COMPLETED" else 1
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    found = project.status(arguments.folder)
+    _say(arguments, found, [f"{key:<10} {value}" for key, value in found.items()])
+    return 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    ended = project.stop(arguments.folder)
+    _say(arguments, {"stopped": ended}, [f"stopped: {', '.join(ended) or 'nothing ran here'}"])
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    def told(progress: dict[str, Any]) -> None:
+        if arguments.format == "text":
+            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
+            print(line, end="\r", file=sys.stderr)
+
+    if arguments.format == "text":
+        print("starting a server and three sites on loopback; this takes about half a minute …")
+    found = demo.demo(arguments.out, arguments.episodes, told)
+    lines = [f"three sites learned in {found['rounds']} rounds, {found['episodes']} episodes each"]
+    for site, sent in found["sent"].items():
+        scalars = sum(sent["scalars"].values())
+        lines.append(f"  {site}: {scalars:,} scalars left; its log and the ledger agree")
+    _say(arguments, found, lines)
+    return 0
+
+
+def _bounds(text: str, size: int) -> tuple[int, int]:
+    chosen = parse_seeds(text)
+    if chosen[0] < 0 or chosen[-1] >= size:
+        raise InvalidInput(f"--agents {text!r} is outside the ledger's 0:{size}")
+    return chosen[0], chosen[-1] + 1
+
+
+def _say(arguments: argparse.Namespace, found: dict[str, Any], lines: list[str]) -> None:
+    print(as_json(found) if arguments.format == "json" else "\n".join(lines))

@@ -1,0 +1,192 @@
+"""Playing a policy in a Gymnasium environment: mean return with an interval, and recordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.gym_players import Players
+from fedlsvi.envs.gym_world import COPIES, GymWorld
+from fedlsvi.envs.validation import count
+from fedlsvi.errors import InvalidInput
+
+ANSI, RGB = "ansi", "rgb_array"
+
+
+class Acts(Protocol):
+    """What can be played: `fedlsvi.policy.Policy`, or anything with these two."""
+
+    horizon: int
+
+    def actions(self, step: int, states: np.ndarray) -> np.ndarray:
+        """Actions (n,) at step h = 1 … H in a batch of states."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns of whole episodes, in the environment's own units."""
+
+    returns: np.ndarray
+    """(n,)."""
+    lengths: np.ndarray
+    """(n,) steps until the episode ended, at most H."""
+    confidence: float = 0.95
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Student's interval of the mean; a point where there is one episode only."""
+        n = len(self.returns)
+        if n < 2:
+            return self.mean, self.mean
+        from scipy.stats import t
+
+        half = float(t.ppf(0.5 + self.confidence / 2.0, n - 1) * self.returns.std(ddof=1))
+        return self.mean - half / n**0.5, self.mean + half / n**0.5
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        share = f"{100 * self.confidence:.0f} %"
+        return f"{self.mean:.4g} [{low:.4g}, {high:.4g}] ({share}, {len(self.returns)} episodes)"
+
+
+def evaluate_policy(
+    policy: Acts | str,
+    env: Any,
+    episodes: int = 100,
+    seed: int = 0,
+    *,
+    horizon: int | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> Evaluation:
+    """Play whole episodes and return what they earned.
+
+    policy   a policy, or "random" for uniform actions (then `horizon` where the spec has none)
+    env      whatever `learn` takes; a table is stepped through Gymnasium all the same
+    seed     episode t begins with reset(seed=f(seed, 0, t)), as that of agent 0 in a run
+    """
+    n, H = count("episodes", episodes), horizon
+    if not isinstance(policy, str):
+        H = policy.horizon if horizon is None else horizon
+        if policy.horizon < H:
+            raise InvalidInput(
+                f"horizon is {H}, the policy knows {policy.horizon} steps: give horizon= up to that"
+            )
+    elif policy != "random":
+        raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'")
+    world = _world(env, H, kwargs)
+    rng = np.random.default_rng([seed, 1])
+
+    def act(h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        if isinstance(policy, str):
+            return rng.integers(world.n_actions, size=len(rows))
+        return policy.actions(h, states)
+
+    players = Players(world, np.zeros(1, np.int64), seed, raw=True)
+    returns, lengths = np.empty(n), np.empty(n, np.int64)
+    try:
+        for at in range(0, n, COPIES):
+            size = min(COPIES, n - at)
+            played = players.play(at + 1, size, act)
+            returns[at : at + size] = played.rewards[0].sum(axis=1)
+            lengths[at : at + size] = played.lengths[0]
+    finally:
+        players.close()
+    return Evaluation(returns, lengths)
+
+
+def record(
+    policy: Acts,
+    env: Any,
+    path: str | Path,
+    seed: int = 0,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    frames_per_second: int = 4,
+) -> float:
+    """Play one episode into a file, and return what it earned.
+
+    .txt takes the environment's text rendering, .gif its images (Pillow), .mp4 too (MoviePy).
+    """
+    target = Path(path)
+    mode = ANSI if target.suffix == ".txt" else RGB
+    if target.suffix not in (".txt", ".gif", ".mp4"):
+        raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
+    try:
+        world = _world(env, policy.horizon, {**(kwargs or {}), "render_mode": mode})
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        raise InvalidInput(f"the environment has no '{mode}' rendering: {error}") from None
+    copies = world.episodes(1)
+    inner = copies.envs[0]
+    try:
+        if mode not in (inner.metadata.get("render_modes") or []):
+            known = ", ".join(inner.metadata.get("render_modes") or ["none"])
+            raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
+        from fedlsvi.envs.gym_world import reset_seeds
+
+        state = copies.begin(reset_seeds(seed, [0], 1, 1)[0])
+        frames, total = [inner.render()], 0.0
+        for h in range(1, policy.horizon + 1):
+            action = policy.actions(h, state)
+            state, paid, ended, cut = copies.advance(np.zeros(1, np.int64), action)
+            total += float(paid[0])
+            frames.append(inner.render())
+            if ended[0] or cut[0]:
+                break
+    finally:
+        copies.close()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _write(target, frames, frames_per_second, total)
+    return total
+
+
+def _write(target: Path, frames: list[Any], rate: int, total: float) -> None:
+    if target.suffix == ".txt":
+        parts = [f"step {h}\n{frame}" for h, frame in enumerate(frames)]
+        target.write_text("\n".join([*parts, f"return {total:g}\n"]))
+    elif target.suffix == ".gif":
+        from PIL import Image
+
+        images = [Image.fromarray(np.asarray(frame)) for frame in frames]
+        images[0].save(target, save_all=True, append_images=images[1:], duration=1000 // rate)
+    else:
+        try:
+            movies = import_module("moviepy.video.io.ImageSequenceClip")
+        except ImportError:
+            raise InvalidInput(".mp4 needs MoviePy: pip install moviepy, or use .gif") from None
+        movies.ImageSequenceClip(frames, fps=rate).write_videofile(str(target), logger=None)
+
+
+def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None) -> GymWorld:
+    """A world to step, also where the table is known."""
+    if isinstance(env, GymWorld):
+        return env
+    if isinstance(env, Environment):
+        made = env.spec()
+        if made["name"] == "gymnasium":
+            given = made["params"]
+            return _world(given["id"], horizon or given["horizon"],
+                          {**given["kwargs"], **(kwargs or {})})  # fmt: skip
+        own = env
+
+        def make(**options: Any) -> Any:
+            from fedlsvi.envs.gym_out import MDPEnv
+
+            return MDPEnv(own, **options)
+
+        env, horizon = make, horizon or own.horizon
+    found = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
+    return found if isinstance(found, GymWorld) else _world(found, horizon, kwargs)

@@ -1,0 +1,227 @@
+"""Many runs, in parallel and resumable: cells go in, outcomes come out, each is played once.
+
+A cell is a job as a settings file would say it. Its key is a hash of that, so the same cell of two
+studies is one run. Outcomes are lines of an append-only file; a torn last line is cut off, and what
+is there is never played again. Processes share nothing; each run keeps to one thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedlsvi import __version__
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import FedLSVIError, InvalidInput
+from fedlsvi.job import Job
+from fedlsvi.run import Run
+from fedlsvi.settings_file import Table
+from fedlsvi.store.files import AppendOnly, make_folder, stamp
+
+Told = Callable[["Cell", "Outcome"], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to be made. `labels` are the study's own words for it and no part of the run."""
+
+    table: Table
+    labels: dict[str, Any] = field(default_factory=dict, compare=False)
+    expected: float = field(default=1.0, compare=False)
+    """Seconds that it may take; long ones are started first."""
+
+    @property
+    def key(self) -> str:
+        """Hash of what decides the run: its settings and this version of the software."""
+        text = json.dumps([__version__, self.table], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is kept of a run."""
+
+    algorithm: str
+    seed: int
+    n_agents: int
+    episodes: int
+    horizon: int
+    dim: int
+    gamma: float
+    beta: float
+    lam: float
+    rounds: int
+    scalars: int
+    scalars_by_category: dict[str, int]
+    regret: float | None
+    late: float | None  # regret of the last tenth of the episodes
+    uniform: float | None  # regret of the uniform policy on the same problem
+    bounds: dict[str, float]  # right-hand sides of the theorems, Fed-LSVI's only
+    raw_per_step: int  # ρ
+    seconds: float
+    curve: dict[str, list[float]]  # t, regret (if known) and scalars, thinned
+
+
+def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
+    """The numbers of a finished run."""
+    p, T = run.parameters, run.parameters.episodes
+    regret, late = None, None
+    t = np.unique(np.concatenate([np.linspace(1, T, 80), np.geomspace(1, T, 60)]).round())
+    t = t.astype(np.int64)
+    ends = np.array([record.last for record in run.records])
+    sent = np.array([0, *(sum(record.scalars.values()) for record in run.records)])
+    curve = {"t": t.tolist(), "scalars": sent[np.searchsorted(ends, t, "right")].tolist()}
+    if run.regret is not None:
+        regret = float(run.regret[-1])
+        late = regret - float(run.regret[T - 1 - max(1, T // 10)]) if T > 1 else regret
+        curve["regret"] = [float(f"{v:.7g}") for v in run.regret[t - 1]]
+    return Outcome(
+        algorithm=run.algorithm, seed=run.seed, n_agents=p.n_agents, episodes=T,
+        horizon=p.horizon, dim=p.dim, gamma=p.gamma, beta=p.beta, lam=p.lam,
+        rounds=run.rounds, scalars=run.ledger.total, scalars_by_category=run.ledger.scalars,
+        regret=regret, late=late, uniform=_uniform(envs, p.n_agents, T),
+        bounds={name: float(b.bound) for name, b in run.bounds.items()},
+        raw_per_step=run.raw_scalars_per_step, seconds=seconds, curve=curve,
+    )  # fmt: skip
+
+
+def _uniform(envs: Sequence[Any], agents: int, episodes: int) -> float | None:
+    """Σ_{m,t} of V*₁ − V₁ of the uniform policy; None where values are not tables."""
+    if not all(isinstance(env, FiniteMDP) for env in envs):
+        return None
+    gaps = [env.optimal_values()[0] - env.uniform_values()[0] for env in envs]
+    n = len(envs)
+    return episodes * sum(float(envs[m % n].initial_law(m) @ gaps[m % n]) for m in range(agents))
+
+
+def play(table: Table) -> Outcome:
+    """One run, on one thread."""
+    began = perf_counter()
+    job = Job.parse(table)
+    env = job.environments()
+    run = job.learner().learn(
+        env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1
+    )
+    envs = env if isinstance(env, list) else [run.plan.envs[0] if run.plan is not None else env]
+    return outcome(run, envs, perf_counter() - began)
+
+
+class Shelf:
+    """Outcomes by key, as lines of a file that only grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        whole = b""
+        if path.exists():
+            data = path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]  # a line without an end was being written
+            for number, line in enumerate(whole.splitlines(), 1):
+                try:
+                    entry = json.loads(line)
+                    self.outcomes[entry["key"]] = Outcome(**entry["outcome"])
+                except (ValueError, KeyError, TypeError):
+                    raise InvalidInput(
+                        f"{path}, line {number}, is not an outcome: delete that line or the file, "
+                        "its runs are then made again"
+                    ) from None
+        else:
+            make_folder(path.parent)
+        self._file = AppendOnly(path, stamp(whole) if whole else None)
+
+    def put(self, cell: Cell, found: Outcome) -> None:
+        """Keep an outcome; it is durable when this returns."""
+        entry = {"key": cell.key, "version": __version__, "job": cell.table}
+        line = json.dumps(entry | {"outcome": asdict(found)}, ensure_ascii=False, allow_nan=False)
+        self._file.append(line.encode() + b"\n")
+        self._file.sync()
+        self.outcomes[cell.key] = found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def missing(cells: Iterable[Cell], shelf: Shelf) -> list[Cell]:
+    """Cells without an outcome, each once, the longest first."""
+    left = {cell.key: cell for cell in cells if cell.key not in shelf.outcomes}
+    return sorted(left.values(), key=lambda cell: -cell.expected)
+
+
+def run_all(cells: Iterable[Cell], shelf: Shelf, jobs: int, told: Told | None = None) -> int:
+    """Play every cell that has no outcome yet; returns how many that were."""
+    todo = missing(cells, shelf)
+    for cell, found in _played(todo, jobs):
+        shelf.put(cell, found)
+        if told is not None:
+            told(cell, found)
+    return len(todo)
+
+
+def _played(todo: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+    if jobs == 1 or len(todo) < 2:
+        yield from ((cell, play(cell.table)) for cell in todo)
+        return
+    with _pool(min(jobs, len(todo))) as pool:
+        waiting: dict[Future[Outcome | str], Cell] = {}
+        queue = iter(todo)
+        for cell in queue:
+            waiting[pool.submit(_work, cell.table)] = cell
+            if len(waiting) < 2 * jobs:
+                continue
+            yield from _finished(waiting)
+        while waiting:
+            yield from _finished(waiting)
+
+
+def _finished(waiting: dict[Future[Outcome | str], Cell]) -> Iterator[tuple[Cell, Outcome]]:
+    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+        cell, found = waiting.pop(future), future.result()
+        if isinstance(found, str):
+            raise InvalidInput(f"{cell.table['algorithm']}, seed {cell.table['seed']}: {found}")
+        yield cell, found
+
+
+def _work(table: Table) -> Outcome | str:
+    """In another process. Errors travel as sentences, because not every error can be sent."""
+    try:
+        return play(table)
+    except FedLSVIError as error:
+        return str(error)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that start fresh, because compiled loops and forks do not go together. They end at
+    once where the work is given up: what they were at is then made again."""
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet)
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def _quiet() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a word
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

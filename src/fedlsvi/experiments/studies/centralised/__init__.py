@@ -1,0 +1,1 @@
+"""Fed-LSVI beside the learner that sees everything after every episode."""

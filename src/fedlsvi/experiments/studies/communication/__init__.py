@@ -1,0 +1,1 @@
+"""What is sent, by everybody who sends, against T."""

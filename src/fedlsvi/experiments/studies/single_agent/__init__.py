@@ -1,0 +1,1 @@
+"""One agent: LSVI-UCB with few policy switches."""

@@ -1,0 +1,1 @@
+"""Stepwise backward synchronisation against one shot with stale responses."""

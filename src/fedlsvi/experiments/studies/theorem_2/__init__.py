@@ -1,0 +1,1 @@
+"""Theorem 2: agents that are ξ-close to one linear MDP."""

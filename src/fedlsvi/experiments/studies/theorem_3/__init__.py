@@ -1,0 +1,1 @@
+"""Theorem 3: the number of rounds."""

@@ -1,0 +1,1 @@
+"""What the trigger costs: regret against γ."""

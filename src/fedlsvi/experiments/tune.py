@@ -1,0 +1,180 @@
+"""Tuning that is fair: one scale parameter per algorithm, one grid, one budget, one rule.
+
+Every algorithm has one number that sets how much it explores. Each is given the same factors on its
+default, the same tuning instances and episodes; the factor with the lowest mean regret, divided by
+the uniform policy's, is chosen. What is reported comes from instances that took no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.config import PRACTICAL_BETA
+from fedlsvi.envs import registry as environments
+from fedlsvi.errors import InvalidInput
+from fedlsvi.experiments.compare import Question
+from fedlsvi.experiments.runner import Cell, Outcome
+from fedlsvi.experiments.statistics import Interval, median
+from fedlsvi.job import ARRAYS
+
+FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Multiples of the default scale."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The parameter that sets an algorithm's exploration, and its default."""
+
+    parameter: str
+    default: float
+
+
+def scale_of(name: str, horizon: int, value_range: float | None = None) -> Scale:
+    """beta or sigma (0.1 times the value range) where there is one, else c."""
+    known = algorithms.entry(name).parameters()
+    top = float(horizon) if value_range is None else min(float(horizon), value_range)
+    for parameter in ("beta", "sigma"):
+        if parameter in known:
+            return Scale(parameter, PRACTICAL_BETA * top)
+    if "c" in known:
+        return Scale("c", PRACTICAL_BETA if known["c"] is None else float(known["c"]))
+    raise InvalidInput(f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is tuned on what. An instance sets the problem's `seed`, where it has one, and the
+    run's."""
+
+    question: Question
+    tune: list[int]
+    test: list[int]
+
+    def __post_init__(self) -> None:
+        both = sorted(set(self.tune) & set(self.test))
+        if both:
+            raise InvalidInput(
+                f"--tune and --test share the instances {both}: keep them apart, e.g. 0:3, 100:105"
+            )
+
+    @property
+    def varies(self) -> bool:
+        """Whether instances are different problems, and not only different runs."""
+        env = self.question.shared["env"]
+        name = env if isinstance(env, str) else env["name"]
+        return name != ARRAYS and "seed" in environments.entry(name).parameters()
+
+    def scales(self) -> dict[str, Scale]:
+        """Of every algorithm, checked."""
+        horizon, _ = self.question.check()
+        found = {}
+        for name in self.question.names:
+            own = self.question.own[name]
+            found[name] = scale_of(name, horizon, own.get("value_range"))
+            if found[name].parameter in own:
+                raise InvalidInput(
+                    f"{found[name].parameter} of '{name}' is what is tuned: leave it out of --set"
+                )
+        return found
+
+    def cells(self, instances: Sequence[int], factors: Mapping[str, Sequence[float]]) -> list[Cell]:
+        """Runs of each algorithm at these multiples of its default."""
+        scales, found = self.scales(), []
+        for name, chosen in factors.items():
+            for factor in chosen:
+                for i in instances:
+                    table = self.question.table(name, i)
+                    if self.varies:
+                        env = table["env"]
+                        table["env"] = ({"name": env} if isinstance(env, str) else env) | {
+                            "seed": i
+                        }
+                    table[scales[name].parameter] = factor * scales[name].default
+                    labels = {"algorithm": name, "factor": factor, "instance": i}
+                    found.append(Cell(table, labels, float(table["episodes"])))
+        return found
+
+
+def score(outcome: Outcome) -> float:
+    """Regret divided by that of the uniform policy: 1 is no better than random."""
+    if outcome.regret is None or not outcome.uniform:
+        raise InvalidInput(
+            "tuning needs regret and the uniform policy's value: choose a finite environment"
+        )
+    return outcome.regret / outcome.uniform
+
+
+def choose(scores: Mapping[float, Sequence[float]]) -> float:
+    """The factor of the lowest mean score; of equal ones that nearest to the default."""
+    return min(scores, key=lambda f: (float(np.mean(scores[f])), abs(float(np.log(f)))))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm: what was chosen, and what it does elsewhere."""
+
+    name: str
+    scale: Scale
+    factor: float
+    tuned: float  # mean score on the tuning instances
+    held_out: Interval
+    default: Interval  # held out, at the default scale
+    edge: bool  # the chosen factor is at an end of the grid
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON form."""
+        return {
+            "algorithm": self.name,
+            "parameter": self.scale.parameter,
+            "value": self.factor * self.scale.default,
+            "factor": self.factor,
+            "tuning_mean": self.tuned,
+            "held_out": self.held_out.to_dict(),
+            "held_out_default": self.default.to_dict(),
+            "edge": self.edge,
+        }
+
+
+def grouped(
+    cells: Sequence[Cell], outcomes: Mapping[str, Outcome]
+) -> dict[str, dict[float, list[float]]]:
+    """Scores by algorithm and factor."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for cell in cells:
+        row = found.setdefault(cell.labels["algorithm"], {})
+        row.setdefault(cell.labels["factor"], []).append(score(outcomes[cell.key]))
+    return found
+
+
+def rows(
+    scales: Mapping[str, Scale],
+    tuning: Mapping[str, Mapping[float, Sequence[float]]],
+    testing: Mapping[str, Mapping[float, Sequence[float]]],
+) -> list[Row]:
+    """Every algorithm at its chosen factor, the best first on the instances held out."""
+    found = []
+    for name, scores in tuning.items():
+        factor = choose(scores)
+        found.append(Row(
+            name, scales[name], factor, float(np.mean(scores[factor])),
+            median(testing[name][factor]), median(testing[name][1.0]),
+            factor in (min(scores), max(scores)),
+        ))  # fmt: skip
+    return sorted(found, key=lambda row: row.held_out.mid)
+
+
+def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The rows in words and numbers."""
+    header = ["", "algorithm", "parameter", "chosen", "× default", "tuning mean", "held out",
+              "held out, default"]  # fmt: skip
+    return header, [
+        [str(i), r.name, r.scale.parameter, f"{r.factor * r.scale.default:.4g}",
+         f"{r.factor:g}" + (" (end of the grid)" if r.edge else ""), f"{r.tuned:.4f}",
+         r.held_out.text(".4f"), r.default.text(".4f")]
+        for i, r in enumerate(found, 1)
+    ]  # fmt: skip

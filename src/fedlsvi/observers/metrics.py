@@ -1,0 +1,25 @@
+"""A record as named numbers, the same names in every tracker."""
+
+from __future__ import annotations
+
+from fedlsvi.records import RoundRecord
+
+
+def metrics(record: RoundRecord) -> dict[str, float]:
+    """What a curve can be drawn of, by name; what is not known is left out.
+
+    Trackers plot against `record.last`, the number of episodes per agent so far.
+    """
+    found: dict[str, float | None] = {
+        "round": record.k,
+        "round_length": record.length,
+        "signals": record.signals,
+        "regret": record.regret,
+        "mean_return": record.mean_return,
+        "overshoot": record.overshoot,
+        "scalars/total": sum(record.scalars.values()),
+        "logdet/mean": sum(record.logdet) / max(len(record.logdet), 1),
+    }
+    found |= {f"scalars/{category}": count for category, count in record.scalars.items()}
+    found |= {f"seconds/{phase}": spent for phase, spent in record.seconds.items()}
+    return {name: float(value) for name, value in found.items() if value is not None}

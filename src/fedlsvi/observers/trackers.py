@@ -1,0 +1,77 @@
+"""TensorBoard, MLflow and Weights & Biases; each needs its own package and is off by default."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import PathLike
+from typing import Any
+
+from fedlsvi.errors import InvalidInput
+from fedlsvi.observers.metrics import metrics
+from fedlsvi.records import RoundRecord
+
+
+def _package(name: str, *modules: str) -> Any:
+    """The first of these modules that is installed."""
+    for module in modules:
+        try:
+            return import_module(module)
+        except ImportError:
+            continue
+    raise InvalidInput(f"this observer needs {name}: pip install {name}")
+
+
+class TensorBoard:
+    """Scalars for TensorBoard, written to `folder` (by tensorboardX, or by PyTorch if it is there).
+
+    `tensorboard --logdir folder` shows them against the number of episodes.
+    """
+
+    def __init__(self, folder: str | PathLike[str], **options: Any) -> None:
+        module = _package("tensorboardX", "tensorboardX", "torch.utils.tensorboard")
+        self._writer = module.SummaryWriter(str(folder), **options)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        for name, value in metrics(record).items():
+            self._writer.add_scalar(name, value, record.last)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class MLflow:
+    """Metrics of an MLflow run: the active one, or a new one with these options of `start_run`."""
+
+    def __init__(self, parameters: dict[str, Any] | None = None, **options: Any) -> None:
+        self._mlflow = _package("mlflow", "mlflow")
+        self._own = self._mlflow.active_run() is None
+        if self._own:
+            self._mlflow.start_run(**options)
+        if parameters:
+            self._mlflow.log_params(parameters)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        self._mlflow.log_metrics(metrics(record), step=record.last)
+
+    def close(self) -> None:
+        """End the run, if it was begun here."""
+        if self._own:
+            self._mlflow.end_run()
+
+
+class WandB:
+    """Metrics of a Weights & Biases run, begun with these options of `wandb.init`."""
+
+    def __init__(self, **options: Any) -> None:
+        self._run = _package("wandb", "wandb").init(**options)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        self._run.log({"episode": record.last, **metrics(record)}, step=record.last)
+
+    def close(self) -> None:
+        """End the run."""
+        self._run.finish()

@@ -1,0 +1,66 @@
+"""The transport contract over threads, and runs that are the in-process run to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import problems
+from fedlsvi import FedLSVI
+from fedlsvi.transports.check import RUN, check_transport, parameters
+from fedlsvi.transports.local import Local
+from transports_over_frames import over_frames
+
+ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.continuous()]
+
+
+def learn(problem: Any, **options: Any) -> Any:
+    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
+    return learner.learn(
+        problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
+    )
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert one.taus == other.taus
+    assert one.w.tobytes() == other.w.tobytes()
+    assert one.gram.tobytes() == other.gram.tobytes()
+    if one.regret is not None:
+        assert np.array_equal(one.regret, other.regret)
+    for category in ("init", "up_stats", "down_model"):
+        assert one.ledger.scalars[category] == other.ledger.scalars[category]
+
+
+def test_conformance() -> None:
+    check_transport(lambda made, patience: Local(parameters(6), made, RUN, patience))
+
+
+@pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)
+def test_same_run_as_in_process(problem: Any) -> None:
+    """The guard is on: every honest upload of the zoo passes it."""
+    here = learn(problem)
+    for cohorts in (1, 3):
+        assert_same(here, learn(problem, transport=over_frames(cohorts)))
+
+
+def test_control_messages_are_counted_as_signals() -> None:
+    here = learn(problems.simplex())
+    there = learn(problems.simplex(), transport=over_frames(2))
+    assert there.ledger.scalars["signal"] > here.ledger.scalars["signal"]
+    assert (there.ledger.scalars["signal"] - here.ledger.scalars["signal"]) % (2 * 5) == 0
+
+
+def test_bytes_on_the_wire_are_eight_per_scalar() -> None:
+    """One agent per process and d = 32: frames add less than a tenth."""
+    problem = problems.simplex(S=40, A=3, d=32, H=4)
+    sessions = FedLSVI(n_agents=3, gamma=30.0).prepare(
+        problem.envs, 200, 0, transport=over_frames(3)
+    )
+    for _ in sessions.rounds():
+        pass
+    sessions.close()
+    sent = sum(sessions.transport.wire_bytes.values())
+    counted = 8 * sessions.transport.ledger.total
+    assert counted <= sent <= 1.1 * counted, (sent, counted)

@@ -1,0 +1,220 @@
+"""Kills at any moment, on either side or both: the run ends in the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import problems
+from fedlsvi import FedLSVI, resume
+from fedlsvi.errors import DamagedFile, FedLSVIError, TransportError
+from fedlsvi.federation.journal import Journal
+from fedlsvi.federation.stations import makers
+from fedlsvi.learner import drive
+from fedlsvi.messages import Explore, Model, Start, Stop
+from fedlsvi.store.journal import Journal as Records
+from fedlsvi.store.journal import begin
+from fedlsvi.transports.wire import Address, Failure, decode_reply, encode
+from fedlsvi.transports.wired import run_name
+from transports_over_frames import over_frames
+
+LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+
+CHILD = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[4:]
+import problems
+from fedlsvi import FedLSVI, resume
+from transports_over_frames import over_frames
+name, folder, journals = sys.argv[1:4]
+problem = getattr(problems, name)()
+transport = over_frames(2, Path(journals))
+if Path(folder).exists():
+    run = resume(folder, env=problem.envs, features=problem.features, transport=transport,
+                 progress=False, checkpoint_seconds=0)
+else:
+    learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+    run = learner.learn(problem.envs, 1500, 1, features=problem.features, progress=False,
+                        transport=transport, folder=folder, checkpoint_seconds=0)
+print(run.w.tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("name", ["one_hot", "continuous"])
+def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
+    """SIGKILL to a process that holds server and agents, at random instants of its work, each
+    followed by resume; wherever it was, exploring or synchronising, w and the rest are the same."""
+    problem = getattr(problems, name)()
+    here = LEARNER.learn(problem.envs, 1500, 1, features=problem.features, progress=False)
+    folder, journals = tmp_path / "run", tmp_path / "journals"
+    paths = [path for path in sys.path if path]
+    command = [sys.executable, "-c", CHILD, name, str(folder), str(journals), *paths]
+    instants = random.Random(0)
+    for attempt in range(40):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if attempt < 4:
+            progress = folder / "records.jsonl"
+            before = progress.stat().st_size if progress.exists() else 0
+            while child.poll() is None and (
+                not progress.exists() or progress.stat().st_size == before
+            ):
+                time.sleep(0.01)
+            time.sleep(instants.uniform(0.0, 0.3))
+            child.send_signal(signal.SIGKILL)
+        out, _ = child.communicate(timeout=300)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+    assert attempt >= 2, "the run was over before it could be killed"
+    assert out.strip() == here.w.tobytes().hex()
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_resume_after_the_server_died_in_a_synchronisation(position: int, tmp_path: Path) -> None:
+    """The server stops between two messages of a round, at every position of one round."""
+    problem = problems.simplex()
+    here = LEARNER.learn(problem.envs, 60, 1, progress=False)
+    folder, journals = tmp_path / "run", tmp_path / "journals"
+    session = LEARNER.prepare(problem.envs, 60, 1, transport=over_frames(2, journals))
+    transport: Any = session.transport
+    inner, count = transport.exchange, 0
+
+    def exchange(frames: Any, deadline: float) -> Any:
+        nonlocal count
+        count += 1
+        if count == 40 + position:
+            raise KeyboardInterrupt
+        yield from inner(frames, deadline)
+
+    transport.exchange = exchange
+    run = begin(folder, session.plan, "fed-lsvi", LEARNER.settings)
+    with pytest.raises(KeyboardInterrupt):
+        drive(session, [Records(run, session, 0.0)])
+    done = resume(folder, env=problem.envs, transport=over_frames(2, journals), progress=False)
+    assert done.taus == here.taus
+    assert done.w.tobytes() == here.w.tobytes()
+    assert done.gram.tobytes() == here.gram.tobytes()
+
+
+def station_and_frames(folder: Path) -> tuple[Any, Any]:
+    plan = LEARNER.prepare(problems.simplex().envs, 60, 1).plan
+    maker = makers(plan, 2, folder, threads=1)[0]
+    run = run_name(plan.parameters, plan.seed)
+
+    def frame(message: Any, number: int, epoch: int = 5) -> bytes:
+        return encode(message, Address(run, epoch, number, 1, 0, 2))
+
+    return maker, frame
+
+
+def start(plan: Any) -> Start:
+    p = plan.parameters
+    gram = np.stack([np.eye(p.dim)[np.triu_indices(p.dim)]] * p.horizon)
+    return Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+
+
+def test_a_request_that_comes_again_is_answered_alike_and_counted_once(tmp_path: Path) -> None:
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    asked = frame(Explore(3), 2)
+    first = station.handle(asked)
+    assert station.handle(asked) == first
+    assert station.cohort.experience.length == 3
+    late = decode_reply(station.handle(frame(start(maker.plan), 1)), maker.plan.layout)[1]
+    assert late == Failure("MessageRefused")
+    skipped = decode_reply(station.handle(frame(Explore(3), 9)), maker.plan.layout)[1]
+    assert skipped == Failure("MessageRefused")
+    foreign = encode(Explore(1), Address(1, 5, 3, 1, 0, 2))
+    assert decode_reply(station.handle(foreign), maker.plan.layout)[1] == Failure("MessageRefused")
+    assert station.cohort.experience.length == 3
+    upload = station.handle(frame(Stop(2), 3))
+    station.close()
+    again = maker()  # as after a kill: from the journal alone
+    assert again.handle(frame(Stop(2), 3)) == upload
+    assert again.cohort.experience.length == 2
+    again.close()
+
+
+def test_a_station_that_raised_takes_its_journal(tmp_path: Path) -> None:
+    """An environment that fails in the middle of an episode, once."""
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    explore = station.cohort.experience.explore
+
+    def broken(n: int) -> None:
+        explore(n)
+        raise OSError("patient 4711 left the room")
+
+    station.cohort.experience.explore = broken
+    reply = station.handle(frame(Explore(3), 2))
+    assert decode_reply(reply, maker.plan.layout)[1] == Failure("OSError")
+    assert b"4711" not in reply
+    station.handle(frame(Explore(3), 2))
+    assert station.cohort.experience.length == 3
+    station.close()
+
+
+def test_journal_notices_damage_and_cuts_an_unfinished_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for letter in b"abc":
+        journal.append(bytes([letter]) * 100)
+    journal.close()
+    log = tmp_path / "000000000.log"
+    whole = log.read_bytes()
+    for cut in (1, 50, 107):
+        log.write_bytes(whole[:-cut])
+        journal = Journal(tmp_path)
+        assert [f[:1] for f in journal.newest()[1]] == [b"a", b"b"]
+        journal.append(b"d")
+        assert len(journal.newest()[1]) == 3
+        journal.close()
+    log.write_bytes(whole[:20] + b"?" + whole[21:])
+    journal = Journal(tmp_path)
+    with pytest.raises(DamagedFile, match="altered"):
+        journal.newest()
+    with pytest.raises(TransportError, match="in use"):
+        Journal(tmp_path)
+    journal.close()
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path)
+    journal.newest()
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(FedLSVIError, match="No space left"):
+        journal.append(b"x")
+    monkeypatch.undo()
+    journal.close()
+
+
+def test_model_messages_are_part_of_the_journal(tmp_path: Path) -> None:
+    """Killed between two steps of a synchronisation: the same next upload."""
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    station.handle(frame(Explore(4), 2))
+    station.handle(frame(Stop(4), 3))
+    p = maker.plan.parameters
+    gram = np.eye(p.dim)[np.triu_indices(p.dim)] * 3.0
+    model = frame(Model(p.horizon, np.full(p.dim, 0.1), gram), 4)
+    upload = station.handle(model)
+    station.close()
+    again = maker()
+    assert again.handle(model) == upload
+    again.close()
