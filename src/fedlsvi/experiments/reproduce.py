@@ -131,7 +131,13 @@ def known(out: Path) -> dict[str, dict[str, object]]:
         entries = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return entries if isinstance(entries, dict) else {}
+    if not isinstance(entries, dict):
+        return {}
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if name in CLAIMS and isinstance(entry, dict) and {"title", "verdict", "made"} <= set(entry)
+    }
 
 
 def index(out: Path) -> str:

@@ -70,8 +70,7 @@ def finding(points: Sequence[Point]) -> Finding:
         panels=[Panel("What staleness costs", "γ in units of T/(Md)",
                       "regret of one shot / of stepwise", curves)],
         notes=["A ratio of 1 means that staleness costs nothing there, and that H times as many "
-               "round trips bought nothing. A stale model is also more optimistic for longer, "
-               "which on some problems helps."],
+               "round trips bought nothing."],
     )  # fmt: skip
 
 

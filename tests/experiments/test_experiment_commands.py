@@ -1,0 +1,179 @@
+"""`compare`, `tune` and `reproduce` on the shell: files, resuming, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlsvi.cli import main
+from fedlsvi.experiments import reproduce, runner
+from fedlsvi.experiments.sweeping import cell, random_linear
+
+SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3", "--agents", "2"]
+COMPARE = ["compare", *SMALL, "--episodes", "60", "--seeds", "0:2", "--jobs", "1"]
+THREE = ["--algorithms", "fed-lsvi,centralised,independent"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence that the command says; nothing was written."""
+    before = sorted(Path().rglob("*"))
+    assert main(list(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("fedlsvi: error: ")
+    assert err.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return err
+
+
+def test_compare_writes_everything_and_continues(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*COMPARE, *THREE, "--out", "c", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs_made"] == 6
+    names = {"question.json", "cells.jsonl", "runs.csv", "curves.csv", "summary.json", "table.md",
+             "comparison.png", "comparison.svg"}  # fmt: skip
+    assert {path.name for path in Path("c").iterdir()} == names
+    regrets = [row["regret"]["median"] for row in found["ranking"]]
+    assert regrets == sorted(regrets)
+    with Path("c/runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert {row["scalars"] for row in rows if row["algorithm"] == "independent"} == {"0"}
+
+    monkeypatch.setattr(runner, "play", lambda table: pytest.fail("played again"))
+    assert main([*COMPARE, *THREE, "--out", "c", "--format", "json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["runs_made"] == 0
+    assert again["ranking"] == found["ranking"]
+
+
+def test_a_settings_file_of_run_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sub").mkdir()
+    P, r = np.full((2, 2, 2), 0.5), np.array([[0.0, 1.0], [0.5, 0.2]])
+    np.savez("sub/mdp.npz", P=P, r=r, horizon=2)
+    Path("sub/run.toml").write_text(
+        'algorithm = "fed-lsvi"\nseed = 3\nepisodes = 20\n[env]\nname = "arrays"\n'
+        'file = "mdp.npz"\n'
+    )
+    assert main(["compare", "sub/run.toml", "--seeds", "0,1", "--jobs", "1", "--out", "c",
+                 "--format", "json"]) == 0  # fmt: skip
+    assert len(json.loads(capsys.readouterr().out)["ranking"]) == 3
+
+
+def test_settings_go_to_those_that_have_them(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--set", "gamma=5", "--set", "centralised.beta=0.25", "--out", "c"]
+    assert main([*COMPARE, *THREE, *more]) == 0
+    capsys.readouterr()
+    with Path("c/runs.csv").open() as file:
+        rows = {row["algorithm"]: row for row in csv.DictReader(file)}
+    assert float(rows["fed-lsvi"]["gamma"]) == 5.0
+    assert float(rows["centralised"]["beta"]) == 0.25
+    assert float(rows["fed-lsvi"]["beta"]) == float(rows["independent"]["beta"]) != 0.25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*COMPARE, "--algorithms", "fed-lsvi,centralized"], ["centralized", "'centralised'"]),
+        ([*COMPARE, "--algorithms", "fed-lsvi,fed-lsvi"], ["twice"]),
+        ([*COMPARE, *THREE, "--set", "gama=3"], ["gama", "'gamma'"]),
+        ([*COMPARE, *THREE, "--set", "fed-lsvi.gama=3"], ["gama", "'gamma'"]),
+        ([*COMPARE, *THREE, "--set", "env.dims=3"], ["dims", "'dim'"]),
+        ([*COMPARE, *THREE, "--set", "gamma=0.5"], ["gamma", "0.5"]),
+        ([*COMPARE, *THREE, "--jobs", "0"], ["--jobs", "0"]),
+        ([*COMPARE, *THREE, "--seeds", "5:5"], ["--seeds"]),
+        (["compare", *THREE], ["env is missing"]),
+        (["compare", "--env", "continuous-linear", "--algorithms", "fed-lsvi,fed-ucbvi"],
+         ["fed-ucbvi", "finite"]),
+        (["tune", *SMALL, "--tune", "0:3", "--test", "2:4"], ["[2]", "apart"]),
+        (["tune", *SMALL, "--set", "beta=1", "--algorithms", "fed-lsvi"], ["beta", "tuned"]),
+        (["reproduce", "theorm-1"], ["theorm-1", "'theorem-1'"]),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
+) -> None:
+    sentence = refused(capsys, *arguments)
+    for word in said:
+        assert word in sentence
+
+
+def test_a_folder_of_another_question_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c").mkdir()
+    Path("c/mine.txt").write_text("mine")
+    assert "not made by this command" in refused(capsys, *COMPARE, *THREE, "--out", "c")
+    assert main([*COMPARE, "--algorithms", "fed-lsvi", "--out", "d"]) == 0
+    capsys.readouterr()
+    assert "another question" in refused(capsys, *COMPARE, *THREE, "--out", "d")
+
+
+def test_tune_reports_on_instances_that_took_no_part(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["tune", *SMALL, "--episodes", "40", "--algorithms", "fed-lsvi,fed-ucbvi",
+                 "--tune", "0:2", "--test", "100:102", "--jobs", "1", "--out", "t",
+                 "--format", "json"]  # fmt: skip
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_name = {row["algorithm"]: row for row in found["tuned"]}
+    assert by_name["fed-lsvi"]["parameter"] == "beta"
+    assert by_name["fed-ucbvi"]["parameter"] == "c"
+    jobs = [json.loads(line)["job"] for line in Path("t/cells.jsonl").read_text().splitlines()]
+    assert {job["env"]["seed"] for job in jobs} == {0, 1, 100, 101}
+    budget = {
+        name: sum(j["algorithm"] == name and j["seed"] < 100 for j in jobs) for name in by_name
+    }
+    assert set(budget.values()) == {14}  # seven scales on two instances, for everybody
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["runs_made"] == 0
+
+
+def test_reproduce_writes_a_page_with_a_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trigger's study at a tenth of its quick size."""
+    study = reproduce.study("trigger")
+
+    def tiny(size: object) -> list[runner.Cell]:
+        return [
+            cell("fed-lsvi", random_linear(i), 512, 8, i, {"γ": g}, gamma=g)
+            for g in (1.0, 8.0, 64.0) for i in range(3)
+        ]  # fmt: skip
+
+    small = reproduce.Study(study.name, tiny, study.analysis)
+    monkeypatch.setattr(reproduce, "studies", lambda names: [small])
+    arguments = ["reproduce", "--quick", "trigger", "--jobs", "1", "--out", "r", "--cells", "kept"]
+    assert main([*arguments, "--plan"]) == 0
+    assert "9 runs" in capsys.readouterr().out
+    assert not Path("r").exists()
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "about" in err  # the time is said before
+    assert "(9 new runs" in out
+    page = Path("r/trigger.md").read_text()
+    verdict = json.loads(Path("r/verdicts.json").read_text())["trigger"]["verdict"]
+    assert f"**Verdict: {verdict}.**" in page
+    assert "`fedlsvi reproduce --quick trigger`" in page
+    assert Path("r/trigger.png").stat().st_size > 10_000
+    assert verdict in Path("r/README.md").read_text()
+    assert main(arguments) == 0
+    assert "(0 new runs" in capsys.readouterr().out
+    assert Path("r/trigger.md").read_text() == page
+
+
+def test_every_claim_has_a_sweep_of_both_sizes() -> None:
+    for study in reproduce.studies([]):
+        quick, full = study.sweep("quick"), study.sweep("full")
+        assert 0 < len(quick) < len(full) + 100
+        assert reproduce.hours(quick, 2) < 5.0 / 60.0
+        assert reproduce.hours(full, 2) < 2.0

@@ -1,0 +1,96 @@
+"""Cells are played once: resuming, torn files, errors from other processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedlsvi.errors import InvalidInput
+from fedlsvi.experiments import runner
+from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
+from fedlsvi.experiments.sweeping import Point, cell, matrix, random_linear
+
+
+def small(seed: int, algorithm: str = "fed-lsvi", T: int = 40) -> Cell:
+    return cell(algorithm, random_linear(0, 4, 3), T, 2, seed, {})
+
+
+def test_a_second_call_plays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, path = [small(0), small(1), small(0)], tmp_path / "cells.jsonl"
+    shelf = Shelf(path)
+    assert run_all(cells, shelf, jobs=1) == 2  # one of them is asked for twice
+    first = dict(shelf.outcomes)
+    shelf.close()
+    monkeypatch.setattr(runner, "play", lambda table: pytest.fail("played again"))
+    shelf = Shelf(path)
+    assert run_all(cells, shelf, jobs=1) == 0
+    assert shelf.outcomes == first
+    shelf.close()
+
+
+def test_a_torn_line_is_cut_off_and_its_run_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    shelf = Shelf(path)
+    run_all([small(0), small(1)], shelf, jobs=1)
+    whole = shelf.outcomes
+    shelf.close()
+    data = path.read_bytes()
+    path.write_bytes(data[:-30])
+    shelf = Shelf(path)
+    assert len(missing([small(0), small(1)], shelf)) == 1
+    assert run_all([small(0), small(1)], shelf, jobs=1) == 1
+    again = {key: vars(o) | {"seconds": 0} for key, o in shelf.outcomes.items()}
+    assert again == {key: vars(o) | {"seconds": 0} for key, o in whole.items()}
+    shelf.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_line_that_is_no_outcome_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    path.write_text('{"key": "a"}\n')
+    with pytest.raises(InvalidInput, match="line 1"):
+        Shelf(path)
+
+
+def test_processes_give_the_same_outcomes_and_errors_are_sentences(tmp_path: Path) -> None:
+    cells = [small(seed) for seed in range(3)]
+    alone, many = Shelf(tmp_path / "a.jsonl"), Shelf(tmp_path / "b.jsonl")
+    run_all(cells, alone, jobs=1)
+    run_all(cells, many, jobs=2)
+    for key, found in alone.outcomes.items():
+        assert vars(found) | {"seconds": 0} == vars(many.outcomes[key]) | {"seconds": 0}
+    bad = [Cell(small(7).table | {"gamma": 0.1}), Cell(small(8).table | {"gamma": 0.1})]
+    with pytest.raises(InvalidInput, match="gamma"):
+        run_all(bad, many, jobs=2)
+    alone.close()
+    many.close()
+
+
+def test_the_key_is_of_the_settings_and_not_of_the_labels() -> None:
+    one = small(0)
+    assert one.key == Cell(dict(reversed(one.table.items())), {"other": "words"}).key
+    assert one.key != small(1).key
+
+
+def test_an_outcome_survives_json_and_its_curve_ends_where_the_run_does() -> None:
+    found = runner.play(small(0, T=60).table)
+    assert runner.Outcome(**json.loads(json.dumps(vars(found)))) == found
+    assert found.curve["t"][-1] == 60
+    assert found.curve["scalars"][-1] == found.scalars == sum(found.scalars_by_category.values())
+    assert found.curve["regret"][-1] == pytest.approx(found.regret, rel=1e-6)
+    assert found.uniform is not None
+    assert found.regret is not None
+    assert found.regret < found.uniform
+
+
+def test_matrix_puts_seeds_in_rows() -> None:
+    base = runner.play(small(0, T=10).table)
+    points = [
+        Point({"seed": s, "T": T}, type(base)(**vars(base) | {"rounds": 10 * s + T}))
+        for T in (3, 1) for s in (2, 0)
+    ]  # fmt: skip
+    x, rows = matrix(points, "T", lambda o: o.rounds)
+    assert x.tolist() == [1.0, 3.0]
+    assert rows.tolist() == [[1.0, 3.0], [21.0, 23.0]]

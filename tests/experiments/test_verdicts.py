@@ -1,0 +1,169 @@
+"""Verdicts: what data say when a claim is true, when it is false, and when there are too few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedlsvi.core import theory
+from fedlsvi.experiments import reproduce
+from fedlsvi.experiments.runner import Cell, Outcome
+from fedlsvi.experiments.statistics import Interval
+from fedlsvi.experiments.sweeping import Point
+from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
+
+HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
+
+
+@pytest.mark.parametrize(
+    ("interval", "at_most", "at_least"),
+    [
+        ((0.4, 0.3, 0.49), HOLDS, FAILS),
+        ((0.6, 0.55, 0.7), FAILS, HOLDS),
+        ((0.5, 0.4, 0.6), OPEN, OPEN),
+    ],
+)
+def test_an_interval_on_one_side_decides(
+    interval: tuple[float, float, float], at_most: Verdict, at_least: Verdict
+) -> None:
+    assert below(Interval(*interval), 0.5) is at_most
+    assert above(Interval(*interval), 0.5) is at_least
+
+
+def test_a_single_run_decides_nothing() -> None:
+    assert below(Interval(0.1, -np.inf, np.inf), 0.5) is OPEN
+    assert always([]) is OPEN
+
+
+def test_one_failure_decides_and_what_stands_beside_does_not() -> None:
+    good, bad, open_ = (Check("", "", verdict) for verdict in (HOLDS, FAILS, OPEN))
+    assert overall([good, good]) is HOLDS
+    assert overall([good, open_]) is OPEN
+    assert overall([good, open_, bad]) is FAILS
+    assert overall([good, replace(bad, counts=False)]) is HOLDS
+    assert overall([replace(good, counts=False)]) is OPEN
+
+
+Law = Callable[[Cell, np.random.Generator], tuple[float, int]]
+"""Regret and rounds of a made-up run."""
+
+
+def made_up(claim: str, law: Law) -> Finding:
+    """The analysis of a claim's quick sweep, on outcomes that follow a law."""
+    study, rng = reproduce.study(claim), np.random.default_rng(0)
+    return study.analysis(
+        [Point(c.labels, _outcome(c, *law(c, rng))) for c in study.sweep("quick")]
+    )
+
+
+def _outcome(cell: Cell, regret: float, rounds: int) -> Outcome:
+    t = cell.table
+    env = t["env"].get("reference", {}).get("params", t["env"])
+    M, T, d, H = t["n_agents"], t["episodes"], env.get("dim", 8), env.get("horizon", 5)
+    gamma = t.get("gamma", theory.gamma_auto(M, d, T))
+    bounds = {
+        "theorem_1": 1e9, "theorem_2": 1e9,
+        "theorem_3": theory.rounds_bound(d, H, M, T, gamma, 0.001),
+    }  # fmt: skip
+    share = 1.0 if t["algorithm"] in ("fed-lsvi", "stale", "periodic") else 0.0
+    raw = int((1.0 - share) * M * T * H * 3)
+    stats = int(rounds * 2 * M * H * (d * (d + 3) // 2))
+    return Outcome(
+        algorithm=t["algorithm"], seed=t["seed"], n_agents=M, episodes=T, horizon=H, dim=d,
+        gamma=gamma, beta=0.5, lam=0.001, rounds=rounds, scalars=raw + stats,
+        scalars_by_category={"up_raw": raw, "down_raw": 0, "up_stats": stats}, regret=regret,
+        late=0.0, uniform=float(M * T), bounds=bounds, raw_per_step=3, seconds=0.1,
+        curve={"t": [1, T], "scalars": [0.0, 1.0], "regret": [1.0, regret]},
+    )  # fmt: skip
+
+
+def _noise(rng: np.random.Generator) -> float:
+    return float(np.exp(0.05 * rng.normal()))
+
+
+def _rounds(cell: Cell) -> int:
+    t = cell.table
+    d = t["env"].get("dim", 8)
+    gamma = t.get("gamma", theory.gamma_auto(t["n_agents"], d, t["episodes"]))
+    return theory.rounds_floor(t["episodes"], gamma) + 3
+
+
+def test_theorem_1_holds_for_data_of_its_kind_and_fails_for_linear_regret() -> None:
+    def law(cell: Cell, rng: np.random.Generator, power: float = 0.4) -> tuple[float, int]:
+        M, T = cell.table["n_agents"], cell.table["episodes"]
+        group = M**0.3 * T**power
+        if cell.table["algorithm"] == "independent":
+            group = M * T**power
+        return group * _noise(rng), 70
+
+    assert made_up("theorem-1", law).verdict is HOLDS
+    assert made_up("theorem-1", lambda c, r: law(c, r, 0.9)).verdict is FAILS
+
+
+def test_theorem_1_fails_where_company_does_not_help() -> None:
+    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+        return cell.table["n_agents"] * cell.table["episodes"] ** 0.4 * _noise(rng), 70
+
+    found = {check.claim: check.verdict for check in made_up("theorem-1", law).checks}
+    assert found["it falls at least as fast as 1/√M: exponent at most −0.5"] is FAILS
+
+
+def test_theorem_3_holds_at_the_floor_and_fails_beyond_the_bound() -> None:
+    assert made_up("theorem-3", lambda c, r: (1.0, _rounds(c))).verdict is HOLDS
+    assert made_up("theorem-3", lambda c, r: (1.0, 10**6)).verdict is FAILS
+
+
+def test_theorem_2_sees_a_break_at_its_place_and_one_that_is_too_early() -> None:
+    def law(cell: Cell, rng: np.random.Generator, at: float = 1.0) -> tuple[float, int]:
+        T, factor = cell.table["episodes"], cell.labels["factor"]
+        return T**0.5 * (1.0 + (factor / at) ** 2) * _noise(rng), 70
+
+    assert made_up("theorem-2", lambda c, r: law(c, r, 1.2)).verdict is not FAILS
+    assert made_up("theorem-2", lambda c, r: law(c, r, 0.05)).verdict is FAILS
+
+
+def test_the_trigger_may_cost_a_root_and_no_more() -> None:
+    def law(cell: Cell, rng: np.random.Generator, power: float = 0.2) -> tuple[float, int]:
+        return (100.0 + cell.table["gamma"]) ** power * _noise(rng), _rounds(cell)
+
+    assert made_up("trigger", law).verdict is HOLDS
+    assert made_up("trigger", lambda c, r: law(c, r, 1.0)).verdict is FAILS
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1.0, HOLDS), (3.0, FAILS)])
+def test_one_agent_is_compared_with_lsvi_ucb(factor: float, said: Verdict) -> None:
+    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+        times = factor if cell.table["algorithm"] == "fed-lsvi" else 1.0
+        return times * cell.table["episodes"] ** 0.3 * _noise(rng), 40
+
+    assert made_up("single-agent", law).verdict is said
+
+
+@pytest.mark.parametrize(("factor", "said"), [(2.0, HOLDS), (0.9, FAILS)])
+def test_staleness_is_harm_only_where_it_costs(factor: float, said: Verdict) -> None:
+    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+        times = factor if cell.table["algorithm"] == "stale" else 1.0
+        return 100.0 * times * float(np.exp(0.01 * rng.normal())), 40
+
+    assert made_up("stale", law).verdict is said
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1.1, HOLDS), (2.0, FAILS)])
+def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) -> None:
+    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+        fed = cell.table["algorithm"] == "fed-lsvi"
+        return 100.0 * (factor if fed else 1.0), 1 if fed else 5000
+
+    assert made_up("centralised", law).verdict is said
+
+
+def test_communication_needs_flat_scalars() -> None:
+    def law(cell: Cell, rng: np.random.Generator, flat: bool = True) -> tuple[float, int]:
+        ours = cell.table["algorithm"] == "fed-lsvi"
+        return 10.0, (2 if flat or not ours else cell.table["episodes"])
+
+    assert made_up("communication", law).verdict is HOLDS
+    assert made_up("communication", lambda c, r: law(c, r, False)).verdict is FAILS
