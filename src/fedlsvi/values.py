@@ -40,16 +40,15 @@ class TabularValues:
         self.policy = np.zeros((horizon, n_states), np.int32)
         self.rows = np.zeros((horizon, n_states, 0 if diagonal else self.dim))
         self.norms = np.zeros((horizon, n_states))
-        self.log_norms = np.zeros((horizon, n_states))
         self.slots = np.zeros((horizon, n_states), np.int64)
         self._states = np.arange(n_states)
         self._whitened = np.empty((0 if diagonal else n_states * n_actions, self.dim))
 
     @property
     def marks(self) -> tuple[np.ndarray, ...]:
-        """What the trigger needs of the greedy actions: whitened rows y, ‖y‖², log(1 + ‖y‖²) and,
-        for one-hot features, the coordinate that is 1."""
-        return self.rows, self.norms, self.log_norms, self.slots
+        """What the trigger needs of the greedy actions: whitened rows y, ‖y‖² and, for one-hot
+        features, the coordinate that is 1."""
+        return self.rows, self.norms, self.slots
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         """Rebuild Q_h, V_h and π_h from the step's model; a 1-d gram is a diagonal one."""
@@ -67,7 +66,6 @@ class TabularValues:
             target = w @ factor.lower
             backup(whitened, target, self.beta, top, values, greedy, self.norms[h - 1])
             take_rows(whitened, greedy, self.rows[h - 1])
-        np.log1p(self.norms[h - 1], out=self.log_norms[h - 1])
 
     def act(self, h: int, states: np.ndarray) -> np.ndarray:
         """π_h at a batch of states."""

@@ -91,7 +91,7 @@ class AsyncAgent:
         """Episodes until the trigger fires at a step h, or (h = 0) until none is left."""
         left = self.budget - self.t
         n, when, steps = min(left, self.guess), np.zeros(1, np.int64), np.zeros(1, np.int64)
-        table, sums = np.empty((0, 0, 0, 0), np.int64), np.empty((1, len(self.values.policy), 2))
+        table, sums = np.empty((0, 0, 0, 0), np.int64), np.empty((1, len(self.values.policy)))
         seen: Message = ()
         while n > 0:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)

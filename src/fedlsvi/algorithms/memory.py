@@ -97,9 +97,9 @@ def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str
     v = values
     if full.ndim == 2:
         replan.rebuild_diagonal(
-            v.index, w, full, v.beta, v.ceilings, v.values, v.policy, v.slots, v.norms, v.log_norms
+            v.index, w, full, v.beta, v.ceilings, v.values, v.policy, v.slots, v.norms
         )
     else:
         replan.rebuild_dense(
-            v.phi, w, full, v.beta, v.ceilings, v.values, v.policy, v.rows, v.norms, v.log_norms
+            v.phi, w, full, v.beta, v.ceilings, v.values, v.policy, v.rows, v.norms
         )

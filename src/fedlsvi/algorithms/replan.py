@@ -72,7 +72,7 @@ def replan_diagonal(index, u, response, gram, beta, top, w, values, policy):  # 
 
 
 @njit(cache=True, nogil=True)
-def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms, log_norms):  # type: ignore[no-untyped-def]
+def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type: ignore[no-untyped-def]
     """V_h and π_h from a model that was received, with what a trigger needs of π_h."""
     n_states, n_actions, dim = phi.shape
     flat = phi.reshape(n_states * n_actions, dim)
@@ -90,18 +90,16 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms, log_norm
         y = whitened.reshape(n_states, n_actions, dim)
         backup(y, z, beta, top[h], values[h], policy[h], norms[h])
         take_rows(y, policy[h], rows[h])
-        log_norms[h] = np.log1p(norms[h])
 
 
 @njit(cache=True, nogil=True)
-def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms, log_norms):  # type: ignore[no-untyped-def]
+def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms):  # type: ignore[no-untyped-def]
     """The same for one-hot features."""
     for h in range(w.shape[0]):
         backup_diagonal(index, w[h], gram[h], beta, top[h], values[h], policy[h])
         for x in range(policy.shape[1]):
             slots[h, x] = index[x, policy[h, x]]
             norms[h, x] = 1.0 / gram[h, slots[h, x]]
-            log_norms[h, x] = np.log1p(norms[h, x])
 
 
 @njit(cache=True, nogil=True)

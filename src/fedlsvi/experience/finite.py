@@ -56,10 +56,10 @@ class FiniteExperience:
         wire: Packing = "diagonal" if packing == "diagonal" else "packed"
         self._packed = packed_size(dim, wire)
         self._alone = Workers(1)
-        self._sums = np.zeros((m, horizon, 2))
+        self._sums = np.zeros((m, horizon))
         self._capacity = max(64, LOG_BYTES // (4 * m * (horizon + 1)))
         self.block = self._capacity
-        self._log = np.empty((m, horizon + 1, 64), np.uint32)
+        self._log = np.empty((m, horizon + 1, 8), np.uint32)
         self._first = np.empty((horizon, n_states), np.int64)
         self._width = np.empty((horizon, n_states))
 
@@ -135,7 +135,7 @@ class FiniteExperience:
         self._logged -= self.length - length
         self.length = length
         # a new array each round: the last one went out in messages, and a message never changes
-        self._gram = np.zeros((self._policy.shape[0], len(self.agents), self._packed))
+        self._gram = np.empty((self._policy.shape[0], len(self.agents), self._packed))
         if length <= kernels.FEW:
             return
         for lo, hi, env in self._groups:

@@ -64,7 +64,7 @@ class GymFiniteExperience(FiniteExperience):
         self._shape = (envs[0].n_states, envs[0].n_actions)
         self.block = COPIES
         self.seen = [[Seen() for _ in agents] for _ in range(horizon)]
-        self._sums = np.zeros((m, horizon, 2))
+        self._sums = np.zeros((m, horizon))
         self._log = np.empty((m, horizon + 1, 64), np.uint32)
         self._paid = np.empty((m, horizon, 64))
 

@@ -96,23 +96,20 @@ def log_ratio(visits, rows, norms, slots):  # type: ignore[no-untyped-def]
     return logdet_in_place(work)
 
 
-# reassociation lets the sums use vector registers; they only bracket, counts decide
+# reassociation lets the sum use vector registers; it only brackets, counts decide
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _bracket(states, begin, end, norms, log_norms):  # type: ignore[no-untyped-def]
-    """Σ‖y‖² and Σ log(1 + ‖y‖²) over logged episodes begin … end−1 of one step."""
-    low = 0.0
-    high = 0.0
+def _growth(states, begin, end, norms):  # type: ignore[no-untyped-def]
+    """s = Σ‖y‖² over logged episodes begin … end−1 of one step: log(1 + s) ≤ log ratio ≤ s."""
+    total = 0.0
     for e in range(begin, end):
-        x = np.uint64(states[e])
-        low += norms[x]
-        high += log_norms[x]
-    return low, high
+        total += norms[np.uint64(states[e])]
+    return total
 
 
 @njit(cache=True, nogil=True)
-def _fires(length, low, high, states, end, table, rows, norms, slots, log_gamma):  # type: ignore[no-untyped-def]
+def _fires(length, growth, states, end, table, rows, norms, slots, log_gamma):  # type: ignore[no-untyped-def]
     """Whether one step fires after `length` episodes: `end` logged ones and those in the table."""
-    verdict = settled(length, np.log1p(low), high, log_gamma)
+    verdict = settled(length, np.log1p(growth), growth, log_gamma)
     if verdict != 0:
         return verdict == 1
     visits = np.zeros(norms.size, np.int64)
@@ -129,13 +126,13 @@ def first_firing(  # type: ignore[no-untyped-def]
 ):
     """Find the first of the n episodes logged from `offset` on at which some agent fires.
 
-    `length` episodes of the round precede them; their brackets sums[agent, h], Σ‖y‖² and
-    Σlog(1 + ‖y‖²), advance past them. when[i] is that agent's first firing episode (1 … n)
+    `length` episodes of the round precede them; their sums[agent, h] = Σ‖y‖² advance past them,
+    unless somebody fires. when[i] is that agent's first firing episode (1 … n)
     if no agent before it in the range fired earlier, else 0; steps[i] the lowest step h that fires
     there. clock is 1, or 0 for a trigger on the determinants alone, without Δt.
-    marks: (rows, norms, log_norms, slots) of the greedy actions, see `values.TabularValues`.
+    marks: (rows, norms, slots) of the greedy actions, see `values.TabularValues`.
     """
-    rows, norms, log_norms, slots = marks
+    rows, norms, slots = marks
     horizon = norms.shape[0]
     best = n
     none = np.empty((0, 0), np.int64)
@@ -148,15 +145,13 @@ def first_firing(  # type: ignore[no-untyped-def]
                 break
             states = log[i, h]
             cells = table[i, h] if table.size > 0 else none
-            low, high = sums[i, h]
-            more = _bracket(states, offset, offset + limit, norms[h], log_norms[h])
+            growth = sums[i, h]
+            more = _growth(states, offset, offset + limit, norms[h])
             if limit == n:
-                sums[i, h, 0] += more[0]
-                sums[i, h, 1] += more[1]
+                sums[i, h] += more
             if not _fires(
                 1 + clock * (length + limit - 1),
-                low + more[0],
-                high + more[1],
+                growth + more,
                 states,
                 offset + limit,
                 cells,
@@ -169,11 +164,10 @@ def first_firing(  # type: ignore[no-untyped-def]
             silent, loud = 0, limit
             while loud - silent > 1:
                 middle = (silent + loud) // 2
-                more = _bracket(states, offset + silent, offset + middle, norms[h], log_norms[h])
+                more = _growth(states, offset + silent, offset + middle, norms[h])
                 if _fires(
                     1 + clock * (length + middle - 1),
-                    low + more[0],
-                    high + more[1],
+                    growth + more,
                     states,
                     offset + middle,
                     cells,
@@ -185,8 +179,7 @@ def first_firing(  # type: ignore[no-untyped-def]
                     loud = middle
                 else:
                     silent = middle
-                    low += more[0]
-                    high += more[1]
+                    growth += more
             best = loud
             when[i] = loud
             steps[i] = h + 1
@@ -303,7 +296,7 @@ def fold(  # type: ignore[no-untyped-def]
 ):
     """Fold a long round, n logged episodes and whatever was spilled, into u, N and Λ^loc.
 
-    u (H, m, d) and response (H, m, d, S) accumulate; gram (H, m, P), zero on entry, is the round's
+    u (H, m, d) and response (H, m, d, S) accumulate; gram (H, m, P) is overwritten: the round's
     own. reward is (Hr, S, A, 1), or (Hr, S, A, S) when it depends on the next state (`moving`).
     """
     horizon, n_states = policy.shape
@@ -316,6 +309,7 @@ def fold(  # type: ignore[no-untyped-def]
                 cells[:] = 0
             _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
             pay = reward[h if reward.shape[0] > 1 else 0]
+            gram[h, i] = 0.0
             _add_many(
                 cells, policy[h], pay, moving, phi, index, gram[h, i], u[h, i], response[h, i]
             )
@@ -334,6 +328,7 @@ def summarise(  # type: ignore[no-untyped-def]
     pay = reward[h if reward.shape[0] > 1 else 0]
     for i in range(lo, hi):
         if n > 0:
+            gram[i] = 0.0
             _add_few(
                 n,
                 log[i, h],
