@@ -37,6 +37,13 @@ class HatFeatures(FeatureMap):
             raise InvalidFeatures("HatFeatures is not bound: call .bind(env) first")
         fill_hat(states, out)
 
+    def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        from fedlsvi.features.tent import fill_chosen
+
+        rows = np.empty((len(states), self.dim))
+        fill_chosen(states, actions, self.n_actions, rows)
+        return rows
+
     def bind(self, env: Bindable) -> HatFeatures:
         if getattr(env, "state_dim", None) != 1:
             raise InvalidFeatures(

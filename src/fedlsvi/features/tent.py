@@ -31,3 +31,14 @@ def fill_hat(states, out):  # type: ignore[no-untyped-def]
             k, f = knot(x, a, n_actions, dim)
             out[e, a, k] = 1.0 - f
             out[e, a, k + 1] = f
+
+
+@njit(cache=True, nogil=True)
+def fill_chosen(states, actions, n_actions, out):  # type: ignore[no-untyped-def]
+    """out[n] = φ(states[n, 0], actions[n])."""
+    n, dim = out.shape
+    for e in range(n):
+        out[e] = 0.0
+        k, f = knot(states[e, 0], actions[e], n_actions, dim)
+        out[e, k] = 1.0 - f
+        out[e, k + 1] = f
