@@ -8,7 +8,17 @@ from importlib import import_module
 
 from fedlsvi.experiments.measure import table
 
-NAMES = ("finite", "every_episode", "many_agents", "continuous", "ray_overhead", "overshoot")
+NAMES = (
+    "finite",
+    "every_episode",
+    "many_agents",
+    "continuous",
+    "memory",
+    "ray_overhead",
+    "overshoot",
+    "gym_stepping",
+    "gym_learning",
+)
 
 
 def main(arguments: list[str]) -> int:
