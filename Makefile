@@ -5,15 +5,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LIGHT := $(VENV)/light
 STAMP := $(VENV)/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# PyTorch is large, and one test needs it: installed where CI is set, else that test says it is skipped
+EXTRAS = dev$(if $(CI),$(comma)torch)
+comma := ,
 
 .PHONY: demo test lint bench study clean
 
-demo: $(STAMP)
+demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope -rs
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -27,10 +32,14 @@ bench: $(STAMP)
 study: $(STAMP)
 	$(BIN)/python -m fedlsvi.experiments.studies.defaults
 
-$(STAMP): pyproject.toml constraints.txt
+$(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[plot]'
+	touch $@
+
+$(STAMP): $(LIGHT)
+	$(INSTALL) -e '.[$(EXTRAS)]'
 	touch $@
 
 clean:

@@ -10,6 +10,8 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.registry import from_spec
 from fedlsvi.ledger import Ledger
 from fedlsvi.plan import Plan
 from fedlsvi.policy import Policy
@@ -114,9 +116,34 @@ class Run:
         found = [record.mean_return for record in self.records]
         return None if None in found else np.array(found, np.float64)
 
+    def references(self, episodes: int = 50) -> dict[str, float]:
+        """What the learned policy is to be measured by, in the environment's own units.
+
+        Where the model is known: exact values of the learned, the optimal and the uniform policy
+        in agent 0's environment. In a black box: the best round seen, and the random policy over
+        so many episodes, which are played now.
+        """
+        env = self.plan.envs[0] if self.plan is not None else from_spec(self.environment[0])
+        if isinstance(env, FiniteMDP):
+            law = env.initial_law(0)
+            values = {
+                "learned": env.policy_values(self.policy.table),
+                "optimal": env.optimal_values(),
+                "uniform": env.uniform_values(),
+            }
+            return {name: float(env.original(law @ v[0])) for name, v in values.items()}
+        if self.mean_returns is None:
+            return {}
+        from fedlsvi.envs.gym_play import evaluate_policy
+
+        chance = evaluate_policy("random", env, episodes, self.seed, horizon=env.horizon)
+        return {"best seen": float(self.mean_returns.max()), "random": chance.mean}
+
     def original_value(self, value: Any) -> Any:
         """A value of a whole episode in the environment's own units, low·H + (high − low)·value,
         where rewards were mapped from [low, high] into [0, 1]."""
+        if self.plan is not None:
+            return self.plan.envs[0].original(value)
         low, high = self.environment[0]["params"].get("reward_range", (0.0, 1.0))
         return low * self.parameters.horizon + (high - low) * value
 

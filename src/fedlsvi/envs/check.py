@@ -10,6 +10,7 @@ import numpy as np
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import check_norms
 
@@ -26,8 +27,10 @@ def check_env(env: Any) -> None:
         _check_finite(env)
     elif isinstance(env, ContinuousMDP):
         _check_continuous(env)
+    elif isinstance(env, GymWorld):
+        _check_world(env)
     else:
-        _require(False, "environment", "must be a FiniteMDP or a ContinuousMDP")
+        _require(False, "environment", "must be a FiniteMDP, a ContinuousMDP or a GymWorld")
 
 
 def _require(holds: bool | np.bool_, field: str, why: str) -> None:
@@ -106,6 +109,16 @@ def _law_of(tables: Any, n_states: int) -> np.ndarray:
     np.add.at(law, (row, tables.keep), tables.prob * share)
     np.add.at(law, (row, tables.alias), (1.0 - tables.prob) * share)
     return law
+
+
+def _check_world(env: GymWorld) -> None:
+    """Gymnasium's own `check_env` looks at the environment; here only at what was made of it."""
+    low, high = env.reward_range
+    _require(low <= 0.0 <= high and low < high, "reward_range", f"is ({low}, {high})")
+    first = env.probe(4)
+    shape = (4,) if env.finite else (4, env.state_dim)
+    _require(first.shape == shape, "probe", f"gave shape {first.shape}")
+    _require(np.array_equal(first, env.probe(4)), "reset", "does not repeat with its seed")
 
 
 def _check_continuous(env: ContinuousMDP) -> None:

@@ -126,7 +126,22 @@ class FiniteMDP(Environment):
             )
         elif not (pi.min() >= 0.0 and np.abs(pi.sum(axis=-1) - 1.0).max() <= 1e-9):
             raise InvalidInput("policy has rows that are not laws: make each policy[h, x] sum to 1")
+        if pi.ndim == 2 and self._cells is not None:
+            from fedlsvi.envs import sparse_planning
+
+            values = np.zeros((self.horizon + 1, self.n_states))
+            sparse_planning.evaluate(*self._cells, self.r, pi, len(self.P) == 1, values)
+            return values
         return planning.evaluate(self.P, self.r, self.horizon, pi)
+
+    @cached_property
+    def _cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """The entries of P that are not zero, where there are many states and few of these."""
+        if self.n_states < 128:  # spares the import
+            return None
+        from fedlsvi.envs import sparse_planning
+
+        return sparse_planning.cells(self.P)
 
     def uniform_values(self) -> np.ndarray:
         """V of the policy that draws every action with probability 1/A."""

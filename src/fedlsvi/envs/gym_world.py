@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,12 @@ class GymWorld(Environment):
             flat = space if _is(space, "Box") and len(space.shape) == 1 else _flat(name, space)
             self.state_dim = int(flat.shape[0])
             self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
-        probe.reset(seed=0)
+        if not _repeats(probe):
+            warnings.warn(
+                f"{name}: reset(seed=...) does not repeat an episode, so neither can a run: let "
+                "the environment draw from self.np_random, or seed it in a wrapper",
+                stacklevel=2,
+            )
 
     @property
     def finite(self) -> bool:
@@ -94,6 +100,32 @@ def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
     u = uniforms(seed, agents, first, n, 1, RESETS)[:, :, 0]
     seeds: np.ndarray = (u * 2.0**31).astype(np.int64)
     return seeds
+
+
+def _repeats(env: Any, steps: int = 3) -> bool:
+    """Whether two episodes with one seed and the same actions begin alike."""
+    seen = []
+    for _ in range(2):
+        state, _ = env.reset(seed=1)
+        trace = [state]
+        for _ in range(steps):
+            state, reward, terminated, truncated, _ = env.step(env.action_space.start)
+            trace += [state, reward]
+            if terminated or truncated:
+                break
+        seen.append(trace)
+    return len(seen[0]) == len(seen[1]) and all(
+        _alike(a, b) for a, b in zip(seen[0], seen[1], strict=True)
+    )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two observations are equal, whatever they are made of."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))
 
 
 def check_spaces(name: str, env: Any) -> None:

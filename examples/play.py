@@ -1,0 +1,75 @@
+"""What the examples share: play a folder's settings.toml, and measure what was learned."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi import Run
+from fedlsvi.envs import FiniteMDP
+from fedlsvi.job import Job
+from fedlsvi.settings_file import assign, read
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of an example's result: a name, and a number for every seed."""
+
+    what: str
+    numbers: tuple[float, ...]
+
+    def __str__(self) -> str:
+        spread = ""
+        if len(self.numbers) > 1:
+            spread = f"   [{min(self.numbers):.4g}, {max(self.numbers):.4g}]"
+        return f"{self.what:<58}{np.median(self.numbers):>10.4g}{spread}"
+
+
+def play(folder: Path, seed: int = 0, changes: Iterable[str] = (), **given: Any) -> Run:
+    """Learn from the settings of a folder. `changes` are key=value as for `fedlsvi run --set`;
+    `given` may hold an environment or features that a file cannot."""
+    table = read(folder / "settings.toml")
+    for change in changes:
+        assign(table, change)
+    job = Job.parse(table, folder)
+    env = given.pop("env", None)
+    phi = given.pop("features", None)
+    return job.learner().learn(
+        job.environments() if env is None else env,
+        job.episodes,
+        seed,
+        features=job.feature_map() if phi is None else phi,
+        progress=False,
+        **given,
+    )
+
+
+def value(env: FiniteMDP, policy: np.ndarray) -> float:
+    """The exact value of a policy from the first state's law, in the environment's own units."""
+    return float(env.original(env.initial_law(0) @ env.policy_values(policy)[0]))
+
+
+def references(env: FiniteMDP) -> list[Line]:
+    """The optimum and the uniform policy, exact."""
+    law = env.initial_law(0)
+    best, uniform = law @ env.optimal_values()[0], law @ env.uniform_values()[0]
+    return [
+        Line("optimum V*", (float(env.original(best)),)),
+        Line("uniform policy", (float(env.original(uniform)),)),
+    ]
+
+
+def command(main: Callable[[int, list[str]], list[Line]], seeds: int = 5) -> None:
+    """Run an example from the shell and print its lines."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=seeds, help="number of runs of each kind")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    print(f"{'':<58}{'median':>10}   [lowest, highest] of {options.seeds} seeds")
+    for line in main(options.seeds, options.set):
+        print(line, flush=True)

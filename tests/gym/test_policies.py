@@ -1,0 +1,141 @@
+"""A policy leaves: saved, loaded, played and recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import Corridor, walk_features
+
+from fedlsvi import FedLSVI
+from fedlsvi.envs import RiverSwim
+from fedlsvi.envs.gym_play import Evaluation, evaluate_policy, record
+from fedlsvi.errors import DamagedFile, InvalidFeatures, InvalidInput, StoreError, WrongVersion
+from fedlsvi.features import EmbeddingFeatures, FourierBasis, FourierFeatures, RBFFeatures
+from fedlsvi.policy import Policy
+from fedlsvi.run import Run
+
+
+@pytest.fixture(scope="module")
+def lake() -> Run:
+    return FedLSVI(4, value_range=1).learn("FrozenLake-v1", 800, horizon=20, progress=False)
+
+
+def test_a_table_comes_back(lake: Run, tmp_path: Path) -> None:
+    lake.policy.save(tmp_path / "lake")
+    assert sorted(p.name for p in (tmp_path / "lake").iterdir()) == [
+        "policy.json", "policy.safetensors",
+    ]  # fmt: skip
+    policy = Policy.load(tmp_path / "lake")
+    assert np.array_equal(policy.table, lake.policy.table)
+    assert policy.horizon == 20
+    assert policy.environment == lake.environment[0]
+    assert policy.action(3, 2) == lake.policy.action(3, 2)
+    with pytest.raises(InvalidInput, match="state must be from 0 to 15, got"):
+        policy.action(16, 1)
+    with pytest.raises(InvalidInput, match="step must be from 1 to 20"):
+        policy.action(0, 21)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        FourierFeatures(4, [0.5, 1.0], seed=3),
+        FourierBasis(2),
+        RBFFeatures(3, low=-1.0, high=1.0),
+    ],
+    ids=lambda f: type(f).__name__,
+)
+def test_a_linear_policy_acts_on_the_very_numbers(features: object, tmp_path: Path) -> None:
+    run = FedLSVI(2).learn(lambda: Corridor(), 15, horizon=4, features=features, progress=False)
+    run.policy.save(tmp_path)
+    policy = Policy.load(tmp_path)
+    states = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
+    for h in range(1, 5):
+        assert np.array_equal(policy.actions(h, states), run.policy.actions(h, states))
+
+
+def test_features_that_no_file_holds_are_asked_for(tmp_path: Path) -> None:
+    def embed(states: np.ndarray) -> np.ndarray:
+        return np.concatenate((np.ones((len(states), 1)), states), axis=1)
+
+    features = EmbeddingFeatures(embed)
+    for phi in (features, walk_features):
+        run = FedLSVI(2).learn(lambda: Corridor(), 10, horizon=4, features=phi, progress=False)
+        run.policy.save(tmp_path)
+        with pytest.raises(InvalidFeatures, match="give them again, features="):
+            Policy.load(tmp_path)
+        again = Policy.load(tmp_path, features=phi)
+        assert again.action([0.1, 0.2], 2) == run.policy.action([0.1, 0.2], 2)
+    with pytest.raises(InvalidFeatures, match="dimension 36, the policy was saved with 6"):
+        Policy.load(tmp_path, features=FourierFeatures(9))
+
+
+def test_damage_is_noticed(lake: Run, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no policy in"):
+        Policy.load(tmp_path / "nowhere")
+    lake.policy.save(tmp_path)
+    arrays = tmp_path / "policy.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-1] + b"\x07")
+    with pytest.raises(DamagedFile, match="was altered"):
+        Policy.load(tmp_path)
+    head = json.loads((tmp_path / "policy.json").read_text())
+    (tmp_path / "policy.json").write_text(json.dumps({**head, "format": 99}))
+    with pytest.raises(WrongVersion, match="format 99"):
+        Policy.load(tmp_path)
+    (tmp_path / "policy.json").write_text("{")
+    with pytest.raises(DamagedFile, match="cannot be read"):
+        Policy.load(tmp_path)
+
+
+def test_evaluation_agrees_with_the_exact_value(lake: Run) -> None:
+    assert lake.plan is not None
+    env = lake.plan.envs[0]
+    exact = env.policy_values(lake.policy.table)[0, 0]  # type: ignore[attr-defined]
+    found = evaluate_policy(lake.policy, "FrozenLake-v1", episodes=400, seed=1)
+    low, high = found.interval
+    assert low - 0.03 <= exact <= high + 0.03
+    assert 1 <= found.lengths.min() <= found.lengths.max() <= 20
+    again = evaluate_policy(lake.policy, env, episodes=400, seed=1)
+    assert np.array_equal(again.returns, found.returns)
+    assert "95 %, 400 episodes" in str(found)
+    random = evaluate_policy("random", "FrozenLake-v1", episodes=60, horizon=20)
+    assert random.mean < 0.2
+
+
+def test_our_own_environments_can_be_played_too() -> None:
+    env = RiverSwim(4, 8)
+    run = FedLSVI(2).learn(env, 200, progress=False)
+    found = evaluate_policy(run.policy, env, episodes=200)
+    exact = env.policy_values(run.policy.table)[0, 0]
+    low, high = found.interval
+    assert low - 0.3 <= exact <= high + 0.3
+
+
+def test_what_cannot_be_played_is_refused(lake: Run) -> None:
+    with pytest.raises(InvalidInput, match="the policy knows 20 steps"):
+        evaluate_policy(lake.policy, "FrozenLake-v1", horizon=30)
+    with pytest.raises(InvalidInput, match="give a policy, or 'random'"):
+        evaluate_policy("best", "FrozenLake-v1")
+
+
+def test_one_episode_has_no_spread() -> None:
+    assert Evaluation(np.array([2.0]), np.array([3])).interval == (2.0, 2.0)
+
+
+def test_recordings(lake: Run, tmp_path: Path) -> None:
+    total = record(lake.policy, "FrozenLake-v1", tmp_path / "lake.txt", seed=2)
+    text = (tmp_path / "lake.txt").read_text()
+    assert text.startswith("step 0\n")
+    assert text.endswith(f"return {total:g}\n")
+    assert record(lake.policy, "FrozenLake-v1", tmp_path / "lake.gif", seed=2) == total
+    assert (tmp_path / "lake.gif").read_bytes()[:3] == b"GIF"
+    with pytest.raises(InvalidInput, match=r"end it in \.txt, \.gif or \.mp4"):
+        record(lake.policy, "FrozenLake-v1", tmp_path / "lake.avi")
+    run = FedLSVI(1).learn(lambda: Corridor(), 5, horizon=4, features=walk_features, progress=False)
+    record(run.policy, Corridor, tmp_path / "walk.txt")
+    assert "x = " in (tmp_path / "walk.txt").read_text()
+    with pytest.raises(InvalidInput, match=r"cannot render 'rgb_array' \(it knows ansi\)"):
+        record(run.policy, Corridor, tmp_path / "walk.gif")

@@ -1,0 +1,175 @@
+"""What may stand in place of `env`, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from worlds import Blind, Coin, Corridor, number_features, walk_features
+
+from fedlsvi import FedLSVI
+from fedlsvi.envs import (
+    GymMDP,
+    GymWorld,
+    RiverSwim,
+    as_environment,
+    check_env,
+    from_spec,
+    make,
+)
+from fedlsvi.errors import InvalidEnvironment, InvalidFeatures, UnknownName
+from fedlsvi.features import OneHot
+
+
+def test_the_readme_line() -> None:
+    run = FedLSVI(n_agents=2).learn(
+        "FrozenLake-v1", features=OneHot(), horizon=100, episodes=50, progress=False
+    )
+    assert run.regret is not None
+    assert run.w.shape == (100, 64)
+    assert run.policy.action(0, 1) in range(4)
+
+
+def test_id_spec_instance_and_factory_are_the_same_problem() -> None:
+    spec = gymnasium.spec("FrozenLake-v1")
+    by_id = as_environment("FrozenLake-v1")
+    others = [spec, gymnasium.make("FrozenLake-v1"), lambda: gymnasium.make("FrozenLake-v1")]
+    assert by_id.horizon == 100  # the spec's
+    for other in others:
+        env = as_environment(other)
+        assert isinstance(env, GymMDP)
+        assert env.fingerprint == by_id.fingerprint
+
+
+def test_names_of_this_package_work_too() -> None:
+    for name in ("river-swim", "fedlsvi/RiverSwim-v0"):
+        env = as_environment(name, horizon=7)
+        assert isinstance(env, RiverSwim)
+        assert env.horizon == 7
+
+
+def test_a_list_has_one_for_each_agent_and_equal_names_share() -> None:
+    envs = as_environment(["FrozenLake-v1", "FrozenLake-v1", RiverSwim()])
+    assert envs[0] is envs[1]
+    assert isinstance(envs[2], RiverSwim)
+    easy = copy.deepcopy(gymnasium.spec("FrozenLake-v1"))
+    easy.kwargs["is_slippery"] = False
+    run = FedLSVI(2, value_range=1).learn(["FrozenLake-v1", easy], 20, horizon=10, progress=False)
+    assert len(run.environment) == 2
+    assert run.environment[1]["params"]["kwargs"]["is_slippery"] is False
+    with pytest.raises(InvalidEnvironment, match="a list of 2, but n_agents is 3"):
+        FedLSVI(3).learn(["FrozenLake-v1", "FrozenLake-v1"], 5, progress=False)
+
+
+def test_the_record_rebuilds_it() -> None:
+    env = make("gymnasium", id="FrozenLake-v1", horizon=9, kwargs={"is_slippery": False})
+    again = from_spec(env.spec())
+    assert again.spec() == env.spec()
+    assert again.fingerprint == env.fingerprint  # type: ignore[attr-defined]
+    short = make("Taxi-v4", horizon=3)  # an id is a name
+    assert short.spec()["params"]["id"] == "Taxi-v4"
+    assert short.reward_range == (-10.0, 20.0)
+    world = make("CartPole-v1", horizon=5)
+    check_env(world)
+    check_env(make("gymnasium", tables=False))
+    assert from_spec(world.spec()).spec() == world.spec()
+    odd = as_environment(lambda: Corridor(), horizon=5)
+    assert odd.spec()["name"] is None
+
+
+NUMBERS = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ("Pendulum-v1", "Box action space.*discretise them with a wrapper"),
+        (lambda: Blind(NUMBERS, spaces.MultiDiscrete([2, 2])), "number their combinations"),
+        (lambda: Blind(NUMBERS, spaces.Dict(a=NUMBERS)), "several actors; control one of them"),
+        (lambda: Corridor(), "horizon of Corridor is not known: give horizon="),
+        (lambda: 3, r"env\(\) gave a int: give a function that makes a Gymnasium environment"),
+        (3, "env is a int: give an environment of fedlsvi.envs, a Gymnasium id"),
+        (Corridor(), "agents need copies of their own: give a function that makes it"),
+        (lambda: Blind(spaces.Graph(NUMBERS, None), NUMBERS), "horizon of Blind is not known"),
+    ],
+)
+def test_refusals(env: Any, sentence: str) -> None:
+    with pytest.raises(InvalidEnvironment, match=sentence):
+        as_environment(env)
+
+
+def test_unknown_names_come_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'FrozenLake-v1'"):
+        as_environment("FrozenLake-v0")
+    with pytest.raises(UnknownName, match="did you mean 'Taxi-v4'"):
+        as_environment("Taxi-v3")
+    with pytest.raises(UnknownName, match="did you mean 'river-swim'"):
+        as_environment("river-swimm")
+    with pytest.raises(InvalidEnvironment, match=r"namespace 'Nowhere'.*'package:Nowhere/Far-v0'"):
+        as_environment("Nowhere/Far-v0")
+    with pytest.raises(InvalidEnvironment, match="pip install no-such-package"):
+        as_environment("no_such_package:Far-v0")
+
+
+def test_observations_that_cannot_be_flattened_are_refused() -> None:
+    graph = spaces.Graph(node_space=spaces.Box(0, 1, (2,)), edge_space=None)
+    with pytest.raises(InvalidEnvironment, match="cannot be flattened into numbers"):
+        as_environment(lambda: Blind(graph, NUMBERS), horizon=3)
+
+
+def test_dictionaries_need_features_and_then_work() -> None:
+    seen = spaces.Dict(place=spaces.Discrete(3), speed=spaces.Box(-1.0, 1.0, (2,)))
+    env = as_environment(lambda: Blind(seen, NUMBERS), horizon=3)
+    assert isinstance(env, GymWorld)
+    assert env.state_dim == 5
+    with pytest.raises(InvalidFeatures, match=r"Dict.*give features="):
+        FedLSVI(2).learn(env, 5, progress=False)
+
+    def phi(states: np.ndarray) -> np.ndarray:
+        return np.repeat(states[:, None, :], 2, axis=1) / 3.0
+
+    run = FedLSVI(2).learn(env, 5, features=phi, progress=False)
+    assert run.regret is None
+    assert run.mean_returns is not None
+    assert np.allclose(run.mean_returns, 1.5)
+
+
+def test_options_are_for_gymnasium_environments() -> None:
+    with pytest.raises(InvalidEnvironment, match="horizon= is for Gymnasium environments"):
+        FedLSVI(2).learn(RiverSwim(), 5, horizon=7, progress=False)
+    assert as_environment(RiverSwim(horizon=7), horizon=7).horizon == 7
+
+
+def test_numbered_spaces_may_begin_anywhere() -> None:
+    runs = [
+        FedLSVI(2).learn(lambda s=s: Coin(start=s), 20, horizon=4, progress=False) for s in (0, 5)
+    ]
+    assert np.array_equal(runs[0].w, runs[1].w)
+
+
+def test_both_kinds_of_black_box_learn() -> None:
+    numbered = FedLSVI(2).learn(lambda: Coin(), 30, horizon=4, progress=False)
+    assert numbered.policy.table.shape == (4, 4)
+    walked = FedLSVI(2).learn(
+        lambda: Corridor(), 20, horizon=6, features=walk_features, progress=False
+    )
+    assert walked.policy.action([0.0, 0.0], 1) in (0, 1)
+    assert walked.mean_returns is not None
+    assert len(walked.mean_returns) == walked.rounds
+    assert number_features(np.zeros((2, 1))).shape == (2, 2, 8)
+
+
+def test_references_stand_beside_what_was_learned() -> None:
+    known = FedLSVI(2, value_range=1).learn("FrozenLake-v1", 100, horizon=30, progress=False)
+    found = known.references()
+    assert found["uniform"] < found["optimal"]
+    assert found["learned"] <= found["optimal"] + 1e-12
+    boxed = FedLSVI(2).learn(
+        lambda: Corridor(), 10, horizon=6, features=walk_features, progress=False
+    )
+    assert set(boxed.references(5)) == {"best seen", "random"}
+    assert FedLSVI(1).learn("continuous-linear", 3, progress=False).references() == {}
