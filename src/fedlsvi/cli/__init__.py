@@ -25,6 +25,8 @@ HOME = {
     "reproduce": "experiments",
     "federate": "federate",
     "verify": "federate",
+    "evaluate": "policies",
+    "record": "policies",
 }
 """Verb → module of this package that has a function of that name."""
 
@@ -123,6 +125,16 @@ def build() -> Parser:
 
     experiment_options.add_verbs(verbs, _common)
     federate_options.add_verbs(verbs, _common)
+
+    evaluate = verbs.add_parser("evaluate", help="play a learned policy; mean return, interval")
+    evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="default: 100")
+    record = verbs.add_parser("record", help="play one episode into a .txt, .gif or .mp4 file")
+    record.add_argument("--out", required=True, metavar="FILE", help="ends in .txt, .gif or .mp4")
+    for verb in (evaluate, record):
+        verb.add_argument("policy", help="folder of a policy, or of a run")
+        verb.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id")
+        verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+        _common(verb)
     return parser
 
 

@@ -12,11 +12,7 @@ Gymnasium is an extra and is imported when it is first needed.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +20,7 @@ import numpy as np
 
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym_ids import find_spec, known_ids, looks_like_id, package
 from fedlsvi.envs.gym_tables import Tables, read_tables
 from fedlsvi.envs.gym_world import GymWorld, check_spaces
 from fedlsvi.envs.validation import count
@@ -31,9 +28,6 @@ from fedlsvi.errors import InvalidEnvironment, UnknownName
 
 REGISTERED = "gymnasium"
 """Name of the registry's row."""
-
-HOMES = {"Sepsis": "icu_sepsis", "mobile": "mobile_env"}
-"""Packages whose ids are known: namespace or first word of the id → module that registers it."""
 
 
 class GymMDP(FiniteMDP):
@@ -103,7 +97,7 @@ def _from_spec(
 
     def make() -> Any:
         # the horizon is ours: an earlier time limit would cut episodes short
-        return _gymnasium().make(spec, max_episode_steps=steps, disable_env_checker=True, **options)
+        return package().make(spec, max_episode_steps=steps, disable_env_checker=True, **options)
 
     return _wrap(make, spec.id, steps, reward_range, tables)
 
@@ -135,7 +129,7 @@ def as_environment(
         return _by_name(env, horizon, reward_range, kwargs, tables)
     ready = not isinstance(env, type)  # a class is a function that makes its instances
     if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
-        if env.additional_wrappers or env.id not in _gymnasium().registry:
+        if env.additional_wrappers or env.id not in package().registry:
             return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
         options = dict(env.kwargs) | (kwargs or {})
         return gymnasium(env.id, horizon or env.max_episode_steps, reward_range, options, tables)
@@ -154,55 +148,6 @@ def as_environment(
     )
 
 
-def find_spec(id: str) -> Any:
-    """The spec of a Gymnasium id, whose package is imported where it is known."""
-    gym = _gymnasium()
-    module, _, name = id.rpartition(":")
-    word = name.replace("/", "-").split("-")[0]
-    try:
-        if module:
-            importlib.import_module(module)
-        elif word in HOMES and name not in gym.registry:
-            # ICU-Sepsis imports the old gym, which warns and prints an advertisement
-            with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                importlib.import_module(HOMES[word])
-        elif word == "fedlsvi" and name not in gym.registry:
-            from fedlsvi.plugin import register_all
-
-            register_all()
-    except ImportError as error:
-        package = (module or HOMES.get(word, word)).split(".")[0].replace("_", "-")
-        raise InvalidEnvironment(
-            f"env '{id}' needs a package that cannot be imported ({error}): pip install {package}"
-        ) from None
-    if name not in gym.registry:
-        spaces = {known.split("/")[0] for known in gym.registry if "/" in known}
-        if "/" in name and name.split("/")[0] not in spaces:
-            raise InvalidEnvironment(
-                f"unknown environment '{id}': no package has registered the namespace "
-                f"'{name.split('/')[0]}'. Import the package that does, or write "
-                f"'package:{name}' with its module"
-            )
-        raise UnknownName("environment", id, gym.registry)
-    return gym.spec(name)
-
-
-def looks_like_id(name: str) -> bool:
-    """Whether a name is a Gymnasium id (it ends in -v and a number) and none of this package's."""
-    stem, dash, version = name.rpartition("-v")
-    return bool(stem and dash) and version.isdigit()
-
-
-def _gymnasium() -> Any:
-    try:
-        return importlib.import_module("gymnasium")
-    except ImportError:
-        raise InvalidEnvironment(
-            "a Gymnasium environment needs Gymnasium: pip install 'fedlsvi[gym]'"
-        ) from None
-
-
 def _by_name(
     name: str,
     horizon: int | None,
@@ -217,15 +162,8 @@ def _by_name(
     if name in registry.names():
         return registry.make(name, **(kwargs or {}), **_given(horizon=horizon))
     if not looks_like_id(name) and ":" not in name:
-        raise UnknownName("environment", name, [*registry.names(), *_known_ids()])
+        raise UnknownName("environment", name, [*registry.names(), *known_ids()])
     return gymnasium(name, horizon, reward_range, kwargs, tables)
-
-
-def _known_ids() -> list[str]:
-    try:
-        return list(_gymnasium().registry)
-    except InvalidEnvironment:
-        return []
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -22,7 +22,10 @@ ANSI, RGB = "ansi", "rgb_array"
 class Acts(Protocol):
     """What can be played: `fedlsvi.policy.Policy`, or anything with these two."""
 
-    horizon: int
+    @property
+    def horizon(self) -> int:
+        """H, the steps it knows."""
+        ...
 
     def actions(self, step: int, states: np.ndarray) -> np.ndarray:
         """Actions (n,) at step h = 1 … H in a batch of states."""

@@ -11,7 +11,8 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.envs.chains import DeepSea, NChain, RiverSwim
 from fedlsvi.envs.continuous import ContinuousLinearMDP
 from fedlsvi.envs.garnet import Garnet, RandomMDP
-from fedlsvi.envs.gym import REGISTERED, gymnasium, looks_like_id
+from fedlsvi.envs.gym import REGISTERED, gymnasium
+from fedlsvi.envs.gym_ids import looks_like_id
 from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP
 from fedlsvi.envs.linear import RandomLinearMDP
