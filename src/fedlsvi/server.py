@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import identity, pack, unpack
+from fedlsvi.core.statistics import add_rows, identity, pack, packed_size, unpack
 from fedlsvi.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
 
 
@@ -66,10 +66,10 @@ class Server:
         uploads = agents.broadcast(Stop(self.t))  # line 6
         logdet = np.empty(H)
         for h in range(H, 0, -1):  # line 7
-            grams, b = gather(uploads, h)  # line 8
-            self.gram[h - 1] += self._unpack(grams.sum(axis=0))  # line 9
+            gram, b = self._sum(uploads, h)  # line 8
+            self.gram[h - 1] += self._unpack(gram)  # line 9
             factor = factorise(self.gram[h - 1])
-            self.w[h - 1] = factor.solve(b.sum(axis=0))  # lines 10–11
+            self.w[h - 1] = factor.solve(b)  # lines 10–11
             uploads = agents.broadcast(self.model(h))  # line 12
             logdet[h - 1] = factor.logdet
         self.k += 1
@@ -87,17 +87,13 @@ class Server:
     def _unpack(self, gram: np.ndarray) -> np.ndarray:
         return unpack(gram, self.layout.dim, self.layout.packing)
 
-
-def gather(uploads: Sequence[Reply], h: int) -> tuple[np.ndarray, np.ndarray]:
-    """The step's Gram matrices (M, P) and responses (M, d) of all agents, in agent order.
-
-    They are summed over one contiguous array of all agents, so that the order of additions, and
-    with it the last bit of the sum, does not depend on cohorts.
-    """
-    received = [u for u in uploads if isinstance(u, Upload) and u.h == h]
-    if len(received) == 1:
-        return np.ascontiguousarray(received[0].gram), np.ascontiguousarray(received[0].b)
-    return (
-        np.ascontiguousarray(np.concatenate([u.gram for u in received])),
-        np.ascontiguousarray(np.concatenate([u.b for u in received])),
-    )
+    def _sum(self, uploads: Sequence[Reply], h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Σ_m Λ_h^loc (packed) and Σ_m b_h, agent after agent, so that no bit of the sums depends
+        on how agents are split into cohorts."""
+        size = packed_size(self.layout.dim, self.layout.packing)
+        gram, b = np.zeros(size), np.zeros(self.layout.dim)
+        for upload in uploads:
+            if isinstance(upload, Upload) and upload.h == h:
+                add_rows(gram, np.ascontiguousarray(upload.gram))
+                add_rows(b, np.ascontiguousarray(upload.b))
+        return gram, b

@@ -12,6 +12,7 @@ import pytest
 
 from agreement import assert_close
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.experience import finite
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
 
@@ -140,6 +141,16 @@ def test_long_rounds_change_no_bit_either(
         monkeypatch.setattr("fedlsvi.experience.finite.LOG_BYTES", log_bytes)
         for way in ({"block": 50}, {"block": 64, "cohorts": 3}, {"threads": 2}, {"cohorts": 2}):
             assert fingerprint(problem.learn(s, **way)) == expected, f"changed by {way}"
+
+
+def test_a_table_of_outer_products_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """φφᵀ read from a table, as on small problems, or formed again for each transition."""
+    problem, s = simplex(14, S=12, A=4, d=9), Setting(M=9, T=40, gamma=6.0, seed=14)
+    assert finite.outer_products(problem.phi).shape == (12 * 4, 9 * 10 // 2)
+    expected = fingerprint(problem.learn(s))
+    monkeypatch.setattr(finite, "OUTER_BYTES", 0)
+    assert finite.outer_products(problem.phi).size == 0
+    assert fingerprint(problem.learn(s)) == expected
 
 
 @pytest.mark.parametrize("problem", [simplex(15), continuous()], ids=lambda p: p.name)

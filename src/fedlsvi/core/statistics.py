@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from numba import njit
 
 Packing = Literal["packed", "dense", "diagonal"]
 PACKINGS: tuple[Packing, ...] = ("packed", "dense", "diagonal")
@@ -60,3 +61,11 @@ def full(grams: np.ndarray) -> np.ndarray:
 def identity(dim: int, scale: float, packing: Packing) -> np.ndarray:
     """scale · I in the form that `unpack` gives."""
     return np.full(dim, scale) if packing == "diagonal" else scale * np.eye(dim)
+
+
+@njit(cache=True, nogil=True)
+def add_rows(total, rows):  # type: ignore[no-untyped-def]
+    """total += Σ_i rows[i], one row after another: the order of additions is that of the rows."""
+    for i in range(rows.shape[0]):
+        for j in range(total.size):
+            total[j] += rows[i, j]

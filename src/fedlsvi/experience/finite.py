@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlsvi.core.alias import AliasTables
-from fedlsvi.core.statistics import Packing, packed_size, unpack
+from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import kernels
 from fedlsvi.experience.firing import earliest
@@ -22,6 +22,10 @@ from fedlsvi.values import TabularValues
 
 LOG_BYTES = 64 * 2**20
 """Memory for the states of the round under way; a longer round spills into counts."""
+
+OUTER_BYTES = 2**20
+"""Up to this size a table of φφᵀ of all pairs (x, a) is quicker to read than its products are to
+form again; a larger one would not stay in a core's own cache."""
 
 SMALL = 50_000
 """Below this many products one thread is quicker than waking another."""
@@ -53,6 +57,8 @@ class FiniteExperience:
         }
         self.u = np.zeros((horizon, m, dim))
         self.response = self._empty_response(horizon, n_states)
+        self._nothing = np.empty((m, dim, 0))
+        self._outer = outer_products(values.phi)
         wire: Packing = "diagonal" if packing == "diagonal" else "packed"
         self._packed = packed_size(dim, wire)
         self._alone = Workers(1)
@@ -64,8 +70,8 @@ class FiniteExperience:
         self._width = np.empty((horizon, n_states))
 
     def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
-        """N_h of every agent, before anything was seen."""
-        return np.zeros((horizon, len(self.agents), self.dim, n_states))
+        """N_h of every agent, before anything was seen; V_{H+1} = 0, so N_H is not needed."""
+        return np.zeros((horizon - 1, len(self.agents), self.dim, n_states))
 
     def begin(self, t: int) -> None:
         """A new round after episode t, with the policy that `values` holds now."""
@@ -157,7 +163,8 @@ class FiniteExperience:
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
         gram, b = self._gram[h - 1], np.empty((len(self.agents), self.dim))
-        workers = self.workers if self.response[h - 1].size > SMALL else self._alone
+        response = self.response[h - 1] if h <= len(self.response) else self._nothing
+        workers = self.workers if response.size + gram.size > SMALL else self._alone
         for lo, hi, env in self._groups:
             workers.map(
                 kernels.summarise,
@@ -168,9 +175,10 @@ class FiniteExperience:
                 self._log,
                 self._policy,
                 *self._folding(env),
+                self._outer,
                 self.values.values[h],
                 self.u[h - 1],
-                self.response[h - 1],
+                response,
                 gram,
                 b,
             )
@@ -220,6 +228,15 @@ class FiniteExperience:
             n_states = self._policy.shape[1]
             self._table = np.zeros((m, horizon, n_states, n_states), np.int64)
         self.workers.map(kernels.spill, 0, m, self._logged, self._log, self._table)
+
+
+def outer_products(phi: np.ndarray) -> np.ndarray:
+    """φφᵀ of every pair (x, a), packed, (S·A, P); empty where that is large or φ is one-hot."""
+    n_states, n_actions, dim = phi.shape
+    if not 0 < 8 * n_states * n_actions * packed_size(dim, "packed") <= OUTER_BYTES:
+        return np.empty((0, 0))
+    rows = phi.reshape(-1, dim)
+    return np.ascontiguousarray(pack(rows[:, :, None] * rows[:, None, :], "packed"))
 
 
 def packed(tables: AliasTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -203,10 +203,18 @@ def spill(lo, hi, n, log, table):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _add_few(n, states, following, keys, policy, reward, moving, phi, index, gram, u, response):  # type: ignore[no-untyped-def]
-    """Fold n transitions one distinct (x, x') at a time, in ascending order."""
+def _add_few(  # type: ignore[no-untyped-def]
+    n, states, following, keys, policy, reward, moving, phi, index, outer, gram, u, response
+):
+    """Fold n transitions one distinct (x, x') at a time, in ascending order.
+
+    outer[x·A + a] is φφᵀ packed, or `outer` is empty and φφᵀ is formed here: the same products.
+    An empty response is not kept (the last step's: nothing follows it).
+    """
     n_states = policy.size
+    n_actions = phi.shape[1]
     dim = u.size
+    kept = response.size > 0
     for e in range(n):  # insertion sort
         key = np.int64(states[e]) * n_states + np.int64(following[e])
         at = e
@@ -229,16 +237,24 @@ def _add_few(n, states, following, keys, policy, reward, moving, phi, index, gra
             i = index[x, a]
             gram[i] += same
             u[i] += earned
-            response[i, to] += same
+            if kept:
+                response[i, to] += same
             continue
         row = phi[x, a]
-        at = 0
         for i in range(dim):
             u[i] += earned * row[i]
-            response[i, to] += same * row[i]
-            scaled = same * row[i]
+        if kept:
+            for i in range(dim):
+                response[i, to] += same * row[i]
+        if outer.size > 0:
+            square = outer[x * n_actions + a]
+            for p in range(square.size):
+                gram[p] += same * square[p]
+            continue
+        at = 0
+        for i in range(dim):
             for j in range(i, dim):
-                gram[at + j - i] += scaled * row[j]
+                gram[at + j - i] += same * (row[i] * row[j])
             at += dim - i
 
 
@@ -254,7 +270,8 @@ def _add_many(cells, policy, reward, moving, phi, index, gram, u, response):  # 
                 if cells[x, to] > 0:
                     gram[i] += cells[x, to]
                     u[i] += cells[x, to] * reward[x, policy[x], to if moving else 0]
-                    response[i, to] += cells[x, to]
+                    if response.size > 0:
+                        response[i, to] += cells[x, to]
         return
     counts = cells.astype(np.float64)
     chosen = np.empty((n_states, dim))
@@ -267,7 +284,8 @@ def _add_many(cells, policy, reward, moving, phi, index, gram, u, response):  # 
         for i in range(dim):
             chosen[x, i] = phi[x, policy[x], i]
             weighted[x, i] = visits * chosen[x, i]
-    response += np.dot(chosen.T, counts)
+    if response.size > 0:
+        response += np.dot(chosen.T, counts)
     u += np.dot(earned, chosen)
     square = np.dot(weighted.T, chosen)
     at = 0
@@ -291,16 +309,25 @@ def respond(values, u, response, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def respond_all(lo, hi, values, u, response, b):  # type: ignore[no-untyped-def]
+    """b = u + N V of agents lo … hi−1."""
+    for i in range(lo, hi):
+        respond(values, u[i], response[i], b[i])
+
+
+@njit(cache=True, nogil=True)
 def fold(  # type: ignore[no-untyped-def]
     lo, hi, n, log, table, policy, reward, moving, phi, index, u, response, gram
 ):
     """Fold a long round, n logged episodes and whatever was spilled, into u, N and Λ^loc.
 
-    u (H, m, d) and response (H, m, d, S) accumulate; gram (H, m, P) is overwritten: the round's
-    own. reward is (Hr, S, A, 1), or (Hr, S, A, S) when it depends on the next state (`moving`).
+    u (H, m, d) and response (H − 1, m, d, S) accumulate, N_H meeting V_{H+1} = 0 only; gram
+    (H, m, P) is overwritten: the round's own. reward is (Hr, S, A, 1), or (Hr, S, A, S) when it
+    depends on the next state (`moving`).
     """
     horizon, n_states = policy.shape
     cells = np.empty((n_states, n_states), np.int64)
+    nothing = np.empty((u.shape[2], 0))
     for i in range(lo, hi):
         for h in range(horizon):
             if table.size > 0:
@@ -310,24 +337,23 @@ def fold(  # type: ignore[no-untyped-def]
             _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
             pay = reward[h if reward.shape[0] > 1 else 0]
             gram[h, i] = 0.0
-            _add_many(
-                cells, policy[h], pay, moving, phi, index, gram[h, i], u[h, i], response[h, i]
-            )
+            kept = response[h, i] if h + 1 < horizon else nothing
+            _add_many(cells, policy[h], pay, moving, phi, index, gram[h, i], u[h, i], kept)
 
 
 @njit(cache=True, nogil=True)
 def summarise(  # type: ignore[no-untyped-def]
-    lo, hi, h, n, log, policy, reward, moving, phi, index, values, u, response, gram, b
+    lo, hi, h, n, log, policy, reward, moving, phi, index, outer, values, u, response, gram, b
 ):
     """One step's upload: fold a short round of n episodes (0: it is folded), then b = u + N V.
 
-    Arrays of the step alone: u (m, d), response (m, d, S), gram (m, P), b (m, d). Folding and
-    multiplying in one pass reads each agent's N once.
+    Arrays of the step alone: u (m, d), response (m, d, S), gram (m, P), b (m, d). All agents are
+    folded before the first is multiplied: a product that reads what was just written stalls.
     """
     keys = np.empty(FEW, np.int64)
     pay = reward[h if reward.shape[0] > 1 else 0]
-    for i in range(lo, hi):
-        if n > 0:
+    if n > 0:
+        for i in range(lo, hi):
             gram[i] = 0.0
             _add_few(
                 n,
@@ -339,8 +365,9 @@ def summarise(  # type: ignore[no-untyped-def]
                 moving,
                 phi,
                 index,
+                outer,
                 gram[i],
                 u[i],
                 response[i],
             )
-        respond(values, u[i], response[i], b[i])
+    respond_all(lo, hi, values, u, response, b)
