@@ -27,9 +27,6 @@ OUTER_BYTES = 2**20
 """Up to this size a table of φφᵀ of all pairs (x, a) is quicker to read than its products are to
 form again; a larger one would not stay in a core's own cache."""
 
-SMALL = 50_000
-"""Below this many products one thread is quicker than waking another."""
-
 
 class FiniteExperience:
     """What the agents of a cohort saw: the round under way and the sums over all rounds before."""
@@ -61,7 +58,6 @@ class FiniteExperience:
         self._outer = outer_products(values.phi)
         wire: Packing = "diagonal" if packing == "diagonal" else "packed"
         self._packed = packed_size(dim, wire)
-        self._alone = Workers(1)
         self._sums = np.zeros((m, horizon))
         self._capacity = max(64, LOG_BYTES // (4 * m * (horizon + 1)))
         self.block = self._capacity
@@ -103,6 +99,7 @@ class FiniteExperience:
                 self._first,
                 self._width,
                 self._log,
+                work=self._log.shape[0] * self._log.shape[1] * n,
             )
         self._logged += n
         self.length += n
@@ -130,6 +127,7 @@ class FiniteExperience:
                 self.clock,
                 when,
                 steps,
+                work=self._sums.size * n,
             )
         return earliest(before, when, steps)
 
@@ -164,9 +162,8 @@ class FiniteExperience:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
         gram, b = self._gram[h - 1], np.empty((len(self.agents), self.dim))
         response = self.response[h - 1] if h <= len(self.response) else self._nothing
-        workers = self.workers if response.size + gram.size > SMALL else self._alone
         for lo, hi, env in self._groups:
-            workers.map(
+            self.workers.map(
                 kernels.summarise,
                 lo,
                 hi,
@@ -181,6 +178,7 @@ class FiniteExperience:
                 response,
                 gram,
                 b,
+                work=response.size + gram.size,
             )
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)

@@ -17,7 +17,7 @@ import numpy as np
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import sparse_kernels
-from fedlsvi.experience.finite import SMALL, FiniteExperience
+from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.workers import Workers
 from fedlsvi.values import TabularValues
 
@@ -92,8 +92,7 @@ class SparseExperience(FiniteExperience):
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, d), and b_h over the whole history, (m, d)."""
         b = np.empty((len(self.agents), self.dim))
-        workers = self.workers if self.response[h - 1].size > SMALL else self._alone
-        workers.map(
+        self.workers.map(
             sparse_kernels.respond,
             0,
             len(self.agents),
@@ -104,6 +103,7 @@ class SparseExperience(FiniteExperience):
             self.u[h - 1],
             self.response[h - 1],
             b,
+            work=self.response[h - 1].size,
         )
         return self._gram[h - 1], b
 

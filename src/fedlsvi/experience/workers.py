@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+SMALL = 50_000
+"""Below this many products or draws one thread is quicker than waking another."""
+
 
 class Workers:
     """Runs kernels over ranges of agents on `threads` threads, the caller's included."""
@@ -23,10 +26,13 @@ class Workers:
         self.threads = threads or min(8, len(os.sched_getaffinity(0)))
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
 
-    def map(self, kernel: Callable[..., Any], lo: int, hi: int, *arguments: Any) -> None:
-        """Call kernel(a, b, *arguments) on contiguous ranges a … b−1 that cover lo … hi−1."""
+    def map(
+        self, kernel: Callable[..., Any], lo: int, hi: int, *arguments: Any, work: int = SMALL
+    ) -> None:
+        """Call kernel(a, b, *arguments) on contiguous ranges a … b−1 that cover lo … hi−1; `work`
+        says roughly how much there is to do."""
         parts = min(self.threads, hi - lo)
-        if parts <= 1 or self._pool is None:
+        if parts <= 1 or self._pool is None or work < SMALL:
             kernel(lo, hi, *arguments)
             return
         cuts = [lo + (hi - lo) * i // parts for i in range(parts + 1)]
