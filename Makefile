@@ -1,5 +1,6 @@
 # make demo   run Fed-LSVI against learning alone, print a table, write plots and a report
 # make test   lint, types, import order and all tests
+# make docs   the documentation as a site, build/docs/index.html
 # Everything happens in .venv, which the first call sets up.
 
 PYTHON ?= python3
@@ -12,13 +13,23 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 EXTRAS = dev$(if $(CI),$(comma)torch)
 comma := ,
 
-.PHONY: demo test lint bench study clean
+.PHONY: demo test lint docs browser bench study clean
 
 demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
 
-test: lint
+test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadscope -rs
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
+
+# Some tests look at pages in Chromium, which is no Python package: installed where CI is set, else
+# those tests say that they are skipped
+browser:
+	@if [ -n "$(CI)" ] && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium >/dev/null; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -43,4 +54,4 @@ $(STAMP): $(LIGHT)
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs build

@@ -68,7 +68,7 @@ class Algorithm:
         transport   "inprocess", "ray", a transport, or a function that makes one for a plan; it
                     changes where agents are and never the result
         cohorts, threads, block   how the work is cut; they change the time and never the result
-        keep_models keep the model and the policy of every round, for study; in memory only
+        keep_models  keep the model and the policy of every round, for study; in memory only
         folder      a run folder to write as the run goes; `fedlsvi.resume` continues a killed run
         checkpoint_seconds   time between two checkpoints of the folder; 0 is after every round
         """
@@ -122,7 +122,8 @@ class FedLSVI(Algorithm):
     overshoot    "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo)
     packing      how Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is
                  diagonal for one-hot features and packed otherwise
-    confidence   p of the theorems;  c_beta: the constant c of the theorems' β
+    confidence   p of the theorems
+    c_beta       the constant c of the theorems' β
     """
 
     name = "fed-lsvi"

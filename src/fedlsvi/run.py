@@ -42,24 +42,34 @@ class Run:
     taus: list[int]
     """[1, τ₂, …, T+1]: first episodes of the rounds."""
     w: np.ndarray
-    """(H, d)."""
+    """(H, d), the weights of the last model."""
     ledger: Ledger
+    """What was sent."""
     policy: Policy
+    """What was learned."""
     records: list[RoundRecord]
+    """One for each round."""
     parameters: Parameters
+    """The numbers in force: M, T, H, d, γ, β, λ and so on."""
     settings: Any
+    """What was asked for."""
     seed: int
     environment: list[dict[str, Any]]
+    """Names and parameters of the environments: one entry, or one for each agent."""
     gram_packed: np.ndarray = field(repr=False)
     """(H, d, d), or (H, d) where features are one-hot and Gram matrices diagonal."""
     models: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False)
+    """(w, Λ) after each round, where `keep_models` was asked for."""
     policies: list[np.ndarray] = field(default_factory=list, repr=False)
+    """The policy table of each round, likewise."""
     algorithm: str = "fed-lsvi"
+    """Its name in the registry."""
     raw_scalars_per_step: int = 3
     """ρ = s + 2: state, action and reward of one step, were trajectories shared."""
     plan: Plan | None = field(default=None, repr=False)
     """What was played; None where the run was read from a folder."""
     folder: str | None = None
+    """Where it was written or read."""
     counts: dict[str, int] = field(default_factory=dict, repr=False)
     """What the algorithm's closed formula of the scalars needs beyond the records."""
 
@@ -95,7 +105,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """K."""
+        """K, the number of rounds."""
         return sum(record.rounds for record in self.records)
 
     @property
@@ -168,7 +178,7 @@ class Run:
             "bytes": sum(self.ledger.bytes.values()),
             "scalars_raw": self.scalars_raw,
             # privacy: statistics of few episodes say much about each of them
-            "shortest_round": min(r.length // max(1, r.rounds) for r in self.records),
+            "shortest_round": min(r.shortest for r in self.records),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
@@ -206,8 +216,8 @@ class Run:
         return found
 
     def plot(self, what: str = "regret", path: str | None = None) -> Any:
-        """A Matplotlib figure: "regret", "rounds", "scalars", "communication" (these two),
-        "lengths" of the rounds or "logdet"."""
+        """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
+        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
         from fedlsvi.report.figures import figure
 
         return figure(what, self, path)

@@ -157,7 +157,7 @@ def test_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = as_json(capsys, "report", "many")
     assert found["page"] == str(Path("many") / "report.html")
     assert all(Path(path).stat().st_size > 1000 for path in found["plots"])
-    assert len(found["plots"]) == 10
+    assert len(found["plots"]) == 12
     assert "report.html" in said(capsys, "report", "many/seed-1", "--out", "one")
     assert Path("one/plots/regret.svg").exists()
 
@@ -166,9 +166,33 @@ def test_runs_of_different_problems_are_not_drawn_together(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main([*LINE, "--out", "a"])
-    main([*LINE, "--set", "gamma=3", "--out", "b"])
+    main([*LINE, "--set", "env.dim=7", "--out", "b"])
     assert main(["report", "a", "b"]) == 2
     assert "one by one" in capsys.readouterr().err
+
+
+def test_runs_of_one_problem_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*LINE, "--seeds", "0:2", "--out", "a"])
+    main([*LINE, "--set", "gamma=3", "--out", "b"])
+    capsys.readouterr()
+    found = as_json(capsys, "report", "a", "b", "--out", "both")
+    assert "2 settings of fed-lsvi" in Path(found["page"]).read_text(encoding="utf-8")
+
+
+def test_a_comparison_is_reported_by_itself_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "compare --env river-swim --algorithms fed-lsvi,centralised --agents 2 --episodes 20"
+    assert main([*line.split(), "--seeds", "0:2", "--jobs", "1", "--out", "compared"]) == 0
+    main([*LINE, "--out", "a"])
+    capsys.readouterr()
+    assert main(["report", "a", "compared"]) == 2
+    assert "by itself" in capsys.readouterr().err
+    found = as_json(capsys, "report", "compared")
+    text = Path(found["page"]).read_text(encoding="utf-8")
+    assert "2 algorithms on river-swim" in text
+    cells = Path("compared/cells.jsonl")
+    cells.write_bytes(b"".join(cells.read_bytes().splitlines(keepends=True)[:-1]))
+    assert main(["report", "compared"]) == 2
+    assert "repeat `fedlsvi compare`" in capsys.readouterr().err
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,35 @@ def test_wrong_requests_get_a_sentence(
     given = [str(folders[1]) if word == "POLICY" else word for word in command]
     assert main(given) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_film_has_a_frame_for_every_step(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="no imageio-ffmpeg: fedlsvi[video]")
+    text, film = tmp_path / "episode.txt", tmp_path / "films" / "episode.mp4"
+    for target in (text, film):
+        command = ["record", str(folders[1]), *LAKE, "--seed", "4", "--out", str(target)]
+        assert main(command) == 0
+    steps = text.read_text().count("step ")
+    frames, seconds = ffmpeg.count_frames_and_secs(str(film))
+    assert frames == steps > 1
+    assert seconds == pytest.approx(steps / 4, abs=0.3)  # four frames a second
+
+
+@pytest.mark.parametrize(("ending", "module"), [("mp4", "imageio_ffmpeg"), ("gif", "PIL.Image")])
+def test_a_film_without_its_writer_is_refused_before_anything_is_played(
+    ending: str,
+    module: str,
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    target = tmp_path / "films" / f"episode.{ending}"
+    assert main(["record", str(folders[1]), *LAKE, "--out", str(target)]) == 2
+    said = capsys.readouterr().err
+    assert f".{ending} needs" in said
+    assert "pip install 'fedlsvi[" in said
+    assert not target.parent.exists()

@@ -1,19 +1,29 @@
-"""What the documents show runs: Python blocks are executed, commands and targets exist."""
+"""What the documents show runs: Python blocks and commands are executed, targets exist."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from fedlsvi.algorithms import registry as algorithms_registry
+from fedlsvi.cli import build, main
 from fedlsvi.envs import registry as envs_registry
 from fedlsvi.features import registry as features_registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHORT: dict[str, list[str]] = {
+    "run": [], "resume": [], "report": [], "list": [], "evaluate": [], "record": [],
+    "compare": ["--jobs", "1"], "tune": ["--jobs", "1"],
+}  # fmt: skip
+"""Verbs that are quick enough to run here, and what is added to them."""
+
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -31,18 +41,47 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", pages_with("python"), ids=name)
-def test_python_blocks_run_in_order(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All blocks of a page share one namespace, as a reader would type them. What a page registers
-    is gone after it."""
+def commands(code: str) -> list[list[str]]:
+    """The words of each line of a shell block."""
+    lines = code.replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def shortened(words: list[str]) -> list[str] | None:
+    """The arguments of a `fedlsvi` command with less to do; None where its own tests run it."""
+    if words[0] != "fedlsvi" or words[1] not in SHORT or "ray" in words:
+        return None
+    given = words[1:] + SHORT[words[1]]
+    for option, most in (("--episodes", "20"), ("--seeds", "0:2"), ("--tune", "0:1"),
+                         ("--test", "100:101")):  # fmt: skip
+        if option in given:
+            given[given.index(option) + 1] = most
+    return given
+
+
+@pytest.mark.parametrize("page", sorted({*pages_with("python"), *pages_with("sh")}), ids=name)
+def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page share one namespace and one folder, as a reader would type them. What a
+    page registers is gone after it. Commands are given less to do."""
     monkeypatch.chdir(tmp_path)
     for registry in (envs_registry, features_registry, algorithms_registry):
         monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for code in blocks(page, "toml"):
+        if "[env]" in code:
+            Path("settings.toml").write_text(code, encoding="utf-8")
     namespace: dict[str, object] = {"__name__": "page"}
-    for code in blocks(page, "python"):
-        exec(compile(code, name(page), "exec"), namespace)
+    for language, mark, code in BLOCK.findall(page.read_text()):
+        if language == "python" and "engine" not in mark:
+            exec(compile(code, name(page), "exec", dont_inherit=True), namespace)
+        for words in commands(code) if language == "sh" else []:
+            given = shortened(words)
+            assert given is None or main(given) == 0, words
+
+
+@pytest.mark.parametrize("page", pages_with("toml"), ids=name)
+def test_settings_are_toml(page: Path) -> None:
+    for code in blocks(page, "toml"):
+        assert tomllib.loads(code)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -50,22 +89,20 @@ def test_blocks_that_start_an_engine_are_python(page: Path) -> None:
     """They are run by the tests of that engine; here they are only compiled."""
     for language, mark, code in BLOCK.findall(page.read_text()):
         if language == "python" and "engine" in mark:
-            compile(code, name(page), "exec")
+            compile(code, name(page), "exec", dont_inherit=True)
 
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=name)
 def test_commands_and_targets_exist(page: Path) -> None:
-    """Every `fedlsvi verb` is a verb, every `make target` a target."""
-    from fedlsvi.cli import HOME
-
+    """Every `fedlsvi` command has a verb and options that exist, every `make target` a target."""
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for code in blocks(page, "sh"):
-        for line in code.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["fedlsvi"]:
-                assert words[1] in HOME or words[1].startswith("-"), line
-            if words[:1] == ["make"]:
-                assert words[1] in targets, line
+        for words in commands(code):
+            if words[0] == "fedlsvi":
+                _, rest = build().parse_known_args(words[1:])  # exits where something is wrong
+                assert not rest, words
+            if words[0] == "make":
+                assert words[1] in targets, words
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -73,3 +110,22 @@ def test_links_between_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_an_algorithm_of_ones_own_runs_from_the_shell(tmp_path: Path) -> None:
+    """The page's file and the page's commands, in processes that know nothing else of it."""
+    page = ROOT / "docs" / "howto-algorithms.md"
+    (tmp_path / "doubling.py").write_text(blocks(page, "python")[0], encoding="utf-8")
+    said = []
+    for words in commands("".join(blocks(page, "sh"))):
+        assert words[0] == "fedlsvi"
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{words}\n{done.stderr}"
+        said.append(done.stdout)
+    assert "pool all trajectories when episodes have doubled" in said[0]
+    assert "doubling on river-swim" in said[1]
+    assert "doubling" in said[2]
+    assert (tmp_path / "runs" / "mine" / "report.html").exists()

@@ -30,6 +30,7 @@ from fedlsvi.algorithms import (
     stale,
 )
 from fedlsvi.errors import InvalidSetting, UnknownName
+from fedlsvi.extensions import load_extensions
 from fedlsvi.learner import Algorithm, FedLSVI
 from fedlsvi.run import Run
 
@@ -75,11 +76,14 @@ def register(
 
 def names() -> list[str]:
     """Every registered name, sorted."""
+    load_extensions()
     return sorted(_ENTRIES)
 
 
 def entry(name: str) -> AlgorithmEntry:
     """The row of a name."""
+    if name not in _ENTRIES:
+        load_extensions()
     if name not in _ENTRIES:
         raise UnknownName("algorithm", name, _ENTRIES)
     return _ENTRIES[name]

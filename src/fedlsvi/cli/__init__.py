@@ -11,6 +11,7 @@ from typing import NoReturn
 from fedlsvi import __version__
 from fedlsvi.cli import experiment_options, federate_options
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
+from fedlsvi.extensions import announce
 
 HOME = {
     "run": "play",
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.arguments = rest
         elif rest:
             build().error(f"unknown arguments: {' '.join(rest)}")
+        if arguments.extensions:
+            announce(arguments.extensions)
         module = import_module(f"fedlsvi.cli.{HOME[arguments.verb]}")
         verb: Callable[[argparse.Namespace], int] = getattr(module, f"do_{arguments.verb}")
         return verb(arguments)
@@ -76,6 +79,10 @@ def build() -> Parser:
         description="Federated online reinforcement learning with linear function approximation.",
     )
     parser.add_argument("--version", action="version", version=f"fedlsvi {__version__}")
+    parser.add_argument(
+        "--import", action="append", default=[], metavar="MODULE", dest="extensions",
+        help="a module or .py file of your own that registers environments, features, algorithms",
+    )  # fmt: skip
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
     run = verbs.add_parser("run", help="learn, and write a run folder")

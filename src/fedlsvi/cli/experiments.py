@@ -18,7 +18,7 @@ from fedlsvi.experiments.drawing import Panel, paint
 from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, cores, missing, run_all
 from fedlsvi.experiments.sweeping import Size
 from fedlsvi.experiments.verdicts import markdown
-from fedlsvi.report.panels import STYLE
+from fedlsvi.report.style import STYLE
 from fedlsvi.settings_file import Table
 from fedlsvi.store import files
 

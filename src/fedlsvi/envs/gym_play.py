@@ -18,6 +18,13 @@ from fedlsvi.errors import InvalidInput
 
 ANSI, RGB = "ansi", "rgb_array"
 
+WRITERS: dict[str, tuple[str, str] | None] = {
+    ".txt": None,
+    ".gif": ("PIL.Image", "Pillow (pip install 'fedlsvi[plot]')"),
+    ".mp4": ("imageio_ffmpeg", "imageio-ffmpeg (pip install 'fedlsvi[video]')"),
+}
+"""Ending of a recording → the module that writes it and how to get it, where one is needed."""
+
 
 class Acts(Protocol):
     """What can be played: `fedlsvi.policy.Policy`, or anything with these two."""
@@ -120,12 +127,14 @@ def record(
 ) -> float:
     """Play one episode into a file, and return what it earned.
 
-    .txt takes the environment's text rendering, .gif its images (Pillow), .mp4 too (MoviePy).
+    .txt takes the environment's text rendering, .gif its images (Pillow, which comes with
+    Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
     """
     target = Path(path)
     mode = ANSI if target.suffix == ".txt" else RGB
-    if target.suffix not in (".txt", ".gif", ".mp4"):
+    if target.suffix not in WRITERS:
         raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
+    writer = _writer(target.suffix)
     try:
         world = _world(env, policy.horizon, {**(kwargs or {}), "render_mode": mode})
     except InvalidInput:
@@ -152,25 +161,37 @@ def record(
     finally:
         copies.close()
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write(target, frames, frames_per_second, total)
+    _write(target, frames, frames_per_second, total, writer)
     return total
 
 
-def _write(target: Path, frames: list[Any], rate: int, total: float) -> None:
+def _writer(suffix: str) -> Any:
+    """The module that writes such a file; a sentence where it is not installed."""
+    needed = WRITERS[suffix]
+    if needed is None:
+        return None
+    try:
+        return import_module(needed[0])
+    except ImportError:
+        raise InvalidInput(
+            f"{suffix} needs {needed[1]}: install it, or let the file end in .txt"
+        ) from None
+
+
+def _write(target: Path, frames: list[Any], rate: int, total: float, writer: Any) -> None:
     if target.suffix == ".txt":
         parts = [f"step {h}\n{frame}" for h, frame in enumerate(frames)]
         target.write_text("\n".join([*parts, f"return {total:g}\n"]))
     elif target.suffix == ".gif":
-        from PIL import Image
-
-        images = [Image.fromarray(np.asarray(frame)) for frame in frames]
+        images = [writer.fromarray(np.asarray(frame)) for frame in frames]
         images[0].save(target, save_all=True, append_images=images[1:], duration=1000 // rate)
     else:
-        try:
-            movies = import_module("moviepy.video.io.ImageSequenceClip")
-        except ImportError:
-            raise InvalidInput(".mp4 needs MoviePy: pip install moviepy, or use .gif") from None
-        movies.ImageSequenceClip(frames, fps=rate).write_videofile(str(target), logger=None)
+        height, width = np.shape(frames[0])[:2]
+        film = writer.write_frames(str(target), (width, height), fps=rate, macro_block_size=2)
+        film.send(None)  # it opens the file
+        for frame in frames:
+            film.send(np.ascontiguousarray(frame, np.uint8))
+        film.close()
 
 
 def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None) -> GymWorld:

@@ -17,6 +17,7 @@ from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP
 from fedlsvi.envs.linear import RandomLinearMDP
 from fedlsvi.errors import InvalidEnvironment, UnknownName
+from fedlsvi.extensions import load_extensions
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,14 @@ def register(
 
 def names() -> list[str]:
     """Every registered name, sorted."""
+    load_extensions()
     return sorted(_ENTRIES)
 
 
 def entry(name: str) -> EnvironmentEntry:
     """The row of a name; a Gymnasium id is a row of its own."""
+    if name not in _ENTRIES:
+        load_extensions()
     if name not in _ENTRIES:
         if looks_like_id(name):
             row = _ENTRIES[REGISTERED]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures, UnknownName
+from fedlsvi.extensions import load_extensions
 from fedlsvi.features.aggregate import AggregateFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
 from fedlsvi.features.box import FourierBasis, PolynomialFeatures, TileFeatures
@@ -58,11 +59,14 @@ def register(name: str, constructor: Callable[..., FeatureMap], summary: str) ->
 
 def names() -> list[str]:
     """Every registered name, sorted."""
+    load_extensions()
     return sorted(_ENTRIES)
 
 
 def entry(name: str) -> FeatureEntry:
     """The row of a name."""
+    if name not in _ENTRIES:
+        load_extensions()
     if name not in _ENTRIES:
         raise UnknownName("features", name, _ENTRIES)
     return _ENTRIES[name]

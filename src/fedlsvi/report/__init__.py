@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fedlsvi.errors import InvalidInput, StoreError
-from fedlsvi.report.figures import available, compare_regret, figure, save
-from fedlsvi.report.html import page, write_page
+from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
+from fedlsvi.report.contrast import contrasts
+from fedlsvi.report.figures import available, compare_regret, contrast, figure, save
+from fedlsvi.report.groups import Group, grouped
+from fedlsvi.report.html import write_page
+from fedlsvi.report.pages import comparison, page
 from fedlsvi.run import Run
 from fedlsvi.settings_file import dump
+from fedlsvi.store import versions
 from fedlsvi.store.describe import describe
+from fedlsvi.store.setup import read_setup
 
 __all__ = ["compare_regret", "figure", "write_report"]
 
@@ -19,33 +25,60 @@ __all__ = ["compare_regret", "figure", "write_report"]
 def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()) -> list[Path]:
     """Write plots/*.png, plots/*.svg and report.html into `out`; returns their paths, page first.
 
-    Several runs are drawn together; they must be of one problem, so that they can be compared.
-    `alone`: runs of single agents on that problem, to set against the first run.
+    Runs that differ in their seed alone are drawn together, with bands; runs of several algorithms
+    or settings are compared. All must be of one environment. `alone`: runs of single agents on that
+    problem, to set against the first run.
     """
-    first = runs[0]
-    for run in runs[1:]:
-        if run.parameters != first.parameters or run.environment != first.environment:
-            raise InvalidInput(
-                f"{run.folder or 'a run'} and {first.folder or 'the first'} differ in settings or "
-                "environment: report them one by one"
-            )
-    folder, written = Path(out), []
-    try:
-        (folder / "plots").mkdir(parents=True, exist_ok=True)
-        draws = {what: partial(figure, what, runs) for what in available(first)}
+    groups = grouped(runs)
+    if len(groups) > 1:
+        if alone:
+            raise InvalidInput("runs of single agents are set against one run: give one")
+        svgs, written = _drawn(out, {w: partial(contrast, w, groups) for w in contrasts(groups)})
+        made = [_played_with(group.first) for group in groups]
+        text = comparison(groups, svgs, [_settings(group.first) for group in groups], made)
+    else:
+        group, first = groups[0], runs[0]
+        levels = _levels(group)
+        draws: dict[str, Callable[[], Any]] = {
+            what: partial(figure, what, runs, marks=levels) for what in available(first)
+        }
         if alone:
             draws = {"alone": partial(compare_regret, first, alone), **draws}
-        svgs = {}
+        svgs, written = _drawn(out, draws)
+        text = page(group, svgs, levels, _settings(first), _played_with(first))
+    index = Path(out) / "report.html"
+    try:
+        write_page(index, text)
+    except OSError as error:
+        raise StoreError(f"cannot write the report to {out}: {error}") from error
+    return [index, *written]
+
+
+def _drawn(
+    out: str | Path, draws: dict[str, Callable[[], Any]]
+) -> tuple[dict[str, bytes], list[Path]]:
+    """Every figure as PNG and SVG; the SVGs' contents, and the paths of all."""
+    svgs, written = {}, []
+    try:
+        plots = Path(out) / "plots"
+        plots.mkdir(parents=True, exist_ok=True)
         for what, draw in draws.items():
-            png, svg = (folder / "plots" / f"{what}.{suffix}" for suffix in ("png", "svg"))
+            png, svg = (plots / f"{what}.{suffix}" for suffix in ("png", "svg"))
             save(draw(), png, svg)
             written += [png, svg]
             svgs[what] = svg.read_bytes()
-        index = folder / "report.html"
-        write_page(index, page(runs, svgs, _settings(first)))
     except OSError as error:
-        raise StoreError(f"cannot write the report to {folder}: {error}") from error
-    return [index, *written]
+        raise StoreError(f"cannot write the plots to {out}: {error}") from error
+    return svgs, written
+
+
+def _levels(group: Group) -> dict[str, float]:
+    """What an episode is worth to the learned policy and to others; nothing where the environment
+    cannot be made here."""
+    try:
+        return group.first.references()
+    except (FedLSVIError, ImportError):
+        return {}
 
 
 def _settings(run: Run) -> str:
@@ -54,3 +87,10 @@ def _settings(run: Run) -> str:
         return dump(describe(run.plan, run.algorithm, run.settings)[0].table())
     assert run.folder is not None  # a run without a plan was read from a folder
     return (Path(run.folder) / "settings.toml").read_text(encoding="utf-8")
+
+
+def _played_with(run: Run) -> str:
+    """The versions that decided the last bit."""
+    found = versions() if run.folder is None else read_setup(run.folder).versions
+    shown = ("fedlsvi", "python", "numpy", "scipy", "numba")
+    return ", ".join(f"{name} {found[name]}" for name in shown if found.get(name))

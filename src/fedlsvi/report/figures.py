@@ -1,4 +1,4 @@
-"""Figures of runs: regret, rounds, scalars, round lengths, log-determinants.
+"""Figures of runs: regret or returns, rounds, scalars, round lengths, triggers, log-determinants.
 
 They read runs (records, curves, parameters) and know nothing of the algorithm. Matplotlib is used
 through its objects alone, so that no global state is touched and no display is needed.
@@ -13,23 +13,44 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidInput, UnknownName
-from fedlsvi.report.panels import BLUE, DRAW, STYLE, VERMILION, frame, thin
+from fedlsvi.report.contrast import CONTRAST
+from fedlsvi.report.groups import Group
+from fedlsvi.report.panels import DRAW
+from fedlsvi.report.style import BLUE, DASHED, STYLE, VERMILION, frame, thin
 from fedlsvi.run import Run
 
 
-def figure(what: str, run: Run | Sequence[Run], path: str | Path | None = None) -> Any:
-    """A Matplotlib figure of one run, or of several drawn together; saved where a path is given.
+def figure(
+    what: str,
+    run: Run | Sequence[Run],
+    path: str | Path | None = None,
+    marks: dict[str, float] | None = None,
+) -> Any:
+    """A Matplotlib figure of one run, or of several seeds together; saved where a path is given.
 
-    what: "regret", "rounds", "scalars", "lengths", "logdet" or "communication" (rounds, scalars)
+    what: "regret", "returns", "rounds", "scalars", "lengths", "triggers", "logdet" or
+    "communication" (rounds, scalars). marks: levels to hold "returns" against, by name.
     """
     if what not in (*DRAW, "communication"):
         raise UnknownName("figure", what, [*DRAW, "communication"])
-    runs = [run] if isinstance(run, Run) else list(run)
+    group = Group("", [run] if isinstance(run, Run) else list(run))
     panels = ["rounds", "scalars"] if what == "communication" else [what]
-    return _made([lambda axes, p=p: DRAW[p](axes, runs) for p in panels], path)  # type: ignore[misc]
+
+    def drawn(panel: str) -> Callable[[Any], None]:
+        return lambda axes: DRAW[panel](axes, group, marks or {})
+
+    return _made([drawn(panel) for panel in panels], path)
 
 
-def _made(panels: Sequence[Callable[[Any], None]], path: str | Path | None) -> Any:
+def contrast(what: str, groups: Sequence[Group]) -> Any:
+    """A figure that sets groups of runs against each other."""
+    more = 0.25 * max(0, len(groups) - 3)  # for the lines of the legend
+    return _made([lambda axes: CONTRAST[what](axes, groups)], None, 3.8 + more)
+
+
+def _made(
+    panels: Sequence[Callable[[Any], None]], path: str | Path | None, height: float = 3.8
+) -> Any:
     """A figure with one panel below the other, in the house style."""
     try:
         from matplotlib import rc_context
@@ -41,7 +62,7 @@ def _made(panels: Sequence[Callable[[Any], None]], path: str | Path | None) -> A
         ) from None
     # the same run gives the same file: no date inside, names in SVG from a fixed salt
     with rc_context(STYLE):
-        made = Figure(figsize=(5.8, 3.9 * len(panels)), layout="constrained")
+        made = Figure(figsize=(5.2, height * len(panels)), layout="constrained")
         FigureCanvasAgg(made)
         for axes, draw in zip(made.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
             draw(axes)
@@ -77,14 +98,14 @@ def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None 
             apart,
             color=VERMILION,
             linewidth=2.2,
-            linestyle=(0, (5, 3)),
-            label=f"{p.n_agents} agents, each alone ({p.n_agents} × mean of {len(curves)})",
+            linestyle=DASHED,
+            label=f"each alone ({p.n_agents} × mean of {len(curves)})",
         )
         axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2,
-                  label=f"{p.n_agents} agents together: {together.rounds} rounds")  # fmt: skip
-        axes.set(xlabel="episode t (each agent)", ylabel="cumulative regret, all agents")
+                  label=f"{p.n_agents} agents together, {together.rounds} rounds")  # fmt: skip
+        axes.set(ylabel="cumulative regret, all agents")
         axes.set_title("Learning together and learning alone")
-        frame(axes, n, float(max(apart[-1], together.regret[at][-1])))
+        frame(axes, n, 1.08 * float(max(apart[-1], together.regret[at][-1])))
 
     return _made([draw], path)
 
@@ -94,8 +115,12 @@ def available(run: Run) -> list[str]:
     missing = set()
     if run.regret is None:
         missing.add("regret")
+    if run.mean_returns is None:
+        missing.add("returns")
+    if not any(step for record in run.records for _, step in record.triggers):
+        missing.add("triggers")
     if any(len(record.logdet) != run.parameters.horizon for record in run.records):
         missing.add("logdet")
     if run.ledger.total == 0:  # nothing was sent, so that a logarithm has nothing to show
-        missing |= {"scalars"}
+        missing.add("scalars")
     return [what for what in DRAW if what not in missing]
