@@ -130,7 +130,7 @@ class ContinuousExperience:
         parts = np.empty((m * len(cuts), self.dim))
 
         def relabel(lo: int, hi: int, scratch: list[tuple[np.ndarray, ...]]) -> None:
-            buffers = scratch.pop()  # one pair of buffers per thread; a list pops atomically
+            buffers = scratch.pop()  # one set of buffers per thread; a list pops atomically
             values, greedy = np.zeros(size), np.empty(size, np.int32)
             for part in range(lo, hi):
                 i, at = part // len(cuts), cuts[part % len(cuts)]
@@ -139,8 +139,9 @@ class ContinuousExperience:
                     self.values.block(h + 1, self.states[i, h, at:end], buffers, values, greedy)
                 targets = self.rewards[i, h - 1, at:end] + values[: end - at]
                 np.matmul(targets, self._chosen(i, h, at, end), out=parts[part])
+            scratch.append(buffers)
 
-        self.workers.map(relabel, 0, len(parts), self._scratch.copy())
+        self.workers.map(relabel, 0, len(parts), self._scratch)
         b: np.ndarray = parts.reshape(m, len(cuts), self.dim).sum(axis=1)
         return b
 
@@ -179,8 +180,9 @@ class ContinuousExperience:
                 cut = slice(at, min(at + size, n))
                 y = self.values.block(h, x[cut], buffers, values, greedy[cut])
                 take_rows(y, greedy[cut], whitened[cut])
+            scratch.append(buffers)
 
-        self.workers.map(choose, 0, -(-n // size), self._scratch.copy())
+        self.workers.map(choose, 0, -(-n // size), self._scratch)
         return greedy, whitened
 
     def _chosen(self, i: int, h: int, at: int, end: int) -> np.ndarray:

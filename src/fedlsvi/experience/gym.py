@@ -165,7 +165,7 @@ class GymExperience(ContinuousExperience):
         left = self._horizon - h
 
         def relabel(lo: int, hi: int, scratch: list[tuple[np.ndarray, np.ndarray]]) -> None:
-            buffers = scratch.pop()  # one pair of buffers per thread; a list pops atomically
+            buffers = scratch.pop()  # one set of buffers per thread; a list pops atomically
             values, greedy = np.empty(size), np.empty(size, np.int32)
             for i in range(lo, hi):
                 memory = self.memory[i]
@@ -179,8 +179,9 @@ class GymExperience(ContinuousExperience):
                         found = values[: len(following)]
                         targets[lasts] = memory.rewards[here[lasts]] + found
                     b[i] += targets @ self._features_at(i, here)
+            scratch.append(buffers)
 
-        self.workers.map(relabel, 0, len(self.agents), self._scratch.copy())
+        self.workers.map(relabel, 0, len(self.agents), self._scratch)
         return b
 
     def _features_at(self, i: int, where: np.ndarray) -> np.ndarray:

@@ -1,22 +1,26 @@
 """A few threads for compiled kernels that release the interpreter lock.
 
 A kernel is called as kernel(lo, hi, *arguments) and touches only agents lo … hi−1, so the split
-over threads cannot change a result. The calling thread takes a share itself: waking a thread costs
-more than a small kernel does.
+over threads cannot change a result. The calling thread works too, and whoever is free takes the
+next range: waking a thread takes as long as a small kernel, and nobody waits for it meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 SMALL = 50_000
 """Below this many products or draws one thread is quicker than waking another."""
+
+RANGES = 8
+"""Ranges for each thread."""
 
 
 class Workers:
@@ -31,17 +35,29 @@ class Workers:
     ) -> None:
         """Call kernel(a, b, *arguments) on contiguous ranges a … b−1 that cover lo … hi−1; `work`
         says roughly how much there is to do."""
-        parts = min(self.threads, hi - lo)
-        if parts <= 1 or self._pool is None or work < SMALL:
+        if self._pool is None or hi - lo < 2 or work < SMALL:
             kernel(lo, hi, *arguments)
             return
+        parts = min(RANGES * self.threads, hi - lo)
         cuts = [lo + (hi - lo) * i // parts for i in range(parts + 1)]
-        futures = [
-            self._pool.submit(kernel, cuts[i], cuts[i + 1], *arguments) for i in range(1, parts)
-        ]
-        kernel(cuts[0], cuts[1], *arguments)
-        for future in futures:
-            future.result()
+        ranges = deque(pairwise(cuts))
+
+        def take() -> None:
+            while True:
+                try:
+                    a, b = ranges.popleft()
+                except IndexError:
+                    return
+                kernel(a, b, *arguments)
+
+        others = [self._pool.submit(take) for _ in range(min(self.threads, parts) - 1)]
+        try:
+            take()
+        finally:
+            ranges.clear()
+            for other in others:
+                if not other.cancel():  # it came in time
+                    other.result()
 
     def close(self) -> None:
         """End the threads."""
