@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
+from typing import Any
 
 from fedlsvi import FedLSVI, Run
 from fedlsvi.envs import RandomLinearMDP
@@ -12,7 +14,22 @@ from fedlsvi.learner import drive
 from fedlsvi.transports.ray import connect
 
 
-def main(episodes: int = 200_000) -> list[Row]:
+def watch(owner: Any, name: str) -> list[float]:
+    """Time every call of a method; the seconds come into the list."""
+    method, spent = getattr(owner, name), []
+
+    def timed(*arguments: Any) -> Any:
+        began = perf_counter()
+        try:
+            return method(*arguments)
+        finally:
+            spent.append(perf_counter() - began)
+
+    setattr(owner, name, timed)
+    return spent
+
+
+def main(episodes: int = 1_000_000) -> list[Row]:
     """S=50, A=5, d=20, H=10, M=64, γ auto; the start of Ray and of the actors is not timed."""
     env = RandomLinearMDP(n_states=50, n_actions=5, dim=20, horizon=10, seed=0)
     learner = FedLSVI(n_agents=64)
@@ -22,6 +39,13 @@ def main(episodes: int = 200_000) -> list[Row]:
     )
     connect()
     session = learner.prepare(env, episodes, 0, transport=partial(on_ray, cohorts=2))
+    transport: Any = session.transport
+    checks = watch(transport.guard, "upload")
+    waits = watch(transport._selector, "select")
+    asks = [watch(line, "ask") for line in transport._lines]
+    answers = [watch(line, "answer") for line in transport._lines]
+    follows = watch(session, "_follow")
+    exchanges = watch(transport, "exchange")
     there, _ = seconds(lambda: drive(session, []))
     distant = Run.of(session, learner.settings)
     same = distant.w.tobytes() == run.w.tobytes() and distant.taus == run.taus
@@ -34,5 +58,10 @@ def main(episodes: int = 200_000) -> list[Row]:
         *(Row(f"    {k}", v, "s", "") for k, v in near.items()),
         Row("  seconds: Ray", there, "s", ""),
         *(Row(f"    {k}", v, "s", "") for k, v in far.items()),
+        Row("    of which: waiting for the actors", sum(waits), "s", ""),
+        Row("    of which: sending and receiving", sum(map(sum, asks + answers)), "s", ""),
+        Row("    of which: checks of uploads", sum(checks), "s", ""),
+        Row("    of which: values for the regret", sum(follows), "s", ""),
+        Row("  exchanges", len(exchanges), "", ""),
         Row("  rounds", len(run.records), "", ""),
     ]  # fmt: skip

@@ -11,18 +11,32 @@ y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
     after aggregation wᵀΛw ≤ M·t·y_max²
 
 An agent that makes up data of its own and keeps its books straight passes: no check can know.
-Each test is one stacked factorisation over the agents; only a failed one looks for the culprit.
+The figures of all agents come from one compiled pass; only a failed check looks for the culprit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numba import njit
 
+from fedlsvi.core.scrutiny import (
+    DEPTH,
+    ENERGY,
+    FIGURES,
+    GROWTH,
+    LEAST,
+    MOST,
+    SHAKY,
+    STEP,
+    TRACE,
+    examine,
+    reveal,
+    weights,
+)
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.errors import MessageRefused
 from fedlsvi.messages import Layout, Model, Request, Signal, Start, Stop, Upload
@@ -33,35 +47,6 @@ TOLERANCE = 1e-9
 
 RANK_TOLERANCE = 1e-7
 """What counts as zero when a rank is found, per episode."""
-
-
-@njit(cache=True, nogil=True)
-def reveal(grams, most, small, rank, rest):  # type: ignore[no-untyped-def]
-    """Pivoted Cholesky of each matrix until no pivot is above `small`: how many there were (it
-    stops at most + 1), and the largest entry of what remains. Where a matrix is positive, no entry
-    that remains is larger than the largest pivot left; so a larger one, or a negative pivot, shows
-    that it is not. Costs n·d² instead of the d³ of a spectrum."""
-    m, d = grams.shape[:2]
-    for i in range(m):
-        a, left = grams[i].copy(), np.ones(d, np.bool_)
-        while rank[i] <= most:
-            p, pivot = -1, small
-            for j in range(d):
-                if left[j] and a[j, j] > pivot:
-                    p, pivot = j, a[j, j]
-            if p < 0:
-                break
-            left[p] = False
-            rank[i] += 1
-            for j in range(d):
-                if left[j]:
-                    share = a[j, p] / pivot
-                    for k in range(d):
-                        a[j, k] -= share * a[p, k]
-        for j in range(d):
-            for k in range(d):
-                if left[j] and left[k]:
-                    rest[i] = max(rest[i], abs(a[j, k]))
 
 
 class Refusal(MessageRefused):
@@ -103,6 +88,8 @@ class Guard:
         self.t, self.round, self.length = 0, 1, 0
         self._named: dict[int, int] = {}
         self._model = np.zeros((size.horizon, P))
+        self._where = unpack(np.arange(P), size.dim, size.packing)
+        self._weights: dict[int, np.ndarray] = {}
 
     # what the server sends
 
@@ -110,13 +97,14 @@ class Guard:
         """Follow the server; refuses a model that the uploads cannot have led to."""
         match message:
             case Start(gram=gram, t=t):
-                self.t, self._model = t, gram.copy()
+                self.t, self._model, self._weights = t, gram.copy(), {}
                 self._named = {}
             case Stop(t=t):
                 self.length = t - self.t
             case Model(h=h, w=w, gram=gram):
                 self._check_model(h, w, gram)
                 self._model[h - 1] = gram
+                self._weights.pop(h, None)
                 if h == 1:
                     self.t, self.round = self.t + self.length, self.round + 1
                     self._named = {}
@@ -162,6 +150,15 @@ class Guard:
 
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """An upload of a cohort in the round under way; raises, or changes nothing."""
+        self.form(first, agents, h, upload)
+        before = self.gram[first : first + agents, h - 1]
+        if self.layout.packing == "diagonal":
+            self._diagonal(first, h, upload, before)
+        else:
+            self._dense(first, h, upload, before)
+
+    def form(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        """The right step, shapes and types, and nothing but numbers."""
         if upload.h != h:
             raise Refusal(first, self.round, h, "step", upload.h, f"{h}")
         shapes = ((agents, self.gram.shape[2]), (agents, self.layout.dim))
@@ -169,23 +166,25 @@ class Guard:
             if array.shape != shape or array.dtype != np.float64:
                 found = f"{array.dtype} {array.shape}"
                 raise Refusal(first, self.round, h, name, found, f"float64 {shape}")
-            bad = ~np.isfinite(array)
-            if bad.any():
-                i, j = np.argwhere(bad)[0]
+            if not math.isfinite(array.sum()) and not (finite := np.isfinite(array)).all():
+                i, j = np.argwhere(~finite)[0]
                 raise Refusal(
                     first + int(i), self.round, h, f"{name}[{j}]", float(array[i, j]), "finite"
                 )
-        before = self.gram[first : first + agents, h - 1]
-        if self.layout.packing == "diagonal":
-            self._diagonal(first, h, upload, before)
-        else:
-            self._dense(first, h, upload, before)
 
     def accept(self, h: int, gram: np.ndarray, b: np.ndarray) -> None:
         """All agents' uploads of a step passed, or were replaced by their withdrawal."""
         self.gram[:, h - 1] += gram
         if h == self.layout.horizon:
             self.last[:] = b
+
+    def since(self, t: int) -> Guard:
+        """These checks for a cohort whose last accepted upload is that of episode t: its increments
+        cover several rounds, and it need not have signalled in those that it missed."""
+        late = copy(self)
+        late.t, late.length = t, self.t + self.length - t
+        late.facts = replace(self.facts, overshoot="keep")
+        return late
 
     def withdrawal(self, first: int, agents: int, h: int) -> Upload:
         """What takes back everything that these agents ever contributed to step h."""
@@ -232,46 +231,48 @@ class Guard:
         self._fail(first, h, high > slack, f"an entry of {name} beyond its bound by", high, bound)
 
     def _dense(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
-        n, y, d = self.length, float(self.facts.y_max[h - 1]), self.layout.dim
-        loc, b = unpack(upload.gram, d, self.layout.packing), upload.b
+        n, y, d, m = self.length, float(self.facts.y_max[h - 1]), self.layout.dim, len(upload.b)
         if self.layout.packing == "dense":
-            skew = np.abs(loc - loc.transpose(0, 2, 1)).max(axis=(1, 2))
+            square = unpack(upload.gram, d, self.layout.packing)
+            skew = np.abs(square - square.transpose(0, 2, 1)).max(axis=(1, 2))
             self._fail(first, h, skew > TOLERANCE * n, "asymmetry of gram", skew, "0")
-        trace = np.einsum("mii->m", loc)
-        most = n * (1.0 + TOLERANCE)
-        self._fail(first, h, trace > most, "trace of gram", trace, f"at most {n}")
-        self._positive(first, h, loc)
-        total = unpack(before, d, self.layout.packing) + loc
-        episodes = self.t + n
-        self._schur(first, h, total, b, episodes, y, "bᵀG⁺b")
-        if h == self.layout.horizon:
-            step = b - self.last[first : first + len(b)]
-            self._schur(first, h, loc, step, n, 1.0, "ΔbᵀΛ⁺Δb")
-        if self.facts.simplex:
-            mass = loc.sum(axis=(1, 2))
-            wrong = np.abs(mass - n) > 1e-7 * n
-            self._fail(first, h, wrong, "1ᵀΛ1", mass, f"{n}: features sum to one")
-        if self.facts.nonnegative or self.facts.simplex:
-            slack = TOLERANCE * episodes * y
-            low = b.min(axis=1)
-            self._fail(first, h, low < -slack, "smallest entry of b", low, "at least 0")
-        base = unpack(self._model[h - 1], d, self.layout.packing)
-        _, server = np.linalg.slogdet(base)
-        grown = 2.0 * np.log(np.linalg.cholesky(base + loc + TOLERANCE * np.eye(d)).diagonal(
-            axis1=1, axis2=2)).sum(axis=1)  # fmt: skip
-        self._ratios(first, h, grown - server, float(np.linalg.eigvalsh(base)[0]))
+        episodes, final = self.t + n, h == self.layout.horizon
+        seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
+        if named := self._signallers(first, m, h):
+            close[named] = True
+        if h not in self._weights:  # the same for every cohort
+            self._weights[h] = weights(self._model[h - 1], self._where)
+        examine(
+            upload.gram, before, upload.b, self.last[first : first + m], self._model[h - 1],
+            self._weights[h], self._where, TOLERANCE * n, TOLERANCE * episodes, TOLERANCE, final,
+            self._most(math.inf), close, seen,
+        )  # fmt: skip
+        worst = seen.max(axis=1).tolist()
+        if not worst[TRACE] <= n * (1.0 + TOLERANCE):
+            wrong = ~(seen[TRACE] <= n * (1.0 + TOLERANCE))
+            self._fail(first, h, wrong, "trace of gram", seen[TRACE], f"at most {n}")
+        if n < d or worst[SHAKY]:
+            self._positive(first, h, unpack(upload.gram, d, self.layout.packing))
+        self._energy(first, h, seen[ENERGY], worst[ENERGY], episodes * y * y, "bᵀG⁺b")
+        self._energy(first, h, seen[STEP], worst[STEP], n, "ΔbᵀΛ⁺Δb")
+        if self.facts.simplex and not max(worst[MOST] - n, worst[LEAST] + n) <= 1e-7 * n:
+            wrong = ~(np.abs(seen[MOST] - n) <= 1e-7 * n)
+            self._fail(first, h, wrong, "1ᵀΛ1", seen[MOST], f"{n}: features sum to one")
+        slack = TOLERANCE * episodes * y
+        if (self.facts.nonnegative or self.facts.simplex) and worst[DEPTH] > slack:
+            wrong = seen[DEPTH] > slack
+            self._fail(first, h, wrong, "smallest entry of b", -seen[DEPTH], "at least 0")
+        if close.any():
+            base = unpack(self._model[h - 1], d, self.layout.packing)
+            self._ratios(first, h, seen[GROWTH], float(np.linalg.eigvalsh(base)[0]))
 
     def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
         """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
         n, d, m = self.length, self.layout.dim, len(loc)
-        if n >= d:  # only signs matter, and a factorisation shows them
-            slack = TOLERANCE * n
-            try:
-                np.linalg.cholesky(loc + slack * np.eye(d))
-            except np.linalg.LinAlgError:
-                least = np.linalg.eigvalsh(loc)[:, 0]
-                bound = "at least 0"
-                self._fail(first, h, least < -slack, "smallest eigenvalue of gram", least, bound)
+        if n >= d:
+            least = np.linalg.eigvalsh(loc)[:, 0]
+            wrong, bound = least < -TOLERANCE * n, "at least 0"
+            self._fail(first, h, wrong, "smallest eigenvalue of gram", least, bound)
             return
         small = RANK_TOLERANCE * n
         rank, rest = np.zeros(m, np.int64), np.zeros(m)
@@ -280,23 +281,33 @@ class Guard:
         bound = "0: gram is not positive"
         self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)
 
-    def _schur(self, first: int, h: int, gram: np.ndarray, b: np.ndarray, episodes: int,
-               y: float, name: str) -> None:  # fmt: skip
-        """bᵀ(G + εI)⁻¹b ≤ t·y²: never above bᵀG⁺b, and huge where b leaves the range of G."""
-        most = episodes * y * y
-        ridge = gram + TOLERANCE * episodes * np.eye(self.layout.dim)
-        whitened = np.linalg.solve(np.linalg.cholesky(ridge), b[..., None])[..., 0]
-        energy = np.einsum("mi,mi->m", whitened, whitened)
-        self._fail(first, h, ~(energy <= most * (1.0 + 1e-6)), name, energy, f"at most {most:g}")
+    def _energy(self, first: int, h: int, energy: np.ndarray, worst: float, most: float,
+                name: str) -> None:  # fmt: skip
+        """bᵀG⁺b ≤ t·y²; NaN where there is no factor to find it with."""
+        limit = most * (1.0 + 1e-6)
+        if not worst <= limit:
+            self._fail(first, h, ~(energy <= limit), name, energy, f"at most {most:g}")
 
     def _ratios(self, first: int, h: int, ratio: np.ndarray, least: float) -> None:
         """log det(Λ + Λ^loc)/det Λ against the trigger; least = λ_min(Λ)."""
         n, log_gamma = self.length, math.log(self.facts.gamma)
-        named = np.array([self._named.get(first + i) == h for i in range(len(ratio))])
+        named = np.zeros(len(ratio), np.bool_)
+        named[self._signallers(first, len(ratio), h)] = True
         short = named & (math.log(n) + np.maximum(ratio, 0.0) < log_gamma - 1e-6)
         bound = f"at least {log_gamma - math.log(n):.9g}: it signalled here"
         self._fail(first, h, short, "log ratio of determinants", ratio, bound)
-        if n >= 2 and self.facts.overshoot == "cut":
-            most = log_gamma - math.log(n - 1) + math.log1p(1.0 / least) + 1e-6
-            bound = f"below {most:.9g}: it would have signalled before"
-            self._fail(first, h, ratio > most, "log ratio of determinants", ratio, bound)
+        most = self._most(least)
+        bound = f"below {most:.9g}: it would have signalled before"
+        self._fail(first, h, ratio > most, "log ratio of determinants", ratio, bound)
+
+    def _signallers(self, first: int, agents: int, h: int) -> list[int]:
+        """Positions of those who named this step when they signalled."""
+        near = range(first, first + agents)
+        return [a - first for a, step in self._named.items() if step == h and a in near]
+
+    def _most(self, least: float) -> float:
+        """The largest log ratio of someone who did not signal an episode before."""
+        n = self.length
+        if n < 2 or self.facts.overshoot != "cut":
+            return math.inf
+        return math.log(self.facts.gamma) - math.log(n - 1) + math.log1p(1.0 / least) + 1e-6

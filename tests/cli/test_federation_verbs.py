@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlsvi.cli import main
+from fedlsvi.federation import project
 from fedlsvi.federation.audit import Audit
 from fedlsvi.ledger import Ledger
 from fedlsvi.store import files
@@ -60,6 +61,9 @@ def test_an_altered_line_breaks_the_chain(log: Path, capsys: pytest.CaptureFixtu
         (TOML, "a,a", "names a site twice"),
         (TOML + "horizn = 3\n", "a,b", "did you mean 'horizon'"),
         (TOML + "[settings]\ngamma = 0.5\n", "a,b", "gamma must be a number of at least 1"),
+        (TOML + '[patience]\nabsnt = "carry"\n', "a,b", "did you mean 'absent'"),
+        (TOML + '[patience]\nabsent = "cary"\n', "a,b", "absent must be one of"),
+        (TOML + "[patience]\ncarry = 0\n", "a,b", "carry must be at least 1 round"),
     ],
 )
 def test_a_wrong_federation_is_refused_and_nothing_written(
@@ -71,6 +75,27 @@ def test_a_wrong_federation_is_refused_and_nothing_written(
     assert main(["federate", "init", str(file), "--sites", sites, "--out", str(out)]) == 2
     assert sentence in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_status_says_who_is_away_and_why_a_job_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {
+        "name": "trial", "rounds": 7, "episodes": 1200, "of": 5000, "sites": ["north", "south"],
+        "notes": ["round 7: agent 1 carried, away since round 5"], "processes": {},
+        "server": "answers", "connected": ["north"],
+        "jobs": [{"id": "12", "name": "trial", "status": "FAILED", "reason": "agent 1 is silent"}],
+    }  # fmt: skip
+    monkeypatch.setattr(project, "status", lambda folder: found)
+    assert main(["federate", "status", "anywhere"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "trial: 7 rounds, episode 1,200 of 5,000",
+        "  round 7: agent 1 carried, away since round 5",
+        "the server answers",
+        "connected: north",
+        "not connected: south",
+        "job 12: FAILED: agent 1 is silent",
+    ]
 
 
 def test_a_ray_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

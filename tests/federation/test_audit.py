@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from canary import PATTERN, Marked
 
 import problems
 from fedlsvi import FedLSVI
@@ -75,24 +75,8 @@ def test_a_log_continues_after_a_kill(tmp_path: Path) -> None:
 def test_states_never_leave(tmp_path: Path) -> None:
     """Every state of this world carries a recognisable pattern of bytes, which is found in the
     journal, where it belongs, and in nothing that is sent, nor in the log of what was sent."""
-    pattern = b"\xca\xfe\xba\xbe"
-
-    class Marked(problems.Drift):
-        """Drift whose states have the pattern in their lowest four bytes."""
-
-        def reset(self, u: np.ndarray, agents: np.ndarray) -> np.ndarray:
-            return mark(super().reset(u, agents))
-
-        def step(self, h: int, x: Any, a: Any, u: Any) -> Any:
-            pay, following = super().step(h, x, a, u)
-            return pay, mark(following)
-
-    def mark(states: np.ndarray) -> np.ndarray:
-        words = np.ascontiguousarray(states).view("<u8") & np.uint64(0xFFFFFFFF00000000)
-        return (words | np.uint64(int.from_bytes(pattern, "little"))).view("<f8")
-
     learner = FedLSVI(n_agents=2, gamma=8.0)
-    plan = learner.prepare(Marked(3, 0.1), 60, 1).plan
+    plan = learner.prepare(Marked(3, 5), 60, 1).plan
     sent: list[bytes] = []
 
     class Listening(Audit):
@@ -116,8 +100,8 @@ def test_states_never_leave(tmp_path: Path) -> None:
     transport.keep(60)
     session.close()
     assert len(sent) > 50
-    assert not any(pattern in frame for frame in sent)
-    assert pattern not in (tmp_path / "sent.jsonl").read_bytes()
+    assert not any(PATTERN in frame for frame in sent)
+    assert PATTERN not in (tmp_path / "sent.jsonl").read_bytes()
     journal = b"".join(path.read_bytes() for path in (tmp_path / "journal").iterdir())
-    assert journal.count(pattern) >= 60 * 2 * 3
+    assert journal.count(PATTERN) >= 60 * 2 * 3
     assert os.path.getsize(tmp_path / "sent.jsonl") > 0

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from canary import PATTERN
 
 from fedlsvi import FedLSVI
-from fedlsvi.errors import TransportError
+from fedlsvi.cli import main
+from fedlsvi.errors import MessageRefused, TransportError
 from fedlsvi.federation import project
 from fedlsvi.federation.audit import verify
 from fedlsvi.federation.demo import free_port
 from fedlsvi.federation.job import Federation, environment
+from fedlsvi.ledger import Ledger
+from fedlsvi.server import Server
 from fedlsvi.store import files
+from fedlsvi.transports import wire
+from fedlsvi.transports.inprocess import InProcess
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -33,13 +44,25 @@ FEDERATION = Federation(
 )  # fmt: skip
 
 
+OWN = {
+    # the three ways to name an environment; the first is a world of another kind, continuous
+    "site-1": {"entry": "canary:make", "horizon": 5, "dim": 8},
+    "site-2": {**ENV, "gym": "fedlsvi/RandomLinearMDP-v0"},
+    "site-3": ENV,
+}
+del OWN["site-2"]["name"]
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A project whose parties are running; every process ends with the tests."""
     folder = tmp_path_factory.mktemp("federation") / "project"
-    own = {"agents": 1, "env": ENV}
-    project.init(folder, FEDERATION, dict.fromkeys(SITES, own), port=free_port())
-    project.launch(folder)
+    own = {site: {"agents": 1, "env": dict(env)} for site, env in OWN.items()}
+    own["site-1"]["env"]["overheard"] = str(folder.parent / "overheard")
+    project.init(folder, FEDERATION, own, port=free_port())
+    with pytest.MonkeyPatch.context() as patch:  # a site finds its module as the tests do
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        project.launch(folder)
     yield folder
     project.stop(folder)
     project.clean(folder)
@@ -54,23 +77,44 @@ def finished(federation: Path) -> Path:
     return federation
 
 
-def in_process() -> Any:
-    learner = FedLSVI(n_agents=3, **FEDERATION.settings)
-    return learner.learn(environment(ENV), FEDERATION.episodes, FEDERATION.seed, progress=False)
+def in_this_process(federation: Federation) -> tuple[Server, list[int], Ledger]:
+    """The same federation in this process: server, last episodes of the rounds, ledger."""
+    p = federation.parameters(3)
+    plans = [federation.plan(environment(env), 3) for env in OWN.values()]
+    server = Server(plans[0].layout, p.lam, p.gamma, p.beta, p.episodes)
+    cohorts = [plan.cohort(c, c + 1) for c, plan in enumerate(plans)]
+    transport = InProcess(cohorts, p.gamma, p.overshoot)
+    return server, [done.signal.t for done in server.run(transport)], transport.ledger
 
 
-def test_same_run_as_in_process(finished: Path) -> None:
-    here, server = in_process(), project.server_folder(finished)
-    model = files.read_arrays(server / "model.safetensors")
-    records = [json.loads(line) for line in (server / "records.jsonl").read_text().splitlines()]
-    assert [1, *(r["last"] + 1 for r in records)] == here.taus
-    assert model["w"].tobytes() == here.w.tobytes()
-    assert model["gram"].tobytes() == here.gram_packed.tobytes()
+@pytest.fixture(scope="module")
+def here() -> tuple[Server, list[int], Ledger]:
+    return in_this_process(FEDERATION)
 
 
-def test_ledger_is_the_formula_and_control_is_signal(finished: Path) -> None:
+def test_same_run_as_in_process(finished: Path, here: Any) -> None:
+    folder, (server, ends, _) = project.server_folder(finished), here
+    model = files.read_arrays(folder / "model.safetensors")
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert [record["last"] for record in records] == ends
+    assert model["w"].tobytes() == server.w.tobytes()
+    assert model["gram"].tobytes() == server.gram.tobytes()
+
+
+def test_states_never_leave(finished: Path) -> None:
+    """What FLARE sent from the process of site-1, message by message before it was encrypted, has
+    the site's uploads and not the pattern that is in all its states and rewards."""
+    overheard = (finished.parent / "overheard").read_bytes()
+    assert overheard.count(wire.MAGIC) > 100
+    assert PATTERN not in overheard
+    journal = project.site_folder(finished, "site-1") / "journal"
+    kept = b"".join(path.read_bytes() for path in journal.iterdir())
+    assert kept.count(PATTERN) >= FEDERATION.episodes * 2 * FEDERATION.horizon
+
+
+def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) -> None:
     ledger = files.read_json(project.server_folder(finished) / "ledger.json")
-    here = in_process().ledger
+    here = here[2]
     for category in ("init", "up_stats", "down_model", "up_raw", "down_raw"):
         assert ledger["scalars"][category] == here.scalars[category]
     assert ledger["scalars"]["signal"] > here.scalars["signal"]
@@ -136,12 +180,95 @@ def _read(connection: socket.socket) -> bytes:
         return b""
 
 
-def test_a_job_with_code_or_other_classes_is_refused(finished: Path, tmp_path: Path) -> None:
-    """Even from the administrator: no party runs what came with a job."""
-    assert not list((finished / "job").glob("**/*.py"))
+def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
+    """A party's own process and, while a job runs, that of its job; shells are not listed."""
+    found = {}
+    for pid in project._processes(folder.absolute() / "kits" / name):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            for kind, modules in PROCESSES.items():
+                if any(module in words for module in modules) and job.encode() in words:
+                    found[kind] = pid
+    return found
+
+
+PROCESSES = {"job": (b"runner_process", b"worker_process"),
+             "party": (b"server_train", b"client_train")}  # fmt: skip
+
+
+KEPT = replace(FEDERATION, name="kept", settings={"gamma": 60.0, "overshoot": "keep"})
+AWAY = replace(
+    FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
+    patience={"deadline": 4.0, "attempts": 1, "absent": "carry"},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def others(finished: Path) -> Path:
+    """Two more jobs of the same parties at once. In one of them a site's process is held for some
+    rounds, as by a network that fails, and goes on."""
     connection = project.console(finished)
+    numbers = [
+        connection.submit(project._flare("write_job")(f.table(), finished / "job", 3).absolute())
+        for f in (KEPT, AWAY)
+    ]
+    connection.close()
+    records = project.server_folder(finished).parent / "away" / "records.jsonl"
+    await_rounds(records, 2)
+    held = processes(finished, "site-2", numbers[1])["job"]
+    os.kill(held, signal.SIGSTOP)
+    try:
+        while "carried" not in records.read_text():
+            assert "taken back" not in records.read_text()
+            time.sleep(0.05)
+        await_rounds(records, len(records.read_text().splitlines()) + 2)
+    finally:
+        os.kill(held, signal.SIGCONT)
+    for number in numbers:
+        assert project.wait(finished, number, 120.0) == project.COMPLETED
+    return project.server_folder(finished).parent
+
+
+def await_rounds(records: Path, at_least: int) -> None:
+    end = time.monotonic() + 120.0
+    while not records.exists() or len(records.read_text().splitlines()) < at_least:
+        assert time.monotonic() < end, "the run does not move"
+        time.sleep(0.01)
+
+
+def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
+    """overshoot="keep" is the in-process run too."""
+    server, ends, _ = in_this_process(KEPT)
+    rows = (others / "kept" / "records.jsonl").read_text().splitlines()
+    records = [json.loads(row) for row in rows]
+    assert sum(record["overshoot"] for record in records) > 0
+    assert [record["last"] for record in records] == ends
+    model = files.read_arrays(others / "kept" / "model.safetensors")
+    assert model["w"].tobytes() == server.w.tobytes()
+
+
+def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
+    """No job has to be started again. All features sum to one, so 1ᵀΛ1 − λd counts episodes: none
+    is missing and none is there twice."""
+    rows = (others / "away" / "records.jsonl").read_text().splitlines()
+    notes = [note for row in rows for note in json.loads(row)["notes"]]
+    assert "agent 1 carried (no answer to" in notes[0]
+    assert "agent 1 carried, away since round" in notes[1]
+    assert "agent 1 taken back" in notes[-1]
+    gram = files.read_arrays(others / "away" / "model.safetensors")["gram"]
+    episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
+    np.testing.assert_allclose(episodes, 3 * AWAY.episodes, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def spoilt(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Two jobs that no party may run, as the administrator could submit them: by what was changed,
+    their numbers."""
+    assert not list((finished / "job").glob("**/*.py"))
+    connection, numbers = project.console(finished), {}
     for change in ("code", "class"):
-        job = shutil.copytree(finished / "job" / "trial", tmp_path / change)
+        job = tmp_path_factory.mktemp("spoilt") / change
+        shutil.copytree(finished / "job" / "trial", job)
         (config,) = job.glob("**/config_fed_client.json")
         if change == "code":
             (config.parent.parent / "custom").mkdir()
@@ -150,13 +277,46 @@ def test_a_job_with_code_or_other_classes_is_refused(finished: Path, tmp_path: P
             named = config.read_text()
             assert "fedlsvi.transports.flare.Site" in named
             config.write_text(named.replace("fedlsvi.transports.flare.Site", "fedlsvi.FedLSVI"))
-        number = connection.submit(job)
-        end = time.monotonic() + 60.0
-        while not (state := connection.job(number)).startswith(("FINISHED", "FAILED")):
-            assert time.monotonic() < end, state
-            time.sleep(0.3)
-        assert state != "FINISHED:COMPLETED", change
+        numbers[change] = connection.submit(job)
     connection.close()
+    return numbers
+
+
+def test_the_reason_of_a_failure_reaches_the_terminal(
+    finished: Path, spoilt: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A site whose environment is not the federation's: the operator reads which site and what kind
+    of error, in one sentence; the text of the error stays at the site."""
+    settings = finished / "kits" / "site-3" / "local" / "fedlsvi.toml"
+    before = settings.read_text()
+    assert "horizon = 5" in before
+    settings.write_text(before.replace("horizon = 5", "horizon = 4"))
+    assert main(["federate", "start", str(finished), "--wait", "60"]) == 1
+    settings.write_text(before)
+    sentence = (
+        "site site-3 cannot take part: join failed with InvalidEnvironment; "
+        "the log at that site has the text"
+    )
+    assert sentence in capsys.readouterr().out
+    logs = [path.read_text() for path in (finished / "kits" / "site-3").glob("*/log.txt")]
+    assert any("has horizon 4, the federation agreed on 5" in log for log in logs)
+    assert main(["federate", "status", str(finished)]) == 0
+    said = capsys.readouterr().out
+    assert sentence in said
+    assert "connected: site-1, site-2, site-3" in said
+    assert f"episode {FEDERATION.episodes} of {FEDERATION.episodes}" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("code", "server: BYOC not permitted"), ("class", "the logs of the parties have more")],
+)
+def test_a_job_with_code_or_other_classes_is_refused(
+    change: str, said: str, finished: Path, spoilt: dict[str, str]
+) -> None:
+    """Even from the administrator: no party runs what came with a job."""
+    assert project.wait(finished, spoilt[change], 60.0) != project.COMPLETED
+    assert said in project.reason(finished, spoilt[change])
 
 
 def test_status_and_jobs(finished: Path) -> None:
@@ -167,45 +327,88 @@ def test_status_and_jobs(finished: Path) -> None:
     assert set(found["processes"]) == {"localhost", *SITES}
 
 
-def rounds(folder: Path, at_least: int) -> None:
+def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
+    """Until the site has sent its upload of this step so many times more, by its own log."""
+    log = project.site_folder(folder, site) / "sent.jsonl"
+    at = log.stat().st_size if log.exists() else 0
     end = time.monotonic() + 120.0
-    while project.progress(folder)["rounds"] < at_least:
+    while rounds > 0:
         assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.01)
+        time.sleep(0.001)
+        if log.exists():
+            with log.open("rb") as file:
+                file.seek(at)
+                whole, newline, _ = file.read().rpartition(b"\n")
+            at += len(whole) + len(newline)
+            sent = [json.loads(row) for row in whole.splitlines()]
+            rounds -= sum(line["kind"] == "Upload" and line["step"] == step for line in sent)
 
 
-def test_kills_of_a_site_and_of_everybody(federation: Path, tmp_path: Path) -> None:
-    """SIGKILL a site, then server and sites together, each followed by the job again: the final
-    model has the bits of the undisturbed run. The other federation's processes stay as they are."""
-    impatient = replace(FEDERATION, name="kills", patience={"deadline": 4.0, "attempts": 1})
-    own = {"agents": 1, "env": ENV}
+def inside_a_synchronisation(folder: Path, site: str) -> bool:
+    """Whether the last request in a dead site's journal is one between two uploads."""
+    newest = max((project.site_folder(folder, site) / "journal").glob("*.log")).read_bytes()
+    kind, step = 0, 0
+    with suppress(ValueError, MessageRefused):  # nothing asked yet, or not wholly written down
+        kind, step, _ = wire.peek(next(wire.split(newest[newest.rindex(wire.MAGIC) :])))
+    return kind == wire.STOP or (kind == wire.MODEL and step > 1)
+
+
+OUTAGES = (
+    # at the upload of which step, whose job is killed, and who is killed altogether
+    (6, ("localhost", "site-2"), ()),
+    (3, ("site-1", "site-2"), ()),
+    (7, (), ("localhost",)),
+    (4, ("localhost",), ("site-1",)),
+    (8, (), ("localhost", "site-1", "site-2")),
+)
+
+
+def test_ten_kills_inside_synchronisations(tmp_path: Path) -> None:
+    """SIGKILL to the processes of jobs, to FLARE's server and to sites, fifteen in five outages,
+    all aimed at the middle of a synchronisation and each followed by the job again: the final model
+    has the bits of the undisturbed run, and the logs of what left agree with the ledger."""
+    env = ENV | {"horizon": 10}
+    federation = replace(
+        FEDERATION, name="kills", horizon=10, episodes=400, settings={"gamma": 40.0},
+        patience={"deadline": 5.0, "attempts": 1},
+    )  # fmt: skip
+    sites, own = ("site-1", "site-2"), {"agents": 1, "env": env}
     folder = project.init(
-        tmp_path / "project", impatient, dict.fromkeys(SITES, own), port=free_port()
+        tmp_path / "project", federation, dict.fromkeys(sites, own), port=free_port()
     )
+    kills = inside = 0
     try:
         project.launch(folder)
         number = project.start(folder)
-        rounds(folder, 2)
-        project.stop(folder, ["site-2"], kill=True)
-        project.launch(folder, ["site-2"])
-        assert project.wait(folder, number, 120.0) != "FINISHED:COMPLETED"
-        project.start(folder)
-        rounds(folder, project.progress(folder)["rounds"] + 2)
-        project.stop(folder, kill=True)
-        assert project.progress(folder)["episodes"] < FEDERATION.episodes
-        project.launch(folder)
-        number = project.start(folder)
+        for step, jobs, parties in OUTAGES:
+            wait_for_step(folder, "site-1", step, 2)
+            found = {name: processes(folder, name) for name in ("localhost", *sites)}
+            targets = [found[name]["job"] for name in jobs]
+            targets += [pid for name in parties for pid in found[name].values()]
+            for pid in targets:
+                os.kill(pid, signal.SIGKILL)
+            kills += len(targets)
+            if any(inside_a_synchronisation(folder, site) for site in sites):
+                inside += len(targets)
+            assert project.progress(folder)["episodes"] < federation.episodes
+            if parties:
+                project.stop(folder, parties, kill=True)
+                project.launch(folder, parties)
+            if "localhost" not in parties:
+                assert project.wait(folder, number, 60.0) != "FINISHED:COMPLETED"
+            number = project.start(folder)
         assert project.wait(folder, number, 120.0) == "FINISHED:COMPLETED"
     finally:
         project.stop(folder, kill=True)
         project.clean(folder)
-    here, model = (
-        in_process(),
-        files.read_arrays(project.server_folder(folder) / "model.safetensors"),
-    )
+    assert kills >= 10
+    assert inside >= 3
+    learner = FedLSVI(n_agents=2, **federation.settings)
+    here = learner.learn(environment(env), federation.episodes, federation.seed, progress=False)
+    model = files.read_arrays(project.server_folder(folder) / "model.safetensors")
     assert model["w"].tobytes() == here.w.tobytes()
     assert model["gram"].tobytes() == here.gram_packed.tobytes()
     ledger = files.read_json(project.server_folder(folder) / "ledger.json")
-    for site in SITES:
+    for site in sites:
         log = project.site_folder(folder, site) / "sent.jsonl"
-        assert verify(log, ledger["every"]["up_stats"]).messages > 0
+        assert verify(log, ledger["every"]["up_stats"]).again > 0

@@ -72,38 +72,47 @@ def content(run: fedlsvi.Run) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def at_random(kind: str, kills: int, rng: random.Random, root: Path) -> dict[str, Any]:
-    """Runs that are killed again and again at random moments, until `kills` have come."""
-    episodes = 500
+def checkpoints(folder: Path) -> int:
+    """How many checkpoints the run has sealed so far."""
+    return max((int(path.stem) for path in folder.glob("checkpoints/*.json")), default=0)
+
+
+def alive(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def at_random(kind: str, episodes: int, kills: int, rng: random.Random, root: Path) -> Any:
+    """One run that is killed again and again at random moments, then left alone to end. It makes a
+    checkpoint after every round, on a disk that is slow or quick, and is killed at once or when it
+    has made some."""
     expected = content(learner().learn(PROBLEMS[kind](), episodes, seed=7, progress=False))
-    real = os.fsync
+    real, delay = os.fsync, 0.0
 
     def slow(fd: Any) -> None:
-        """A disk that takes its time, so that many kills fall into a checkpoint."""
-        time.sleep(0.002)
+        time.sleep(delay)
         real(fd)
 
     os.fsync = slow
-    began = time.perf_counter()
-    begin(kind, root / "timed", episodes, 0.0)
-    whole = time.perf_counter() - began
-    killed, equal, runs, inside = 0, True, 0, 0
+    folder = root / "run"
+    killed, working, inside = 0, 0, 0
     while killed < kills:
-        folder, runs = root / f"run-{runs}", runs + 1
-        seconds = rng.choice((0.0, 0.0, whole / 20.0))
-        code = -signal.SIGKILL
-        while code != 0:
-            child = fork(lambda f=folder, s=seconds: carry_on(kind, f, episodes, s))  # type: ignore[misc]
-            time.sleep(rng.uniform(0.0, 0.4) * whole)
-            if killed < kills:
-                os.kill(child, signal.SIGKILL)
-            code = outcome(child)
-            killed += code == -signal.SIGKILL
-            inside += any(folder.glob("**/.*.tmp"))
-            if code > 0:
-                return {"kills": killed, "equal": False, "code": code}
-        equal = equal and content(fedlsvi.load(folder)) == expected
-    return {"kills": killed, "equal": equal, "runs": runs, "inside_a_write": inside}
+        before, more, delay = checkpoints(folder), rng.randint(0, 8), rng.choice((0.0, 0.002))
+        child = fork(lambda: carry_on(kind, folder, episodes, 0.0))
+        while more and alive(child) and checkpoints(folder) < before + more:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.003 + 8.0 * delay if more else 0.05))
+        os.kill(child, signal.SIGKILL)
+        if outcome(child) != -signal.SIGKILL:
+            break  # it had ended: too few kills, and the caller sees it
+        killed += 1
+        working += checkpoints(folder) > before
+        inside += any(folder.glob("**/.*.tmp"))
+    unfinished = fedlsvi.load(folder).played < episodes
+    delay = 0.0
+    carry_on(kind, folder, episodes, 0.0)
+    equal = content(fedlsvi.load(folder)) == expected
+    return {"kills": killed, "equal": equal, "working": working, "inside_a_write": inside,
+            "unfinished": unfinished}  # fmt: skip
 
 
 CALLS = ("write", "fsync", "replace", "rename", "unlink", "ftruncate")
@@ -163,7 +172,8 @@ def main(mode: str, seed: int) -> None:
                 "equal": finite["equal"] and continuous["equal"],
             }
         else:
-            result = at_random(mode, 20, rng, Path(root))
+            episodes, kills = {"finite": (6000, 50), "continuous": (3000, 20)}[mode]
+            result = at_random(mode, episodes, kills, rng, Path(root))
     print(json.dumps(result))
 
 

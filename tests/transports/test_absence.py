@@ -31,7 +31,7 @@ class Forgetful(Local):
             lost = c == 1 and self.number > 30 and not (self.once and self.number in self.seen)
             if lost:
                 self.seen.add(self.number)
-                return  # as after the deadline, without waiting for it
+                continue  # as after the deadline, without waiting for it
             yield c, data
 
 
@@ -78,7 +78,8 @@ def test_wait_asks_until_it_is_there() -> None:
 
 
 def test_patience_is_checked() -> None:
-    for wrong in ({"deadline": 0.0}, {"attempts": 0}, {"absent": "carry"}, {"refused": "no"}):
+    for wrong in ({"deadline": 0.0}, {"attempts": 0}, {"absent": "go"}, {"refused": "no"},
+                  {"carry": 0}):  # fmt: skip
         with pytest.raises(InvalidSetting):
             Patience(**wrong)  # type: ignore[arg-type]
 

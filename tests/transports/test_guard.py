@@ -35,7 +35,7 @@ def in_the_middle(problem: Any, packing: str = "auto", rounds: int = 4) -> Any:
         next(playing)
     transport: Any = session.transport
     signal = transport.wait(session.server.t, 200 - session.server.t)
-    transport.number += 1
+    transport._turn([0])
     transport.guard.sends(Stop(signal.t))
     frame = encode(Stop(signal.t), transport._address(0))
     _, upload = decode_reply(transport.handlers[0].handle(frame), transport.layout)
@@ -109,6 +109,18 @@ def test_ten_thousand_malformed_uploads(problem: Any) -> None:
         assert f"agent {i}, round {guard.round}, step {H}" in str(refused.value)
     guard.upload(0, 4, H, upload)
     assert fingerprint(session) == before
+    session.close()
+
+
+def test_a_gram_that_is_not_positive_is_called_so() -> None:
+    """In a round of at least d episodes, where only a sign is wrong."""
+    session, guard, upload = in_the_middle(problems.simplex(S=6, A=2, d=3, H=3))
+    H, d = guard.layout.horizon, guard.layout.dim
+    assert guard.length >= d
+    gram = upload.gram.copy()
+    gram[2] -= _outer(np.random.default_rng(0), d, 1.1 * guard.length)
+    with pytest.raises(Refusal, match=r"agent 2, .*: smallest eigenvalue of gram is -"):
+        guard.upload(0, 4, H, Upload(H, gram, upload.b))
     session.close()
 
 

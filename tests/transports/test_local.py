@@ -9,7 +9,8 @@ import pytest
 
 import problems
 from fedlsvi import FedLSVI
-from fedlsvi.transports.check import RUN, check_transport, parameters
+from fedlsvi.transports.check import RUN, check_contract, check_transport, parameters
+from fedlsvi.transports.inprocess import InProcess
 from fedlsvi.transports.local import Local
 from transports_over_frames import over_frames
 
@@ -35,6 +36,11 @@ def assert_same(one: Any, other: Any) -> None:
 
 def test_conformance() -> None:
     check_transport(lambda made, patience: Local(parameters(6), made, RUN, patience))
+
+
+def test_conformance_in_process() -> None:
+    """Calls cannot be late, doubled or garbled: the contract is all there is."""
+    check_contract(lambda cohorts, made, patience: InProcess(cohorts, parameters(6).gamma))
 
 
 @pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)

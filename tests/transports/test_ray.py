@@ -1,10 +1,14 @@
-"""Ray for real, on loopback: conformance, the same bits, many agents, actors that are killed."""
+"""Ray for real, on loopback: conformance, the same bits, many agents, a cluster that is joined, and
+actors and drivers that are killed."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -14,6 +18,7 @@ from typing import Any
 import pytest
 from test_local import assert_same, learn
 
+import fedlsvi
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
@@ -21,6 +26,7 @@ from fedlsvi.federation.cluster import on_ray
 from fedlsvi.learner import drive
 from fedlsvi.transports import ray as engine
 from fedlsvi.transports.check import RUN, check_order, check_raising, parameters
+from fedlsvi.transports.line import Key, Line
 from fedlsvi.transports.wired import Patience
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -40,12 +46,36 @@ def cluster() -> Iterator[None]:
     engine.ray_library().shutdown()
 
 
-def test_conformance() -> None:
-    def make(made: Any, patience: Patience) -> engine.Ray:
-        return engine.Ray(parameters(6), made, RUN, patience)
+def make(made: Any, patience: Patience) -> engine.Ray:
+    return engine.Ray(parameters(6), made, RUN, patience)
 
+
+def test_conformance() -> None:
     check_order(make)
     check_raising(make)
+
+
+def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around Ray's encryption no line is opened, and one that a firewall stops is not used."""
+
+    def by_calls(made: Any, patience: Patience) -> engine.Ray:
+        transport = make(made, patience)
+        assert not transport._lines
+        return transport
+
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    check_order(by_calls)
+    monkeypatch.delenv("RAY_USE_TLS")
+    reached = []
+
+    def stopped(line: Line, key: Key) -> None:
+        reached.append(key.host)
+        raise TimeoutError
+
+    monkeypatch.setattr(Line, "open", stopped)
+    here = learn(problems.simplex())
+    assert_same(here, learn(problems.simplex(), transport=partial(on_ray, cohorts=2)))
+    assert reached == [engine.LOOPBACK]
 
 
 def test_listens_on_loopback_only() -> None:
@@ -91,9 +121,14 @@ def test_ten_thousand_agents_over_two_actors() -> None:
     assert_same(learner.learn(env, episodes=8, progress=False), there)
 
 
-@pytest.mark.parametrize("problem", [problems.one_hot(), problems.continuous()], ids=["f", "c"])
+@pytest.mark.parametrize(
+    "problem",
+    [problems.simplex(S=120, A=5, d=4, H=3), problems.continuous()],
+    ids=["large", "continuous"],
+)
 def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
-    """SIGKILL an actor after every third round, and one inside each following synchronisation."""
+    """SIGKILL an actor after every third round, and one inside each following synchronisation. What
+    the actors of the large problem are made from is too large to travel with a call of Ray's."""
     learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
     here = learner.learn(problem.envs, 160, 1, features=problem.features, progress=False)
     session = learner.prepare(
@@ -106,7 +141,7 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
 
     def exchange(frames: Any, deadline: float) -> Any:
         nonlocal kills
-        if transport.number % 17 == 5 and kills < 6:
+        if transport.number % 17 == 5 and kills < 4:
             with suppress(engine.ray_library().exceptions.RayActorError):
                 os.kill(transport.processes()[kills % 2], signal.SIGKILL)
                 kills += 1
@@ -114,6 +149,89 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
 
     transport.exchange = exchange
     drive(session, [])
-    assert kills == 6
+    assert kills == 4
     assert session.server.w.tobytes() == here.w.tobytes()
     assert session.server.gram.tobytes() == here.gram_packed.tobytes()
+
+
+ARGUMENTS = ["--env", "random-linear", "--agents", "4", "--set", "gamma=3", "--seed", "4"]
+
+
+def shell(*words: str) -> subprocess.Popen[str]:
+    """The command, with its agents on the Ray of these tests."""
+    address = engine.ray_library().get_runtime_context().gcs_address
+    command = [sys.executable, "-m", "fedlsvi", *words, "--transport", "ray"]
+    return subprocess.Popen(
+        [*command, "--ray-address", address, "--cohorts", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def in_process(tmp_path: Path, episodes: int) -> fedlsvi.Run:
+    """The same run by the same command, with its agents in its own process."""
+    folder = tmp_path / "here"
+    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", str(episodes)]
+    subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
+    return fedlsvi.load(folder)
+
+
+def holders(journals: Path) -> list[int]:
+    """Actors, known by the journals that they hold open."""
+    found = []
+    for process in Path("/proc").iterdir():
+        for fd in _open_files(process) if process.name.isdigit() else []:
+            with suppress(OSError):
+                if os.readlink(fd).startswith(f"{journals}/"):
+                    found.append(int(process.name))
+                    break
+    return found
+
+
+def work(process: subprocess.Popen[str], records: Path) -> None:
+    """Wait until a driver has got further than it was."""
+    before, until = records.stat().st_size if records.exists() else 0, time.monotonic() + 120.0
+    while not records.exists() or records.stat().st_size <= before:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_command_joins_the_cluster_at_an_address(tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    process = shell("run", *ARGUMENTS, "--episodes", "200", "--out", str(folder))
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert_same(in_process(tmp_path, 200), fedlsvi.load(folder))
+
+
+def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", "20"]
+    where = ["--transport", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "run")]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "no Ray cluster at '127.0.0.1:1'" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
+    """SIGKILL to two drivers at work, each followed by resume, and to an actor of each driver."""
+    folder, moments = tmp_path / "run", random.Random(0)
+    often = ["--checkpoint-seconds", "0.05"]
+    process = shell("run", *ARGUMENTS, "--episodes", "4000", "--out", str(folder), *often)
+    drivers = 0
+    while True:
+        work(process, folder / "records.jsonl")
+        time.sleep(moments.uniform(0.0, 0.1))
+        os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
+        work(process, folder / "records.jsonl")
+        if drivers == 2:
+            break
+        time.sleep(moments.uniform(0.0, 0.1))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        drivers += 1
+        process = shell("resume", str(folder), *often)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))

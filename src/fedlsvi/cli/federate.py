@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from fedlsvi.store import files
 
 def do_federate(arguments: argparse.Namespace) -> int:
     """Hand over to the action."""
+    # what FLARE's connections would log to the terminal is said in sentences of our own
+    logging.getLogger().addHandler(logging.NullHandler())
     actions = {"init": _init, "start": _start, "status": _status, "stop": _stop, "demo": _demo}
     return actions[arguments.action](arguments)
 
@@ -49,6 +52,7 @@ def _init(arguments: argparse.Namespace) -> int:
         )
     federation = Federation.of(read(arguments.file))
     federation.parameters(len(sites))  # refuse wrong numbers before anything is written
+    federation.waits()
     where = project.init(
         arguments.out, federation, {site: {} for site in sites}, arguments.host, arguments.port
     )
@@ -64,17 +68,43 @@ def _start(arguments: argparse.Namespace) -> int:
         project.launch(arguments.folder)
     number = project.start(arguments.folder)
     found: dict[str, Any] = {"job": number}
+    lines = [f"job {number} is submitted; watch it: fedlsvi federate status {arguments.folder}"]
+    well = True
     if arguments.wait > 0.0:
         found["ended"] = project.wait(arguments.folder, number, arguments.wait)
         found |= project.progress(arguments.folder)
-    _say(arguments, found, [f"{key:<10} {value}" for key, value in found.items()])
-    return 0 if found.get("ended", "FINISHED:COMPLETED") == "FINISHED:COMPLETED" else 1
+        well = found["ended"] == project.COMPLETED
+        found["reason"] = "" if well else project.reason(arguments.folder, number)
+        lines = [_progress(found), _ended(number, found["ended"], found["reason"])]
+    _say(arguments, found, lines)
+    return 0 if well else 1
 
 
 def _status(arguments: argparse.Namespace) -> int:
     found = project.status(arguments.folder)
-    _say(arguments, found, [f"{key:<10} {value}" for key, value in found.items()])
+    connected, here = found["connected"], found["processes"]
+    missing = [site for site in found["sites"] if site not in connected]
+    lines = [_progress(found), *(f"  {note}" for note in found["notes"])]
+    lines.append(f"the server {found['server']}")
+    if found["server"] == "answers":
+        lines.append(f"connected: {', '.join(connected) or 'nobody'}")
+        lines += [f"not connected: {', '.join(missing)}"] if missing else []
+    if here:
+        lines.append("running here: " + ", ".join(f"{n} ({pid})" for n, pid in here.items()))
+    lines += [_ended(job["id"], job["status"], job.get("reason", "")) for job in found["jobs"]]
+    _say(arguments, found, lines)
     return 0
+
+
+def _progress(found: dict[str, Any]) -> str:
+    return (
+        f"{found['name']}: {found['rounds']} rounds, episode {found['episodes']:,} of "
+        f"{found['of']:,}"
+    )
+
+
+def _ended(number: str, state: str, reason: str) -> str:
+    return f"job {number}: {state}" + (f": {reason}" if reason else "")
 
 
 def _stop(arguments: argparse.Namespace) -> int:

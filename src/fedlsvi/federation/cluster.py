@@ -37,7 +37,8 @@ def on_ray(
     if journal is None:
         scratch = tempfile.TemporaryDirectory(prefix="fedlsvi-")
         journal = scratch.name
-    made = makers(plan, cohorts, Path(journal).absolute(), durable, threads=1)
+    # the actors of a driver that was killed end a little later
+    made = makers(plan, cohorts, Path(journal).absolute(), durable, threads=1, patience=60.0)
     run = run_name(plan.parameters, plan.seed)
     # an actor that died has to start again and replay its requests before it can answer
     waits = patience or Patience(deadline=600.0, attempts=5)

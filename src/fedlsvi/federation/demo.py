@@ -39,8 +39,8 @@ def demo(
         project.launch(where)
         number = project.start(where)
         ended = project.wait(where, number, 600.0, told)
-        if ended != "FINISHED:COMPLETED":
-            raise TransportError(f"the demonstration ended as {ended}: see {where}/kits/*/log.txt")
+        if ended != project.COMPLETED:
+            raise TransportError(f"the demonstration failed: {project.reason(where, number)}")
         ledger = files.read_json(project.server_folder(where) / "ledger.json")
         sent = {
             site: verify(project.site_folder(where, site) / "sent.jsonl", counted)

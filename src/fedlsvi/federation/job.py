@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import asdict, dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from fedlsvi import envs, settings_file
 from fedlsvi import features as feature_maps
 from fedlsvi.config import Parameters, Settings
+from fedlsvi.envs.gym import as_environment
 from fedlsvi.errors import InvalidEnvironment, InvalidInput, UnknownName
 from fedlsvi.federation.audit import Audit
 from fedlsvi.federation.journal import Journal
@@ -62,6 +64,10 @@ class Federation:
 
     def waits(self) -> Patience:
         """How long the server waits, and what it does then."""
+        known = set(Patience.__dataclass_fields__)
+        for key in self.patience:
+            if key not in known:
+                raise UnknownName("key of patience", key, known)
         return Patience(**self.patience)
 
     def plan(self, env: Any, n_agents: int) -> Plan:
@@ -114,15 +120,35 @@ def environment(table: dict[str, Any]) -> Any:
     what = rest.pop(ways[0])
     if ways[0] == "name":
         return envs.make(what, **rest)
-    if ways[0] == "gym":
-        from fedlsvi.envs.gym import as_environment
+    make = _function(what) if ways[0] == "entry" else what
+    taken = signature(make).parameters if ways[0] == "entry" else {}
+    # sizes of a Gymnasium environment, unless the function takes them itself
+    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
+             if key in rest and key not in taken}  # fmt: skip
+    try:
+        if ways[0] == "gym":
+            return as_environment(make, **sizes, kwargs=rest or None)
+        signature(make).bind(**rest)
+    except TypeError as error:
+        raise InvalidInput(f"[env] of {ways[0]} {what!r} has wrong keys: {error}") from None
+    return as_environment(make, **sizes, kwargs=rest or None)
 
-        sizes = {key: rest.pop(key) for key in ("horizon", "reward_range") if key in rest}
-        return as_environment(what, **sizes, kwargs=rest or None)
+
+def _function(what: Any) -> Any:
+    """The function that `entry` names."""
     module, colon, name = str(what).partition(":")
     if not colon:
         raise InvalidInput(f"entry must be module:function, got {what!r}")
-    return getattr(importlib.import_module(module), name)(**rest)
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"entry {what!r} cannot be found ({error}): install its package in the Python that "
+            "starts this site"
+        ) from None
+    if not callable(function):
+        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
+    return function
 
 
 def open_station(

@@ -35,10 +35,16 @@ ALLOWED = (
 """All classes that a job may name at any party of this project."""
 
 RIGHTS = dict.fromkeys(
-    ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate"), "any"
+    ("submit_job", "clone_job", "manage_job", "download_job", "get_job_log", "view", "operate"),
+    "any",
 )
+"""What the administrator may do; the log of a job is the server's, for no site sends its own."""
 NEVER = {"byoc": "none", "shell_commands": "none"}
 """Nobody, the administrator included, sends code to a party or runs commands there."""
+
+ENDED = ("FINISHED", "FAILED")
+COMPLETED = "FINISHED:COMPLETED"
+"""FLARE's words for a job that has ended, and for one that has ended well."""
 
 _BUILDERS = """\
 builders:
@@ -230,7 +236,7 @@ def wait(
     end = time.monotonic() + seconds
     connection = console(folder)
     try:
-        while not (state := connection.job(number)).startswith("FINISHED"):
+        while not (state := connection.job(number)).startswith(ENDED):
             if time.monotonic() > end:
                 raise TransportError(f"the job has not ended within {seconds:g} s: it is {state}")
             if told is not None:
@@ -241,16 +247,26 @@ def wait(
         connection.close()
 
 
+def reason(folder: str | Path, number: str) -> str:
+    """Why a job failed, in a sentence."""
+    connection = console(folder)
+    try:
+        return str(connection.reason(number))
+    finally:
+        connection.close()
+
+
 def progress(folder: str | Path) -> dict[str, Any]:
-    """Rounds and episodes so far, where the server's kit is on this machine."""
+    """Rounds and episodes so far, and what was out of the ordinary in the last round, where the
+    server's kit is on this machine."""
     federation, parties = read(folder)
     records = server_folder(folder) / "records.jsonl"
-    rounds = episodes = 0
+    rounds, episodes, notes = 0, 0, []
     with suppress(OSError, ValueError, IndexError):
         last = json.loads(records.read_text().splitlines()[-1])
-        rounds, episodes = last["k"], last["last"]
+        rounds, episodes, notes = last["k"], last["last"], last["notes"]
     return {"name": federation.name, "rounds": rounds, "episodes": episodes,
-            "of": federation.episodes, "sites": parties["sites"]}  # fmt: skip
+            "of": federation.episodes, "sites": parties["sites"], "notes": notes}  # fmt: skip
 
 
 def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
@@ -259,10 +275,14 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     running = Path(folder) / "running.json"
     pids = json.loads(running.read_text()) if running.exists() else {}
     found["processes"] = {name: pid for name, pid in pids.items() if _alive(pid)}
-    found["jobs"], found["connected"] = [], []
+    found["server"], found["jobs"], found["connected"] = "does not answer", [], []
     with suppress(TransportError):
-        connection = console(folder, seconds)
+        connection = _flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
+        found["server"] = "answers"
         found["jobs"], found["connected"] = connection.jobs(), connection.sites()
+        for job in found["jobs"]:
+            if job["status"].startswith(ENDED) and job["status"] != COMPLETED:
+                job["reason"] = connection.reason(job["id"])
         connection.close()
     return found
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
+from threadpoolctl import threadpool_limits
+
 from fedlsvi.config import Parameters
 from fedlsvi.ledger import Ledger
 from fedlsvi.records import LISTED, RoundRecord
@@ -27,8 +29,17 @@ def serve(
     folder: str | Path,
     observe: Callable[[RoundRecord], None] | None = None,
 ) -> Server:
-    """Play to the end, from the last checkpoint where there is one."""
-    run = Path(folder)
+    """Play to the end, from the last checkpoint where there is one. BLAS keeps to one thread."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _serve(p, transport, Path(folder), observe)
+
+
+def _serve(
+    p: Parameters,
+    transport: Wired,
+    run: Path,
+    observe: Callable[[RoundRecord], None] | None,
+) -> Server:
     (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     server = Server(transport.layout, p.lam, p.gamma, p.beta, p.episodes)
     found = checkpoint.newest(run, transport.notes.append)

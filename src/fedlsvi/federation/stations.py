@@ -32,6 +32,8 @@ class Maker:
     hi: int
     folder: Path | None = None
     durable: bool = True
+    patience: float = 0.0
+    """Seconds that a journal may still be held by a process that is ending."""
 
     def cohort(self) -> Cohort:
         """The agents before their first message."""
@@ -40,21 +42,22 @@ class Maker:
     def __call__(self) -> Station:
         journal = None
         if self.folder is not None:
-            journal = Journal(self.folder / f"agents-{self.lo}-{self.hi - 1}", self.durable)
+            own = self.folder / f"agents-{self.lo}-{self.hi - 1}"
+            journal = Journal(own, self.durable, self.patience)
         run = run_name(self.plan.parameters, self.plan.seed)
         return KeptStation(self.cohort, self.plan.layout, run, journal)
 
 
 def makers(
     plan: Plan, cohorts: int, folder: str | Path | None = None, durable: bool = True,
-    threads: int | None = None,
+    threads: int | None = None, patience: float = 0.0,
 ) -> list[Maker]:  # fmt: skip
     """One maker for each of `cohorts` equal shares of the agents."""
     if threads is not None:
         plan = replace(plan, threads=threads)
     cuts = [plan.parameters.n_agents * c // cohorts for c in range(cohorts + 1)]
     where = None if folder is None else Path(folder)
-    return [Maker(plan, lo, hi, where, durable) for lo, hi in pairwise(cuts)]
+    return [Maker(plan, lo, hi, where, durable, patience) for lo, hi in pairwise(cuts)]
 
 
 def guard(plan: Plan) -> Guard:

@@ -1,8 +1,10 @@
 """The conformance suite of transports: what every one of them must do, over agents that misbehave.
 
-`check_transport(make)` calls make(makers, patience) → transport, with makers of handlers that may
-be carried to other processes. Each check raises `AssertionError` with a sentence. The suite speaks
-through `Wired.deliver`, as the server does.
+`check_contract(make)` is for all transports. It calls make(cohorts, makers, patience) → transport,
+with little cohorts for one that calls them and makers of handlers of frames for one that carries
+bytes, perhaps to other processes. `check_transport(make)` is for those that carry bytes and calls
+make(makers, patience). Each check raises `AssertionError` with a sentence. The suite speaks as the
+server does.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ from typing import Literal
 
 import numpy as np
 
+from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, MessageRefused, TransportError
 from fedlsvi.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.transports.base import Transport
 from fedlsvi.transports.local import Handler
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
 from fedlsvi.transports.wired import Patience, Wired
 
 Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent once"]
-Make = Callable[[Sequence[Callable[[], Handler]], Patience], Wired]
+Makers = Sequence[Callable[[], Handler]]
+Make = Callable[[Makers, Patience], Wired]
 
 RUN = 7
 
@@ -51,7 +56,7 @@ class Echo:
     def handle(self, frame: bytes) -> bytes:
         self.asked += 1
         address, message = decode_request(frame, self.layout)
-        reply = encode(self.answer(address, message), address)
+        reply = encode(self.answer(message), address)
         if isinstance(message, Start):
             return reply
         match self.fault:
@@ -66,12 +71,12 @@ class Echo:
             case "stale":
                 old = Address(address.run, address.epoch, address.number - 1, address.round,
                               address.first, address.agents)  # fmt: skip
-                return encode(self.answer(address, message), old) + reply
+                return encode(self.answer(message), old) + reply
             case "silent once" if self.asked == 2:
                 return b""
         return reply
 
-    def answer(self, address: Address, message: Request) -> Reply:
+    def answer(self, message: Request) -> Reply:
         """What an honest agent of this little problem would say."""
         if isinstance(message, Explore):
             names = np.arange(self.first, self.first + self.count)
@@ -85,6 +90,16 @@ class Echo:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class EchoCohort(Cohort):
+    """An `Echo` that is called, where no bytes travel."""
+
+    def __init__(self, echo: Echo) -> None:
+        self.agents, self._echo = np.arange(echo.first, echo.first + echo.count), echo
+
+    def receive(self, message: Request) -> Reply:
+        return self._echo.answer(message)
 
 
 @dataclass(frozen=True)
@@ -101,26 +116,66 @@ class EchoMaker:
         return Echo(self.first, self.count, self.layout, self.fault, self.delay)
 
 
-def check_transport(make: Make, faults: bool = True) -> None:
-    """Run every check; a transport that passes can carry Fed-LSVI."""
+def check_contract(
+    make: Callable[[Sequence[Cohort], Makers, Patience], Transport],
+) -> None:
+    """The first half of a round on any transport: all are reached, the earliest signal ends the
+    round and names all who raised it, uploads stand in the order of agents, and each agent's
+    scalars are in the ledger."""
+    made = _makers("none")
+    transport = make([EchoCohort(one()) for one in made], made, Patience(30.0, 1))
+    try:
+        start = _start()
+        transport.broadcast(start)
+        signal = transport.wait(0, 100)
+        assert signal.t == 5, f"the round ends at episode {signal.t}, the signal was 5"
+        assert signal.agents.tolist() == list(range(6)), f"signalled: {signal.agents}"
+        came = [u for u in transport.broadcast(Stop(5)) if isinstance(u, Upload)]
+        _in_order(np.concatenate([upload.gram for upload in came]))
+        found = transport.ledger.by_agent
+        assert (found["init"] == start.scalars).all(), f"init: {found['init']}"
+        scalars = sum(upload.scalars for upload in came) // 6
+        assert (found["up_stats"] == scalars).all(), f"up_stats: {found['up_stats']}"
+        assert (found["signal"] >= 3).all(), f"signal: {found['signal']}"
+    finally:
+        transport.close()
+
+
+def check_transport(make: Make) -> None:
+    """Run every check; a transport of bytes that passes can carry Fed-LSVI."""
+    check_contract(lambda _, made, patience: make(made, patience))
     check_order(make)
-    if faults:
-        check_duplicates(make)
-        check_late(make)
-        check_raising(make)
-        check_garbage(make)
-        check_exclusion(make)
+    check_duplicates(make)
+    check_late(make)
+    check_raising(make)
+    check_garbage(make)
+    check_exclusion(make)
+    check_carrying(make)
 
 
-def opened(make: Make, fault: Fault, patience: Patience, delay: float = 0.0) -> Wired:
-    """Three cohorts of 2, 1 and 3 agents, the middle one with a fault; Start is delivered."""
+def _makers(fault: Fault, delay: float = 0.0) -> list[EchoMaker]:
+    """Three cohorts of 2, 1 and 3 agents, the middle one with a fault."""
     p = parameters(6)
     layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
     shares: list[tuple[int, int, Fault]] = [(0, 2, "none"), (2, 1, fault), (3, 3, "none")]
-    transport = make([EchoMaker(f, n, layout, bad, delay) for f, n, bad in shares], patience)
+    return [EchoMaker(first, count, layout, bad, delay) for first, count, bad in shares]
+
+
+def _start() -> Start:
+    p = parameters(6)
     gram = np.full((p.horizon, packed_size(p.dim, p.packing)), 1e3)
-    start = Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
-    transport.deliver(start)
+    return Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+
+
+def _in_order(grams: np.ndarray) -> None:
+    columns = grams.argmax(axis=1).tolist()
+    assert columns == [0, 0, 2, 0, 0, 0], f"replies are out of order: {columns}"
+
+
+def opened(make: Make, fault: Fault, patience: Patience, delay: float = 0.0) -> Wired:
+    """A transport to which Start was delivered."""
+    transport = make(_makers(fault, delay), patience)
+    transport.deliver(_start())
     return transport
 
 
@@ -137,9 +192,7 @@ def check_order(make: Make) -> None:
     """Everyone is reached, and replies stand in the order of agents."""
     transport = opened(make, "none", Patience(30.0, 1))
     try:
-        upload = uploads(transport)
-        columns = upload.gram.argmax(axis=1).tolist()
-        assert columns == [0, 0, 2, 0, 0, 0], f"replies are out of order: {columns}"
+        _in_order(uploads(transport).gram)
         assert transport.ignored == 0, "a reply was ignored"
     finally:
         transport.close()
@@ -194,6 +247,20 @@ def check_exclusion(make: Make) -> None:
         assert not upload.gram[2].any(), "excluded, yet counted"
         assert list(transport.excluded) == [1], "not excluded"
         assert transport.told(), "not written down"
+    finally:
+        transport.close()
+
+
+def check_carrying(make: Make) -> None:
+    """With `carry` the round closes without one that is silent, and it is written down."""
+    transport = opened(make, "silent once", Patience(0.5, 1, absent="carry"))
+    try:
+        upload = uploads(transport)
+        assert not upload.gram[2].any(), "away, yet counted"
+        assert upload.gram.sum() == 25.0, "the others are not all counted"
+        assert list(transport.carried.away) == [1], "not carried"
+        assert not transport.excluded, "excluded"
+        assert "agent 2 carried" in transport.told()[0], "not written down"
     finally:
         transport.close()
 

@@ -13,12 +13,15 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Any
 
 from nvflare.collab import collab
+from threadpoolctl import threadpool_limits
 
 from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters
@@ -30,6 +33,8 @@ from fedlsvi.transports.wire import Address, decode_reply, decode_request, encod
 from fedlsvi.transports.wired import Patience, Wired
 
 SETTINGS = "fedlsvi.toml"
+REASON = "this run ends: "
+"""What stands before the reason in the server's log of a job that failed."""
 PIECE = 256
 """Episodes after which a site first looks whether another has signalled; the pieces double."""
 
@@ -61,6 +66,7 @@ class Site:
         with _private("join"):
             if self._station is not None:
                 return True
+            self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
             folder = home(collab.workspace, federation.name)
@@ -85,16 +91,16 @@ class Site:
             return self._station.handle(frame)
 
     @collab.publish
-    def pace(self, number: int, t: int) -> None:
+    def pace(self, epoch: int, number: int, t: int) -> None:
         """Another agent signalled at episode t of the round that this request explores."""
-        self._pace.hurry(number, t)
+        self._pace.hurry((epoch, number), t)
 
 
 class Pace:
     """Lets a cohort explore in pieces, so that it can hear that another site has signalled."""
 
     def __init__(self) -> None:
-        self._number = 0
+        self._turn = (0, 0)  # epoch and number of the request that explores
         self._until: int | None = None
         self._lock = Lock()
 
@@ -105,9 +111,10 @@ class Pace:
         _, message = decode_request(frame, station.layout)
         if not isinstance(message, Explore):
             return
+        turn = (address.epoch, address.number)
         with self._lock:
-            if address.number != self._number:
-                self._number, self._until = address.number, None
+            if turn != self._turn:
+                self._turn, self._until = turn, None
         cohort = station.cohort
 
         def explore(limit: int) -> Signal:
@@ -118,13 +125,13 @@ class Pace:
 
         cohort.explore = explore  # type: ignore[method-assign]
 
-    def hurry(self, number: int, t: int) -> None:
+    def hurry(self, turn: tuple[int, int], t: int) -> None:
         """The round ends at episode t or before."""
         with self._lock:
-            if number >= self._number:
-                self._until = t if self._until is None or number > self._number else min(
+            if turn >= self._turn:
+                self._until = t if self._until is None or turn > self._turn else min(
                     t, self._until)  # fmt: skip
-                self._number = number
+                self._turn = turn
 
     def _explore(self, cohort: Cohort, limit: int) -> Signal:
         world, piece = cohort.experience, PIECE
@@ -166,12 +173,14 @@ class Flare(Wired):
 
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
         end = monotonic() + deadline
+        asked = set()
         for c, frame in frames.items():
             proxy = self.proxies[c](timeout=deadline)
-            self._late[self._pool.submit(proxy.handle, frame)] = c
-        asked = set(frames)
+            asked.add(call := self._pool.submit(proxy.handle, frame))
+            self._late[call] = c
         while asked and (left := end - monotonic()) > 0.0:
             done, _ = wait(self._late, left, FIRST_COMPLETED)
+            asked -= done
             for future in done:
                 c = self._late.pop(future)
                 try:
@@ -180,13 +189,13 @@ class Flare(Wired):
                     log.warning("no answer from %s: %s", self.proxies[c].name, error)
                 else:
                     yield c, data
-                asked.discard(c)
 
     def signalled(self, frame: bytes) -> None:
         """An agent calls: pass its episode on to the other sites, unless an earlier one was."""
         try:
             address, signal = decode_reply(frame, self.layout)
-            if not isinstance(signal, Signal) or address.number != self.number:
+            c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
+            if not isinstance(signal, Signal) or address != self._address(c):
                 return
             self.guard.signal(address.first, address.agents, signal)
         except FedLSVIError as error:
@@ -196,14 +205,19 @@ class Flare(Wired):
             if self._passed is not None and self._passed <= signal.t:
                 return
             self._passed = signal.t
-        for c, proxy in enumerate(self.proxies):
-            if self.cuts[c][0] != address.first and c not in self.excluded:
-                proxy(expect_result=False).pace(self.number, signal.t)
+        for other in self._present():
+            if other != c:
+                epoch, number = self._turns[other]
+                self.proxies[other](expect_result=False).pace(epoch, number, signal.t)
         self.enter("signal", 1)
 
     def _windows(self, cap: int) -> Iterator[int]:
-        """Sites explore until somebody signals: there is nothing to guess."""
-        yield cap
+        """Sites explore until somebody signals: there is nothing to guess. Where nothing can be
+        rolled back they are asked for no more than what then stays, as everywhere."""
+        if self.overshoot == "keep":
+            yield from super()._windows(cap)
+        else:
+            yield cap
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -218,6 +232,14 @@ class Coordinator:
 
     @collab.main
     def run(self) -> None:
+        """Play to the end; the administrator finds the reason of a failure in the job's log."""
+        try:
+            self._run()
+        except Exception as error:
+            log.error("%s%s", REASON, error)
+            raise
+
+    def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
         from fedlsvi.federation.job import Federation
         from fedlsvi.federation.serving import serve
@@ -225,15 +247,13 @@ class Coordinator:
 
         federation = Federation.of(self.federation)
         sites = sorted(collab.clients, key=lambda proxy: proxy.name)
-        counts = [int(site.hello()) for site in sites]
+        counts = [int(_asked(site, "hello")) for site in sites]
         if not sites or min(counts) < 1:
             raise TransportError("no site has an agent")
         p = federation.parameters(sum(counts))
-        if p.overshoot != "cut":
-            raise TransportError('overshoot="keep" needs a transport that asks: use Ray')
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         for site, (first, _) in zip(sites, cuts, strict=True):
-            site(timeout=600.0).join(first, p.n_agents)
+            _asked(site, "join", first, p.n_agents)
         run = run_name(p, federation.seed)
         guard = Guard(_layout(p), facts(p))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
@@ -266,6 +286,15 @@ def _layout(p: Parameters) -> Any:
     return Layout(p.n_agents, p.horizon, p.dim, p.packing)
 
 
+def _asked(site: Any, what: str, *given: Any) -> Any:
+    """Before the first round: a site that cannot take part is named."""
+    try:
+        return getattr(site(timeout=600.0), what)(*given)
+    except Exception as error:  # the engine's own, around what the site said
+        said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
+        raise TransportError(f"site {site.name} cannot take part: {said}") from None
+
+
 def _report(error: Exception) -> None:
     log.error("a request could not be answered", exc_info=error)
 
@@ -282,7 +311,8 @@ class _private:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is not None and not isinstance(error, SiteTrouble):
             log.error("%s failed", self.what, exc_info=error)
-            raise SiteTrouble(f"{self.what}: {kind.__name__}; see this site's log") from None
+            what = f"{self.what} failed with {kind.__name__}"
+            raise SiteTrouble(f"{what}; the log at that site has the text") from None
 
 
 class SiteTrouble(FedLSVIError):
@@ -315,7 +345,8 @@ class Console:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
         try:
-            self._session = new_secure_session(user, str(kit), timeout=timeout)
+            with redirect_stdout(StringIO()):  # it says that it connects; output may be JSON
+                self._session = new_secure_session(user, str(kit), timeout=timeout)
         except Exception as error:  # the engine's own errors, of many kinds
             raise TransportError(f"no answer from the federation's server: {error}") from None
 
@@ -326,6 +357,17 @@ class Console:
     def job(self, number: str) -> str:
         """The status of a job."""
         return str(self._session.get_job_meta(number).get("status"))
+
+    def reason(self, number: str) -> str:
+        """Why a job failed: what the server wrote into its log, or who refused to run it, or
+        where to look."""
+        lines: list[str] = []
+        with suppress(Exception):  # the engine's own errors, of many kinds: there is no log
+            for text in self._session.get_job_logs(number)["logs"].values():
+                lines += [row.partition(REASON)[2] for row in text.splitlines() if REASON in row]
+        refused = self._session.get_job_meta(number).get("job_deploy_detail") or []
+        told = [str(detail) for detail in refused if not str(detail).endswith(": OK")]
+        return (lines[-1:] or ["; ".join(told)])[0] or "the logs of the parties have more"
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs: id, name and status."""

@@ -1,14 +1,18 @@
 """Cohorts in Ray actors, spread over the CPUs of a machine or a cluster (extra `ray`).
 
-The server stays in the driver and asks; an actor holds one cohort behind a `Station`. An actor that
-dies is started again by Ray, takes its journal, and is asked again. Nothing depends on the number
-of actors but the time.
+The server stays in the driver and asks; an actor holds one cohort behind a `Station`. Ray places
+the actors, starts again one that dies, and hands the driver the key of a direct line to each.
+Frames travel over these lines, because a call of Ray's costs more than most requests do; where no
+line may be used they travel by calls. A restarted actor takes its journal and is asked again.
+Nothing depends on the number of actors but the time.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from selectors import EVENT_READ, DefaultSelector
+from socket import create_connection
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
@@ -16,6 +20,7 @@ from typing import Any
 from fedlsvi.config import Parameters
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.guard import Guard
+from fedlsvi.transports.line import REACH_SECONDS, Door, Key, Line
 from fedlsvi.transports.local import Handler
 from fedlsvi.transports.wired import Patience, Wired
 
@@ -33,6 +38,7 @@ class Actor:
 
         self._limits = threadpool_limits(limits=1, user_api="blas")
         self._handler = make()
+        self._door: Door | None = None
 
     def agents(self) -> tuple[int, int]:
         """The number of its first agent, and how many there are."""
@@ -41,6 +47,12 @@ class Actor:
     def handle(self, frame: bytes) -> bytes:
         """Answer a request."""
         return self._handler.handle(frame)
+
+    def door(self) -> Key:
+        """Open a door on this node, once; its key."""
+        if self._door is None:
+            self._door = Door(ray_library().util.get_node_ip_address(), self._handler.handle)
+        return self._door.key
 
     def process(self) -> int:
         """The number of the actor's process."""
@@ -67,11 +79,13 @@ def connect(address: str | None = None) -> bool:
     quiet = {"log_to_driver": False, "logging_level": "warning", "configure_logging": True}
     if address is not None:
         try:
+            _reach(address)
             ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise TransportError(f"no Ray cluster at {address!r}: {error}") from None
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the driver waits for its actors
     _stay_on_loopback(ray)
     cpus = len(os.sched_getaffinity(0))
     ray.init(
@@ -80,11 +94,24 @@ def connect(address: str | None = None) -> bool:
     return True
 
 
+def _reach(address: str) -> None:
+    """OSError where nobody listens at host:port; Ray itself would try again for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if port.isdigit():
+        create_connection((host, int(port)), REACH_SECONDS).close()
+
+
 def _stay_on_loopback(ray: Any) -> None:
     """Ray replaces 127.0.0.1 by an address that others can reach, except where it was told that
     this machine takes part in no cluster; then its processes listen on loopback."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # read by the processes it starts
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read when ray was imported
+
+
+def _lines_allowed(ray: Any) -> bool:
+    """Not from outside a cluster, whose nodes are out of reach, nor around Ray's encryption."""
+    encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    return not encrypted and not ray.util.client.ray.is_connected()
 
 
 def cluster_cpus(address: str | None = None) -> int:
@@ -108,23 +135,88 @@ class Ray(Wired):
     ) -> None:
         ray = ray_library()
         self._ray, self._own, self._scratch = ray, connect(address), scratch
-        self._late: dict[Any, int] = {}
+        self._late: dict[Any, int] = {}  # answers that Ray owes: of which actor
+        self._doors: dict[Any, int] = {}  # keys that Ray owes: of which actor
+        self._lines: list[Line] = []
+        self._selector = DefaultSelector()
         options: dict[str, Any] = {
             "num_cpus": 1 if len(makers) <= cluster_cpus(address) else 0,
             "max_restarts": -1,
             "scheduling_strategy": "SPREAD",
         }
         remote = ray.remote(Actor).options(**options)
-        self.actors = [remote.remote(make) for make in makers]
+        # Ray keeps what an actor is made from only as long as somebody refers to it
+        self._makers = [ray.put(make) for make in makers]
+        self.actors = [remote.remote(make) for make in self._makers]
         try:
             cuts = ray.get([actor.agents.remote() for actor in self.actors])
         except ray.exceptions.RayError as error:
             self.close()
             raise TransportError(f"an actor could not start: {error}") from None
         super().__init__(parameters, [(first, m) for first, m in cuts], run, patience, guard)
+        if _lines_allowed(ray):
+            self._open_lines()
+
+    def _open_lines(self) -> None:
+        """A direct line to every actor, or to none."""
+        keys: list[Key] = self._ray.get([actor.door.remote() for actor in self.actors])
+        lines = [Line() for _ in keys]
+        try:
+            for line, key in zip(lines, keys, strict=True):
+                line.open(key)
+        except OSError:  # a firewall between the nodes lets only Ray through
+            for line in lines:
+                line.close()
+            return
+        self._lines = lines
+        for c, line in enumerate(lines):
+            self._selector.register(line, EVENT_READ, c)
 
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
         end = monotonic() + deadline
+        return self._by_lines(frames, end) if self._lines else self._by_calls(frames, end)
+
+    def _by_lines(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
+        for c, frame in frames.items():
+            try:
+                self._lines[c].ask(frame)
+            except OSError:
+                self._lost(c)
+        asked = set(frames)
+        while asked and (left := end - monotonic()) > 0.0:
+            if self._doors:
+                self._reopen()
+                left = min(left, RESTART_SECONDS)
+            for found, _ in self._selector.select(left):
+                c = found.data
+                try:
+                    data = self._lines[c].answer()
+                except (OSError, EOFError):
+                    self._lost(c)
+                    continue
+                if not self._lines[c].busy:
+                    asked.discard(c)
+                yield c, data
+
+    def _lost(self, c: int) -> None:
+        """A line broke; if the actor died, Ray starts it again. Ask for its key."""
+        if self._lines[c].connected:
+            self._selector.unregister(self._lines[c])
+            self._lines[c].close()
+        self._doors[self.actors[c].door.remote()] = c
+
+    def _reopen(self) -> None:
+        """Take the keys that have come; a station answers what it has answered before."""
+        done, _ = self._ray.wait(list(self._doors), num_returns=len(self._doors), timeout=0)
+        for reference in done:
+            c = self._doors.pop(reference)
+            try:
+                self._lines[c].open(self._ray.get(reference))
+                self._selector.register(self._lines[c], EVENT_READ, c)
+            except (OSError, self._ray.exceptions.RayError):
+                self._lost(c)
+
+    def _by_calls(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
         for c, frame in frames.items():
             self._late[self.actors[c].handle.remote(frame)] = c
         asked = set(frames)
@@ -149,6 +241,7 @@ class Ray(Wired):
 
     def close(self) -> None:
         """End the actors, and Ray where it was started here."""
+        self._hang_up()
         if not self._ray.is_initialized():
             return
         for actor in self.actors:
@@ -158,3 +251,9 @@ class Ray(Wired):
             self._ray.shutdown()
         if self._scratch is not None:
             self._scratch.cleanup()
+
+    def _hang_up(self) -> None:
+        self._selector.close()
+        for line in self._lines:
+            line.close()
+        self._lines = []

@@ -191,7 +191,7 @@ class Station:
         snapshot = None if self.memory is None else self.memory.back_to(t)
         if snapshot is None and t > 0:
             raise TransportError(f"there is no snapshot after episode {t} to go back to")
-        self.cohort = self.make()
+        self.cohort, self._kept = self.make(), 0
         if snapshot is not None:
             self._restore(snapshot)
 

@@ -1,22 +1,23 @@
-"""Messages as bytes: a header of 64 bytes, then the message's scalars, 8 bytes each.
+"""Messages as bytes: a header of 48 bytes, then the message's scalars, 8 bytes each.
 
-    magic  kind  step  run  epoch  number  round  first  agents  words  digest | words × 8 bytes
+    magic  kind  step  run  epoch  number  round  first  agents  words  check | words × 8 bytes
 
 `run` names the federation, `epoch` the server process that speaks (a resumed server has a later
 one) and `number` counts its requests; a reply repeats all three, so that nothing old, doubled or
-foreign can be taken for an answer. The digest covers header and scalars and finds damage; who may
-speak at all is the engine's business (mutual TLS). Reals are IEEE doubles, integers two's
+foreign can be taken for an answer. The check (CRC-32) covers header and scalars and finds damage;
+who may speak at all is the engine's business. Reals are IEEE doubles, integers two's
 complement, both little-endian. Reading needs the sizes that both sides agreed on, and refuses
 everything that is not exactly as long as it must be. Nothing in a frame can execute.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
+from zlib import crc32
 
 import numpy as np
 
@@ -35,10 +36,12 @@ from fedlsvi.messages import (
     Upload,
 )
 
-MAGIC = b"FLS1"
-_HEADER = struct.Struct("<4sHHQQIIIIQ")
-_DIGEST = 16
-HEADER_BYTES = _HEADER.size + _DIGEST
+MAGIC = b"FLS2"
+_HEADER = struct.Struct("<4sHHQQIIIII")
+_CHECK = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CHECK.size
+
+Part = bytes | memoryview
 
 START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
 KINDS = {
@@ -50,8 +53,7 @@ NAME_BYTES = 64
 """Longest name of an error that an agent may report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Which exchange a frame belongs to, and which agents it is for or from."""
 
     run: int
@@ -71,19 +73,21 @@ class Failure:
 
 def encode(message: Request | Reply | Failure, address: Address) -> bytes:
     """The frame of a message."""
-    kind, step, body = _body(message)
+    kind, step, *parts = _parts(message)
+    words = sum(memoryview(part).nbytes for part in parts) // 8
     header = _HEADER.pack(
         MAGIC, kind, step, address.run, address.epoch, address.number, address.round,
-        address.first, address.agents, len(body) // 8,
+        address.first, address.agents, words,
     )  # fmt: skip
-    return header + _digest(header, body) + body
+    return b"".join((header, _check(header, *parts), *parts))
 
 
-def _body(message: Request | Reply | Failure) -> tuple[int, int, bytes]:
+def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, ...]]:
+    """Kind and step of a message, and its scalars piece by piece."""
     match message:
         case Start(w=w, gram=gram, gamma=gamma, beta=beta, episodes=episodes, t=t):
             tail = struct.pack("<ddqq", gamma, beta, episodes, t)
-            return START, 0, _reals(w) + _reals(gram) + tail
+            return START, 0, _reals(w), _reals(gram), tail
         case Explore(limit=limit):
             return EXPLORE, 0, struct.pack("<q", limit)
         case Stop(t=t):
@@ -91,28 +95,29 @@ def _body(message: Request | Reply | Failure) -> tuple[int, int, bytes]:
         case Keep(t=t):
             return KEEP, 0, struct.pack("<q", t)
         case Model(h=h, w=w, gram=gram):
-            return MODEL, h, _reals(w) + _reals(gram)
+            return MODEL, h, _reals(w), _reals(gram)
         case Signal(t=t, agents=agents, steps=steps):
-            return SIGNAL, 0, struct.pack("<q", t) + _integers(agents) + _integers(steps)
+            return SIGNAL, 0, struct.pack("<q", t), _integers(agents), _integers(steps)
         case Upload(h=h, gram=gram, b=b):
-            return UPLOAD, h, _reals(gram) + _reals(b)
+            return UPLOAD, h, _reals(gram), _reals(b)
         case Failure(name=name):
             return FAILURE, 0, name.encode()[:NAME_BYTES].ljust(NAME_BYTES)
-    return ACK, 0, b""
+    return ACK, 0
 
 
-def _reals(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array, "<f8").tobytes()
+def _reals(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array, "<f8").data
 
 
-def _integers(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array, "<i8").tobytes()
+def _integers(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array, "<i8").data
 
 
-def _digest(header: bytes, body: bytes | memoryview) -> bytes:
-    hashed = blake2b(header, digest_size=_DIGEST)
-    hashed.update(body)
-    return hashed.digest()
+def _check(*parts: Part) -> bytes:
+    found = 0
+    for part in parts:
+        found = crc32(part, found)
+    return _CHECK.pack(found)
 
 
 def split(data: bytes) -> Iterator[bytes]:
@@ -128,7 +133,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 
 def peek(frame: bytes) -> tuple[int, int, Address]:
-    """Kind, step and address of a frame whose length and digest are right."""
+    """Kind, step and address of a frame whose length and check are right."""
     if not isinstance(frame, bytes) or len(frame) < HEADER_BYTES:
         _refuse("length", f"{_length(frame)} bytes", f"at least {HEADER_BYTES}")
     magic, kind, step, *numbers, words = _HEADER.unpack_from(frame)
@@ -136,9 +141,9 @@ def peek(frame: bytes) -> tuple[int, int, Address]:
         _refuse("magic", repr(magic), repr(MAGIC))
     if len(frame) != HEADER_BYTES + 8 * words:
         _refuse("length", f"{len(frame)} bytes", f"{HEADER_BYTES + 8 * words}")
-    body = memoryview(frame)[HEADER_BYTES:]
-    if _digest(frame[: _HEADER.size], body) != frame[_HEADER.size : HEADER_BYTES]:
-        _refuse("digest", frame[_HEADER.size : HEADER_BYTES].hex(), "the digest of the message")
+    check = frame[_HEADER.size : HEADER_BYTES]
+    if _check(frame[: _HEADER.size], memoryview(frame)[HEADER_BYTES:]) != check:
+        _refuse("check", check.hex(), "the CRC-32 of the message")
     if kind not in KINDS:
         _refuse("kind", str(kind), f"1 to {max(KINDS)}")
     return kind, step, Address(*numbers)
@@ -199,8 +204,8 @@ def _expect(body: memoryview, words: int) -> None:
 
 
 def _real(body: memoryview, at: int, shape: tuple[int, ...]) -> np.ndarray:
-    count = int(np.prod(shape))
-    return np.frombuffer(body, "<f8", count, 8 * at).reshape(shape)  # read-only, as bytes are
+    words = np.frombuffer(body, "<f8", math.prod(shape), 8 * at)  # read-only, as bytes are
+    return words.reshape(shape)
 
 
 def _length(frame: object) -> int:

@@ -6,16 +6,19 @@ the guard, and what happens when an agent stays away or sends what no honest age
 
 A cohort is one process, so it is excluded as a whole: whoever answers for one of its agents answers
 for all. Excluding it takes back every increment that it ever contributed, so that the model is from
-then on the one the other agents would have learned from those episodes alone.
+then on the one the other agents would have learned from those episodes alone. One that is carried
+keeps what it contributed and is taken back between two rounds, once it answers again (`carry`).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +28,7 @@ from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, Transpo
 from fedlsvi.guard import Facts, Guard, Refusal
 from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.transports.base import Transport
+from fedlsvi.transports.carry import Carried
 from fedlsvi.transports.wire import Address, Failure, decode_reply, encode, split
 
 KEEP_ROUNDS = 100
@@ -32,7 +36,7 @@ KEEP_ROUNDS = 100
 that is started again has little to do again."""
 
 Refused = Literal["refuse", "exclude"]
-Absent = Literal["wait", "fail", "exclude"]
+Absent = Literal["wait", "fail", "carry", "exclude"]
 
 
 @dataclass(frozen=True)
@@ -44,21 +48,26 @@ class Patience:
     refused    after a message that fails the checks: "refuse" stops the run, "exclude" goes on
                without that cohort
     absent     after silence or an error at the agent: "wait" asks on and on, "fail" stops the run,
-               "exclude" goes on without that cohort
+               "carry" closes rounds without that cohort until it answers again, "exclude" goes on
+               without it
+    carry      for how many rounds a cohort is carried; then it is excluded
     """
 
     deadline: float = 60.0
     attempts: int = 2
     refused: Refused = "refuse"
     absent: Absent = "fail"
+    carry: int = 50
 
     def __post_init__(self) -> None:
         if not self.deadline > 0.0:
             raise InvalidSetting(f"deadline must be above 0 seconds, got {self.deadline!r}")
         if self.attempts < 1:
             raise InvalidSetting(f"attempts must be at least 1, got {self.attempts!r}")
+        if self.carry < 1:
+            raise InvalidSetting(f"carry must be at least 1 round, got {self.carry!r}")
         for name, known in (("refused", ("refuse", "exclude")),
-                            ("absent", ("wait", "fail", "exclude"))):  # fmt: skip
+                            ("absent", ("wait", "fail", "carry", "exclude"))):  # fmt: skip
             if getattr(self, name) not in known:
                 raise InvalidSetting(f"{name} must be one of {known}, got {getattr(self, name)!r}")
 
@@ -89,7 +98,11 @@ class Wired(Transport):
         self.ignored = 0
         """Replies that were late, doubled or foreign, and had no effect."""
         self.wire_bytes = {"down": 0, "up": 0}
+        self.clock = monotonic
+        self.carried = Carried(self.layout, self.cuts)
+        self._carries = self.patience.absent == "carry"
         self._checkpoints = False
+        self._turns = [(self.epoch, 0)] * len(self.cuts)  # epoch and number of the last request
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -99,29 +112,44 @@ class Wired(Transport):
         """Ask every cohort, as often as patience allows; a reply has passed all checks."""
         self.number += 1
         self.guard.sends(message)
-        self._asked = message
+        if self._carries:
+            self.carried.sends(message, self.guard.round - 1, self.guard.t)
+        self._asked, self._round = message, self.guard.round
         replies: dict[int, Reply] = {}
-        waiting = {c for c in range(len(self.cuts)) if c not in self.excluded}
+        waiting = set(self._present())
+        self._turn(waiting)
         attempt = 0
         while waiting:
             attempt += 1
             trouble = self._ask(waiting, replies)
             for c in sorted(waiting):
                 self._lost_patience(c, trouble.get(c), attempt)
-            waiting -= set(self.excluded)
-        if len(self.excluded) == len(self.cuts):
-            raise TransportError("every agent is excluded: nobody is left to learn from")
+            waiting &= set(self._present())
+        if not replies:
+            raise TransportError("every agent is excluded or away: nobody is left to learn from")
         return self._complete(message, replies)
+
+    def _present(self) -> list[int]:
+        """Cohorts that take part in the round under way."""
+        missing = self.excluded.keys() | self.carried.away.keys()
+        return [c for c in range(len(self.cuts)) if c not in missing]
+
+    def _turn(self, cohorts: Iterable[int]) -> None:
+        """Number the next request to these cohorts."""
+        for c in cohorts:
+            epoch, number = self._turns[c]
+            self._turns[c] = (epoch, number + 1)
 
     def _ask(self, waiting: set[int], replies: dict[int, Reply]) -> dict[int, FedLSVIError]:
         """One attempt; answers move a cohort from `waiting` to `replies`."""
         trouble: dict[int, FedLSVIError] = {}
         frames = {c: encode(self._asked, self._address(c)) for c in sorted(waiting)}
+        frames |= self._calls()
         self.wire_bytes["down"] += sum(map(len, frames.values()))
         for c, data in self.exchange(frames, self.patience.deadline):
             for frame in split(data) if isinstance(data, bytes) else [data]:
                 if c not in waiting:
-                    self.ignored += 1
+                    self._overhear(c, frame)
                     continue
                 self.wire_bytes["up"] += len(frame)
                 try:
@@ -139,7 +167,7 @@ class Wired(Transport):
         return trouble
 
     def _address(self, c: int) -> Address:
-        return Address(self.run, self.epoch, self.number, self.guard.round, *self.cuts[c])
+        return Address(self.run, *self._turns[c], self._round, *self.cuts[c])
 
     def _open(self, c: int, frame: bytes) -> tuple[bool, Reply]:
         """Read and check a reply; (False, None) for one that answers something else."""
@@ -152,6 +180,8 @@ class Wired(Transport):
                 f"agents {first} to {first + agents - 1} answered {type(self._asked).__name__} "
                 f"with {reply.name}; the log at their side has the text"
             )
+        if isinstance(reply, Upload):
+            reply = self.carried.whole(c, reply)
         self._check(c, reply)
         return True, reply
 
@@ -163,7 +193,14 @@ class Wired(Transport):
             found = type(reply).__name__
             raise Refusal(first, self.guard.round, 0, "kind of reply", found, expected.__name__)
         if isinstance(reply, Upload):
-            self.guard.upload(first, agents, self._step(), reply)
+            h = self._step()
+            if c in self.carried.away:  # coming back: its sum is checked with its next upload
+                self.guard.form(first, agents, h, reply)
+            elif c in self.carried.upto:
+                late = self.guard.since(int(self.carried.upto[c][h - 1]))
+                late.upload(first, agents, h, reply)
+            else:
+                self.guard.upload(first, agents, h, reply)
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
@@ -181,54 +218,124 @@ class Wired(Transport):
         return self._asked.h - 1 if isinstance(self._asked, Model) else self.layout.horizon
 
     def _lost_patience(self, c: int, error: FedLSVIError | None, attempt: int) -> None:
-        """A cohort has not given a usable answer: ask again (return), exclude it, or stop."""
-        first, agents = self.cuts[c]
-        who = f"agent {first}" if agents == 1 else f"agents {first} to {first + agents - 1}"
+        """A cohort has not given a usable answer: ask again (return), carry or exclude it, or
+        stop."""
+        who = self._who(c)
         refused = isinstance(error, MessageRefused)
         policy = self.patience.refused if refused else self.patience.absent
         if error is None:
             error = TransportError(
-                f"{who}: no answer to {type(self._asked).__name__} in round {self.guard.round} "
-                f"within {self.patience.deadline:g} s"
+                f"no answer to {type(self._asked).__name__} within {self.patience.deadline:g} s"
             )
         if policy == "wait" or attempt < self.patience.attempts:
             return
-        if policy != "exclude":
+        if policy == "carry":
+            guard = self.guard
+            self.carried.lose(c, guard.round, guard.t, guard.t + guard.length)
+            self.notes.append(f"round {guard.round}: {who} carried ({error})")
+        elif policy == "exclude":
+            self._exclude(c, str(error))
+        else:
             raise (
                 error
                 if isinstance(error, Refusal)
                 else type(error)(f"{who}, round {self.guard.round}: {error}")
             )
-        self.excluded[c] = str(error)
-        self.notes.append(f"round {self.guard.round}: {who} excluded ({error})")
+
+    def _exclude(self, c: int, why: str) -> None:
+        self.carried.forget(c)
+        self.excluded[c] = why
+        self.notes.append(f"round {self.guard.round}: {self._who(c)} excluded ({why})")
+
+    def _who(self, c: int) -> str:
+        first, agents = self.cuts[c]
+        return f"agent {first}" if agents == 1 else f"agents {first} to {first + agents - 1}"
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
-        """Replies in agent order; an excluded cohort is represented by its withdrawal."""
+        """Replies in agent order; an excluded cohort is represented by its withdrawal, one that is
+        away by its last response."""
+        if self._carries and isinstance(message, Keep):
+            self.carried.kept(list(replies))
         if self._expected() is not Upload:
             return [replies[c] for c in sorted(replies)]
         h = self._step()
         uploads = [
             reply if isinstance(reply := replies.get(c), Upload)
+            else self.carried.substitute(c, h) if c in self.carried.away
             else self.guard.withdrawal(*self.cuts[c], h)
             for c in range(len(self.cuts))
         ]  # fmt: skip
         gram = np.concatenate([u.gram for u in uploads])
         b = np.concatenate([u.b for u in uploads])
         self.guard.accept(h, gram, b)
+        if self._carries:
+            self.carried.accept(h, b, self.guard.t + self.guard.length)
         return [Upload(h, gram, b)]
 
+    # cohorts that are away
+
+    def _calls(self) -> dict[int, bytes]:
+        """What goes to cohorts that are away, beside a request to the others. Nobody waits for
+        their answer; each is called again when a deadline has passed."""
+        frames = {}
+        for c in self.carried.due(self.clock(), self.patience.deadline):
+            self._turns[c] = (max(time_ns(), self._turns[c][0] + 1), 1)
+            frames[c] = encode(self.carried.start(c), self._call(c))
+        return frames
+
+    def _call(self, c: int) -> Address:
+        return Address(self.run, *self._turns[c], self.carried.base[c] + 1, *self.cuts[c])
+
+    def _overhear(self, c: int, frame: bytes) -> None:
+        """A reply that nobody waits for: of a cohort that was called, or to be ignored."""
+        with suppress(FedLSVIError):
+            address, reply = decode_reply(frame, self.layout)
+            if c in self.carried.away and address == self._call(c) and reply is None:
+                self.carried.awake.add(c)
+                return
+        self.ignored += 1
+
+    def _count(self, c: int, category: str, scalars: int) -> None:
+        first, agents = self.cuts[c]
+        self.ledger.some(category, np.arange(first, first + agents), scalars)
+
+    def _take_back(self) -> None:
+        """Between two rounds: who has answered carries out what it missed; who has been away for
+        too long is excluded."""
+        for c, lost in sorted(self.carried.away.items()):
+            if c in self.carried.awake:
+                travelled = self.carried.take_back(c, partial(self._ask_again, c))
+                for category, scalars in travelled.items():
+                    self._count(c, category, scalars)
+                if travelled:
+                    note = f"{self._who(c)} taken back, away since round {lost}"
+                    self.notes.append(f"round {self.guard.round}: {note}")
+            elif self.guard.round - lost >= self.patience.carry:
+                self._exclude(c, f"away for {self.patience.carry} rounds")
+
+    def _ask_again(self, c: int, message: Request, k: int) -> tuple[bool, Reply]:
+        """Ask a cohort what it missed in round k: whether an answer came, and the answer."""
+        self._asked, self._round = message, k
+        self._turn([c])
+        replies: dict[int, Reply] = {}
+        error = self._ask({c}, replies).get(c)
+        if c not in replies and isinstance(error, MessageRefused):
+            self._lost_patience(c, error, self.patience.attempts)
+        return c in replies, replies.get(c)
+
     def wait(self, t: int, left: int) -> Signal:
+        self._take_back()
         signal = super().wait(t, left)
         self.guard.stops(signal)
         return signal
 
     def enter(self, category: str, scalars: int) -> None:
-        if not self.excluded:
+        present = self._present()
+        if len(present) == len(self.cuts):
             self.ledger.each(category, scalars)
             return
-        for c, (first, agents) in enumerate(self.cuts):
-            if c not in self.excluded:
-                self.ledger.some(category, np.arange(first, first + agents), scalars)
+        for c in present:
+            self._count(c, category, scalars)
 
     def keep(self, t: int) -> None:
         """Have every agent make what it holds after episode t survive a restart."""
@@ -236,17 +343,26 @@ class Wired(Transport):
 
     def rest(self, k: int, t: int) -> None:
         # once checkpoints are taken, agents must keep what those need and nothing in between
-        if not self._checkpoints and k % KEEP_ROUNDS == 0:
+        if not self._checkpoints and (self._carries or k % KEEP_ROUNDS == 0):
             self.keep(t)
 
     def told(self) -> list[str]:
+        k = self.guard.round - 1
+        for c, lost in sorted(self.carried.away.items()):
+            if lost < k:
+                self.notes.append(f"round {k}: {self._who(c)} carried, away since round {lost}")
         notes, self.notes = self.notes, []
         return notes
 
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._checkpoints = True
         self.keep(t)
-        return self.guard.state(), {"excluded": {str(c): why for c, why in self.excluded.items()}}
+        arrays = self.guard.state()
+        plain: dict[str, Any] = {"excluded": {str(c): why for c, why in self.excluded.items()}}
+        if self._carries:
+            own, plain["carried"] = self.carried.state()
+            arrays |= own
+        return arrays, plain
 
     def restore(
         self, arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], t: int, k: int
@@ -254,6 +370,14 @@ class Wired(Transport):
         self._checkpoints = True
         self.guard.restore(arrays, t, k)
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
+        carried = plain.get("carried", {"away": {}})
+        if carried["away"] and not self._carries:
+            raise InvalidSetting(
+                f"{len(carried['away'])} cohorts of this run are away: resume it with "
+                'absent="carry"'
+            )
+        if self._carries and "past" in carried:
+            self.carried.restore(arrays, carried)
 
 
 def facts(p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:

@@ -1,0 +1,67 @@
+"""A site's own module: a world whose states are marked, and an ear at everything FLARE sends.
+
+`entry = "canary:make"` in a site's settings calls `make` in the process that holds its agents. It
+listens where FLARE hands a whole message to its connections, after serialisation and before TLS.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.features.base import CallableFeatures, FeatureMap
+from problems import Drift, bumps
+
+PATTERN = b"\xca\xfe\xba\xbe"
+
+
+class Marked(Drift):
+    """Drift whose states have the pattern in their lowest four bytes."""
+
+    def __init__(self, horizon: int, dim: int) -> None:
+        super().__init__(horizon, 0.1)
+        self._dim = dim
+
+    def reset(self, u: np.ndarray, agents: np.ndarray) -> np.ndarray:
+        return mark(super().reset(u, agents))
+
+    def step(self, h: int, x: Any, a: Any, u: Any) -> Any:
+        pay, following = super().step(h, x, a, u)
+        return mark(pay), mark(following)
+
+    def default_features(self) -> FeatureMap:
+        return CallableFeatures(bumps(self.n_actions, self._dim), simplex=True).bind(self)
+
+
+def mark(numbers: np.ndarray) -> np.ndarray:
+    """Numbers with the pattern in the lowest four bytes, changed by less than a millionth."""
+    words = np.ascontiguousarray(numbers).view("<u8") & np.uint64(0xFFFFFFFF00000000)
+    return (words | np.uint64(int.from_bytes(PATTERN, "little"))).view("<f8")
+
+
+def make(horizon: int, dim: int, overheard: str = "") -> Marked:
+    """The world; with `overheard`, all that FLARE sends from here is also written to that file."""
+    if overheard:
+        listen(Path(overheard))
+    return Marked(horizon, dim)
+
+
+def listen(path: Path) -> None:
+    """Every class of connection that FLARE has loaded, and those it uses between our parties."""
+    from nvflare.fuel.f3.connection import Connection
+    from nvflare.fuel.f3.drivers import aio_http_driver, socket_conn  # noqa: F401
+
+    for kind in Connection.__subclasses__():
+        if not hasattr(kind, "heard"):
+            kind.heard, kind.send_frame = True, _hearing(kind.send_frame, path)
+
+
+def _hearing(send: Any, path: Path) -> Any:
+    def send_frame(self: Any, frame: Any) -> None:
+        with path.open("ab") as file:
+            file.write(bytes(frame))
+        send(self, frame)
+
+    return send_frame

@@ -1,0 +1,85 @@
+"""The server's side of FLARE over proxies that are objects here: conformance without an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlsvi.errors import TransportError
+from fedlsvi.messages import Explore, Signal
+from fedlsvi.transports.check import RUN, check_transport, opened, parameters, uploads
+from fedlsvi.transports.flare import Flare
+from fedlsvi.transports.wire import Address, encode
+from fedlsvi.transports.wired import Patience
+
+
+class Proxy:
+    """What FLARE gives the server for a site: calls with options."""
+
+    def __init__(self, handler: Any) -> None:
+        self.handler, self.name = handler, f"site-{handler.first}"
+        self.paced: list[tuple[int, int, int]] = []
+
+    def __call__(self, **options: Any) -> Proxy:
+        return self
+
+    def handle(self, frame: bytes) -> bytes:
+        reply: bytes = self.handler.handle(frame)
+        return reply
+
+    def pace(self, epoch: int, number: int, t: int) -> None:
+        self.paced.append((epoch, number, t))
+
+
+class Unreachable(Proxy):
+    """A site whose calls fail, after the first, which is Start."""
+
+    def handle(self, frame: bytes) -> bytes:
+        if self.handler.asked > 0:
+            raise ConnectionError("no route to site")
+        return super().handle(frame)
+
+
+def flare(made: Any, patience: Patience, kind: type[Proxy] = Proxy) -> Flare:
+    handlers = [make() for make in made]
+    kinds = [Proxy, kind, Proxy]
+    proxies = [one(handler) for one, handler in zip(kinds, handlers, strict=True)]
+    cuts = [handler.agents for handler in handlers]
+    return Flare(parameters(6), proxies, cuts, RUN, patience)
+
+
+def test_conformance() -> None:
+    check_transport(flare)
+
+
+def test_a_site_that_cannot_be_reached_is_named() -> None:
+    transport = opened(lambda m, p: flare(m, p, Unreachable), "none", Patience(30.0, 2))
+    with pytest.raises(TransportError, match=r"agent 2.*no answer to Explore"):
+        uploads(transport)
+    transport.close()
+
+
+def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> None:
+    """To the other sites, with the numbers of the requests that they explore; one that is later,
+    of an earlier request or unlawful goes nowhere."""
+    transport: Any = opened(flare, "none", Patience(30.0, 1))
+    transport.deliver(Explore(5))
+    turns, (one, two, three) = transport._turns, transport.proxies
+
+    def say(t: int, number: int, agent: int = 2) -> None:
+        address = Address(RUN, turns[1][0], number, transport.guard.round, 2, 1)
+        signal = Signal(t, np.array([agent]), np.array([1]))
+        transport.signalled(encode(signal, address))
+
+    now = turns[1][1]
+    say(3, now - 1)
+    say(4, now, agent=0)
+    assert not one.paced
+    say(4, now)
+    say(5, now)
+    say(3, now)
+    assert one.paced == three.paced == [(*turns[0], 4), (*turns[0], 3)]
+    assert not two.paced
+    transport.close()

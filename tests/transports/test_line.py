@@ -1,0 +1,115 @@
+"""Direct lines: only for who holds the key, one request at a time, asked again after a break; and
+the transport contract over them, with doors in this process instead of Ray's actors."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from queue import SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+import pytest
+
+from fedlsvi.transports.check import RUN, check_transport, parameters
+from fedlsvi.transports.line import Door, Line
+from fedlsvi.transports.ray import LOOPBACK, Ray
+from fedlsvi.transports.wired import Patience, Wired
+
+
+class Overheard:
+    """A door that writes down what it was asked, and answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: SimpleQueue[bytes] = SimpleQueue()
+        self.let: SimpleQueue[bool] = SimpleQueue()
+        self.door = Door(LOOPBACK, self.answer)
+
+    def answer(self, frame: bytes) -> bytes:
+        self.asked.put(frame)
+        if not self.let.get(timeout=10):
+            raise EOFError  # as if the process had died
+        return frame.upper()
+
+
+@pytest.fixture
+def there() -> Overheard:
+    return Overheard()
+
+
+@pytest.fixture
+def line(there: Overheard) -> Iterator[Line]:
+    line = Line()
+    line.open(there.door.key)
+    yield line
+    line.close()
+
+
+def test_one_request_at_a_time_and_the_newest_next(there: Overheard, line: Line) -> None:
+    for frame in (b"one", b"two", b"three"):
+        line.ask(frame)
+    there.let.put(True)
+    assert line.answer() == b"ONE"
+    assert line.busy
+    there.let.put(True)
+    assert line.answer() == b"THREE"
+    assert not line.busy
+    assert [there.asked.get(), there.asked.get()] == [b"one", b"three"]
+    for _ in range(2):
+        line.ask(b"four")
+    there.let.put(True)
+    assert line.answer() == b"FOUR"
+    assert not line.busy
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_what_is_owed_is_asked_again(there: Overheard, line: Line, later: bool) -> None:
+    line.ask(b"one")
+    there.let.put(False)
+    with pytest.raises((EOFError, OSError)):
+        line.answer()
+    line.close()
+    assert line.busy
+    if later:
+        line.ask(b"two")
+    line.open(there.door.key)
+    there.let.put(True)
+    assert line.answer() == (b"TWO" if later else b"ONE")
+
+
+def test_strangers_are_not_heard(there: Overheard) -> None:
+    key = there.door.key
+    with pytest.raises(ConnectionError):
+        Line().open(replace(key, secret=bytes(32)))
+    with pytest.raises(AuthenticationError):
+        Client((key.host, key.port), authkey=b"guess")
+    with socket.create_connection((key.host, key.port), 10) as caller:
+        caller.sendall(b"\x00\x00\x00\x03one" * 3)
+        with suppress(ConnectionResetError):
+            while caller.recv(1024):
+                pass  # the challenge, then the end
+    assert there.asked.empty()
+
+
+class Doors(Ray):
+    """The lines of `Ray` to doors in this process."""
+
+    def __init__(self, made: list[Callable[[], Any]], patience: Patience) -> None:
+        handlers = [make() for make in made]
+        Wired.__init__(self, parameters(6), [h.agents for h in handlers], RUN, patience)
+        self._doors, self._lines, self._selector = {}, [], DefaultSelector()
+        for c, handler in enumerate(handlers):
+            self._lines.append(Line())
+            self._lines[c].open(Door(LOOPBACK, handler.handle).key)
+            self._selector.register(self._lines[c], EVENT_READ, c)
+
+    def close(self) -> None:
+        self._hang_up()
+
+
+def test_conformance() -> None:
+    check_transport(lambda made, patience: Doors(list(made), patience))
