@@ -115,13 +115,15 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     def told(progress: dict[str, Any]) -> None:
-        if arguments.format == "text":
+        if sys.stderr.isatty():
             line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
-            print(line, end="\r", file=sys.stderr)
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
     if arguments.format == "text":
         print("starting a server and three sites on loopback; this takes about half a minute …")
     found = demo.demo(arguments.out, arguments.episodes, told)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
     lines = [f"three sites learned in {found['rounds']} rounds, {found['episodes']} episodes each"]
     for site, sent in found["sent"].items():
         scalars = sum(sent["scalars"].values())

@@ -203,49 +203,48 @@ def spill(lo, hi, n, log, table):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _add_few(  # type: ignore[no-untyped-def]
-    n, states, following, keys, policy, reward, moving, phi, index, outer, gram, u, response
-):
-    """Fold n transitions one distinct (x, x') at a time, in ascending order.
-
-    outer[x·A + a] is φφᵀ packed, or `outer` is empty and φφᵀ is formed here: the same products.
-    An empty response is not kept (the last step's: nothing follows it).
-    """
-    n_states = policy.size
-    n_actions = phi.shape[1]
-    dim = u.size
-    kept = response.size > 0
-    for e in range(n):  # insertion sort
-        key = np.int64(states[e]) * n_states + np.int64(following[e])
+def _sort(n, states, following, keys):  # type: ignore[no-untyped-def]
+    """keys[:n] = 2³²·x + x' of n transitions, in ascending order."""
+    for e in range(n):
+        key = (np.int64(states[e]) << 32) | np.int64(following[e])
         at = e
         while at > 0 and keys[at - 1] > key:
             keys[at] = keys[at - 1]
             at -= 1
         keys[at] = key
+
+
+@njit(inline="always")
+def _repeats(keys, e, n):  # type: ignore[no-untyped-def]
+    """How many of keys[e:n] are equal to keys[e]."""
+    end = e + 1
+    while end < n and keys[end] == keys[e]:
+        end += 1
+    return end - e
+
+
+@njit(inline="always")
+def _add_few(n, keys, policy, reward, moving, phi, index, outer, gram, u):  # type: ignore[no-untyped-def]
+    """Fold n sorted transitions into u and Λ^loc, one distinct (x, x') at a time.
+
+    outer[x·A + a] is φφᵀ packed, or `outer` is empty and φφᵀ is formed here: the same products.
+    """
+    n_actions = phi.shape[1]
+    dim = u.size
     e = 0
     while e < n:
-        key = keys[e]
-        same = 0
-        while e < n and keys[e] == key:
-            same += 1
-            e += 1
-        x = key // n_states
-        to = key - x * n_states
+        same = _repeats(keys, e, n)
+        x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
+        e += same
         a = policy[x]
         earned = same * reward[x, a, to if moving else 0]
         if phi.size == 0:
-            i = index[x, a]
-            gram[i] += same
-            u[i] += earned
-            if kept:
-                response[i, to] += same
+            gram[index[x, a]] += same
+            u[index[x, a]] += earned
             continue
         row = phi[x, a]
         for i in range(dim):
             u[i] += earned * row[i]
-        if kept:
-            for i in range(dim):
-                response[i, to] += same * row[i]
         if outer.size > 0:
             square = outer[x * n_actions + a]
             for p in range(square.size):
@@ -256,6 +255,26 @@ def _add_few(  # type: ignore[no-untyped-def]
             for j in range(i, dim):
                 gram[at + j - i] += same * (row[i] * row[j])
             at += dim - i
+
+
+@njit(inline="always")
+def _follow_few(n, keys, policy, phi, index, values, response, b):  # type: ignore[no-untyped-def]
+    """Fold n sorted transitions into N, and what they add to NV into b."""
+    e = 0
+    while e < n:
+        same = _repeats(keys, e, n)
+        x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
+        e += same
+        if phi.size == 0:
+            i = index[x, policy[x]]
+            b[i] += same * values[to]
+            response[i, to] += same
+            continue
+        row = phi[x, policy[x]]
+        for i in range(b.size):
+            more = same * row[i]
+            b[i] += more * values[to]
+            response[i, to] += more
 
 
 @njit(inline="always")
@@ -345,29 +364,19 @@ def fold(  # type: ignore[no-untyped-def]
 def summarise(  # type: ignore[no-untyped-def]
     lo, hi, h, n, log, policy, reward, moving, phi, index, outer, values, u, response, gram, b
 ):
-    """One step's upload: fold a short round of n episodes (0: it is folded), then b = u + N V.
+    """One step's upload: b = u + N V, folding a short round of n episodes (0: it is folded).
 
-    Arrays of the step alone: u (m, d), response (m, d, S), gram (m, P), b (m, d). All agents are
-    folded before the first is multiplied: a product that reads what was just written stalls.
+    Arrays of the step alone: u (m, d), response (m, d, S), gram (m, P), b (m, d). An empty response
+    is not kept (the last step's: nothing follows it). New transitions enter N after the product,
+    which has then brought all of an agent's N into the cache: they are scattered over it.
     """
     keys = np.empty(FEW, np.int64)
     pay = reward[h if reward.shape[0] > 1 else 0]
-    if n > 0:
-        for i in range(lo, hi):
+    for i in range(lo, hi):
+        if n > 0:
             gram[i] = 0.0
-            _add_few(
-                n,
-                log[i, h],
-                log[i, h + 1],
-                keys,
-                policy[h],
-                pay,
-                moving,
-                phi,
-                index,
-                outer,
-                gram[i],
-                u[i],
-                response[i],
-            )
-    respond_all(lo, hi, values, u, response, b)
+            _sort(n, log[i, h], log[i, h + 1], keys)
+            _add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
+        respond(values, u[i], response[i], b[i])
+        if n > 0 and response.size > 0:
+            _follow_few(n, keys, policy[h], phi, index, values, response[i], b[i])
