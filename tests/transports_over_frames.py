@@ -8,7 +8,8 @@ from pathlib import Path
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.plan import Plan
 from fedlsvi.transports.local import Local
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.patience import Patience
+from fedlsvi.transports.wired import run_name
 
 
 def over_frames(

@@ -11,8 +11,8 @@ from fedlsvi.errors import TransportError
 from fedlsvi.messages import Explore, Signal
 from fedlsvi.transports.check import RUN, check_transport, opened, parameters, uploads
 from fedlsvi.transports.flare import Flare
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, encode
-from fedlsvi.transports.wired import Patience
 
 
 class Proxy:

@@ -13,7 +13,8 @@ from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.learner import drive
 from fedlsvi.transports.local import Local
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.patience import Patience
+from fedlsvi.transports.wired import run_name
 from transports_over_frames import over_frames
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)

@@ -25,8 +25,9 @@ from fedlsvi.server import Server
 from fedlsvi.store.journal import Journal as Records
 from fedlsvi.store.journal import begin
 from fedlsvi.transports.local import Local
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import decode_reply, encode
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.wired import run_name
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 EPISODES = 40

@@ -19,8 +19,9 @@ from fedlsvi.guard import Guard, Refusal
 from fedlsvi.learner import drive
 from fedlsvi.messages import Signal, Stop, Upload
 from fedlsvi.transports.local import Local
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import decode_reply, encode
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.wired import run_name
 from transports_over_frames import over_frames
 
 Rows = tuple[np.ndarray, np.ndarray]

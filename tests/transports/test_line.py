@@ -17,8 +17,9 @@ import pytest
 
 from fedlsvi.transports.check import RUN, check_transport, parameters
 from fedlsvi.transports.line import Door, Line
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.ray import LOOPBACK, Ray
-from fedlsvi.transports.wired import Patience, Wired
+from fedlsvi.transports.wired import Wired
 
 
 class Overheard:

@@ -27,7 +27,7 @@ from fedlsvi.learner import drive
 from fedlsvi.transports import ray as engine
 from fedlsvi.transports.check import RUN, check_order, check_raising, parameters
 from fedlsvi.transports.line import Key, Line
-from fedlsvi.transports.wired import Patience
+from fedlsvi.transports.patience import Patience
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -34,7 +34,7 @@ from fedlsvi.algorithms.settings import LinearSettings, choice, number
 from fedlsvi.algorithms.solo import above
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
-from fedlsvi.experience.kernels import first_firing
+from fedlsvi.experience.firing import first_firing
 from fedlsvi.plan import Plan
 from fedlsvi.run import Run
 from fedlsvi.values import TabularValues

@@ -1,6 +1,6 @@
 """Agents that play a finite MDP and hand over what they saw, as raw episodes.
 
-The compiled blocks are Fed-LSVI's (`experience.kernels`): keyed draws, alias tables, a policy that
+The compiled blocks are Fed-LSVI's (`experience.playing`): keyed draws, alias tables, a policy that
 is frozen while a block is played. Episodes that turn out to lie beyond a synchronisation are simply
 not used; playing them again gives the same states.
 """
@@ -13,7 +13,7 @@ from numba import njit
 from fedlsvi.algorithms.channel import Message
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience.finite import packed
-from fedlsvi.experience.kernels import policy_rows, simulate
+from fedlsvi.experience.playing import policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.plan import Plan
 

@@ -15,7 +15,7 @@ from numba import njit
 
 from fedlsvi.algorithms.replan import factor
 from fedlsvi.core.random import fill_uniforms
-from fedlsvi.experience.kernels import respond
+from fedlsvi.experience.folding import respond
 
 
 @njit(cache=True, nogil=True)

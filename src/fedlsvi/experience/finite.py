@@ -15,8 +15,7 @@ import numpy as np
 from fedlsvi.core.alias import AliasTables
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import kernels
-from fedlsvi.experience.firing import earliest
+from fedlsvi.experience import firing, folding, playing
 from fedlsvi.experience.workers import Workers, contiguous_runs
 from fedlsvi.values import TabularValues
 
@@ -82,11 +81,11 @@ class FiniteExperience:
         self._make_room(n)
         for lo, hi, env in self._groups:
             law, (start, prob, pair) = self._samplers[id(env)]
-            kernels.policy_rows(
+            playing.policy_rows(
                 start, len(env.P) == 1, env.n_actions, self._policy, self._first, self._width
             )
             self.workers.map(
-                kernels.simulate,
+                playing.simulate,
                 lo,
                 hi,
                 self.seed,
@@ -113,7 +112,7 @@ class FiniteExperience:
         before = self.length - self._last
         if n > 0:
             self.workers.map(
-                kernels.first_firing,
+                firing.first_firing,
                 0,
                 m,
                 self._sums,
@@ -129,7 +128,7 @@ class FiniteExperience:
                 steps,
                 work=self._sums.size * n,
             )
-        return earliest(before, when, steps)
+        return firing.earliest(before, when, steps)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and fold it into the sums if it is long.
@@ -140,11 +139,11 @@ class FiniteExperience:
         self.length = length
         # a new array each round: the last one went out in messages, and a message never changes
         self._gram = np.empty((self._policy.shape[0], len(self.agents), self._packed))
-        if length <= kernels.FEW:
+        if length <= folding.FEW:
             return
         for lo, hi, env in self._groups:
             self.workers.map(
-                kernels.fold,
+                folding.fold,
                 lo,
                 hi,
                 self._logged,
@@ -164,7 +163,7 @@ class FiniteExperience:
         response = self.response[h - 1] if h <= len(self.response) else self._nothing
         for lo, hi, env in self._groups:
             self.workers.map(
-                kernels.summarise,
+                folding.summarise,
                 lo,
                 hi,
                 h - 1,
@@ -225,7 +224,7 @@ class FiniteExperience:
         if self._table.size == 0:
             n_states = self._policy.shape[1]
             self._table = np.zeros((m, horizon, n_states, n_states), np.int64)
-        self.workers.map(kernels.spill, 0, m, self._logged, self._log, self._table)
+        self.workers.map(folding.spill, 0, m, self._logged, self._log, self._table)
 
 
 def outer_products(phi: np.ndarray) -> np.ndarray:

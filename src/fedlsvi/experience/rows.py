@@ -50,7 +50,7 @@ def _fires_at(y, begin, end, h, grown, bounds, length, log_gamma):  # type: igno
 
 @njit(cache=True, nogil=True)
 def first_firing(y, grown, bounds, length, n, log_gamma, clock, when, steps):  # type: ignore[no-untyped-def]
-    """The first of the n episodes at which some agent fires; see `kernels.first_firing`."""
+    """The first of the n episodes at which some agent fires; see `firing.first_firing`."""
     m, _, horizon = y.shape[:3]
     best = n
     for i in range(m):

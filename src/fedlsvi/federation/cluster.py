@@ -8,8 +8,9 @@ from pathlib import Path
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.plan import Plan
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.ray import Ray, cluster_cpus
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.wired import run_name
 
 
 def on_ray(

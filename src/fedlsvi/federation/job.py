@@ -26,8 +26,9 @@ from fedlsvi.errors import InvalidEnvironment, InvalidInput, UnknownName
 from fedlsvi.federation.audit import Audit
 from fedlsvi.federation.journal import Journal
 from fedlsvi.plan import Plan, make_plan
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
-from fedlsvi.transports.wired import Patience, run_name
+from fedlsvi.transports.wired import run_name
 
 
 @dataclass(frozen=True)

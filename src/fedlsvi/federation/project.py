@@ -156,12 +156,12 @@ def _form() -> str:
 
 def _flare(name: str) -> Any:
     try:
-        from fedlsvi.transports import flare
+        from fedlsvi.transports import flare_console
     except ImportError as error:
         raise InvalidInput(
             f'a federation needs NVIDIA FLARE ({error}): pip install "fedlsvi[flare]"'
         ) from None
-    return getattr(flare, name)
+    return getattr(flare_console, name)
 
 
 def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:

@@ -23,8 +23,9 @@ from fedlsvi.errors import FedLSVIError, MessageRefused, TransportError
 from fedlsvi.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.transports.base import Transport
 from fedlsvi.transports.local import Handler
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
-from fedlsvi.transports.wired import Patience, Wired
+from fedlsvi.transports.wired import Wired
 
 Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent once"]
 Makers = Sequence[Callable[[], Handler]]

@@ -10,11 +10,8 @@ round ends at the minimum. A slow site changes the time and never the result.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import redirect_stdout, suppress
-from io import StringIO
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -23,20 +20,19 @@ from typing import Any
 from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, TransportError
 from fedlsvi.guard import Guard
-from fedlsvi.messages import Explore, Request, Signal
+from fedlsvi.messages import Request, Signal
+from fedlsvi.transports.pace import Pace
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
-from fedlsvi.transports.wire import Address, decode_reply, decode_request, encode, peek
-from fedlsvi.transports.wired import Patience, Wired
+from fedlsvi.transports.wire import Address, decode_reply, encode
+from fedlsvi.transports.wired import Wired
 
 SETTINGS = "fedlsvi.toml"
 REASON = "this run ends: "
 """What stands before the reason in the server's log of a job that failed."""
-PIECE = 256
-"""Episodes after which a site first looks whether another has signalled; the pieces double."""
 
 log = logging.getLogger(__name__)
 
@@ -94,58 +90,6 @@ class Site:
     def pace(self, epoch: int, number: int, t: int) -> None:
         """Another agent signalled at episode t of the round that this request explores."""
         self._pace.hurry((epoch, number), t)
-
-
-class Pace:
-    """Lets a cohort explore in pieces, so that it can hear that another site has signalled."""
-
-    def __init__(self) -> None:
-        self._turn = (0, 0)  # epoch and number of the request that explores
-        self._until: int | None = None
-        self._lock = Lock()
-
-    def begin(self, frame: bytes, station: Station, announce: Any) -> None:
-        """A request arrives; exploration is announced and paced."""
-        with _private("request"):
-            _, _, address = peek(frame)
-        _, message = decode_request(frame, station.layout)
-        if not isinstance(message, Explore):
-            return
-        turn = (address.epoch, address.number)
-        with self._lock:
-            if turn != self._turn:
-                self._turn, self._until = turn, None
-        cohort = station.cohort
-
-        def explore(limit: int) -> Signal:
-            signal = self._explore(cohort, limit)
-            if signal.t > 0:
-                announce(signal, address)
-            return signal
-
-        cohort.explore = explore  # type: ignore[method-assign]
-
-    def hurry(self, turn: tuple[int, int], t: int) -> None:
-        """The round ends at episode t or before."""
-        with self._lock:
-            if turn >= self._turn:
-                self._until = t if self._until is None or turn > self._turn else min(
-                    t, self._until)  # fmt: skip
-                self._turn = turn
-
-    def _explore(self, cohort: Cohort, limit: int) -> Signal:
-        world, piece = cohort.experience, PIECE
-        while limit > 0:
-            n = min(limit, piece)
-            if self._until is not None:
-                n = min(n, self._until - world.t - world.length)
-            if n <= 0:
-                break
-            signal = Cohort.explore(cohort, n)
-            if signal.t > 0:
-                return signal
-            limit, piece = limit - n, 2 * piece
-        return Signal.silence()
 
 
 class Flare(Wired):
@@ -317,71 +261,3 @@ class _private:
 
 class SiteTrouble(FedLSVIError):
     """Something went wrong at a site; what it was stands in the site's log."""
-
-
-def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
-    """Write the job that any FLARE installation with fedlsvi can run; it holds no code."""
-    from nvflare.collab import CollabRecipe
-
-    recipe = CollabRecipe(
-        job_name=federation["name"],
-        server=Coordinator(federation),
-        client=Site(federation),
-        min_clients=sites,
-        sync_task_timeout=120,
-    )
-    recipe.export(str(folder))
-    job = Path(folder) / str(federation["name"])
-    # FLARE copies our sources into the job; every party has them installed, and allows no others
-    for code in job.glob("*/custom"):
-        shutil.rmtree(code)
-    return job
-
-
-class Console:
-    """The administrator's connection to a running server."""
-
-    def __init__(self, kit: str | Path, user: str, timeout: float = 20.0) -> None:
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-        try:
-            with redirect_stdout(StringIO()):  # it says that it connects; output may be JSON
-                self._session = new_secure_session(user, str(kit), timeout=timeout)
-        except Exception as error:  # the engine's own errors, of many kinds
-            raise TransportError(f"no answer from the federation's server: {error}") from None
-
-    def submit(self, job: str | Path) -> str:
-        """Start a job; returns its number."""
-        return str(self._session.submit_job(str(job)))
-
-    def job(self, number: str) -> str:
-        """The status of a job."""
-        return str(self._session.get_job_meta(number).get("status"))
-
-    def reason(self, number: str) -> str:
-        """Why a job failed: what the server wrote into its log, or who refused to run it, or
-        where to look."""
-        lines: list[str] = []
-        with suppress(Exception):  # the engine's own errors, of many kinds: there is no log
-            for text in self._session.get_job_logs(number)["logs"].values():
-                lines += [row.partition(REASON)[2] for row in text.splitlines() if REASON in row]
-        refused = self._session.get_job_meta(number).get("job_deploy_detail") or []
-        told = [str(detail) for detail in refused if not str(detail).endswith(": OK")]
-        return (lines[-1:] or ["; ".join(told)])[0] or "the logs of the parties have more"
-
-    def jobs(self) -> list[dict[str, Any]]:
-        """All jobs: id, name and status."""
-        listed = self._session.list_jobs()
-        return [{"id": j["job_id"], "name": j["job_name"], "status": j["status"]} for j in listed]
-
-    def sites(self) -> list[str]:
-        """The sites that are connected."""
-        return sorted(client.name for client in self._session.get_system_info().client_info)
-
-    def abort(self, number: str) -> None:
-        """End a job; its checkpoints and journals stay."""
-        self._session.abort_job(number)
-
-    def close(self) -> None:
-        """Leave."""
-        self._session.close()

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from fedlsvi.config import Parameters
 from fedlsvi.guard import Guard
-from fedlsvi.transports.wired import Patience, Wired
+from fedlsvi.transports.patience import Patience
+from fedlsvi.transports.wired import Wired
 
 
 class Handler(Protocol):

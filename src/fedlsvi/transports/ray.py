@@ -22,7 +22,8 @@ from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.guard import Guard
 from fedlsvi.transports.line import REACH_SECONDS, Door, Key, Line
 from fedlsvi.transports.local import Handler
-from fedlsvi.transports.wired import Patience, Wired
+from fedlsvi.transports.patience import Patience
+from fedlsvi.transports.wired import Wired
 
 LOOPBACK = "127.0.0.1"
 
