@@ -107,35 +107,37 @@ def _follow_few(n, keys, policy, phi, index, values, response, b):  # type: igno
 
 
 @njit(inline="always")
-def _add_many(cells, policy, reward, moving, phi, index, gram, u, response):  # type: ignore[no-untyped-def]
-    """Fold a table of (x, x') counts: N += Φ_πᵀ C, Λ += Φ_πᵀ diag(n) Φ_π, u += Φ_πᵀ Σr."""
+def _add_cells(cells, policy, reward, moving, index, gram, u, response):  # type: ignore[no-untyped-def]
+    """Fold a table of (x, x') counts with one-hot features."""
     n_states = policy.size
-    dim = u.size
-    if phi.size == 0:
-        for x in range(n_states):
-            i = index[x, policy[x]]
-            for to in range(n_states):
-                if cells[x, to] > 0:
-                    gram[i] += cells[x, to]
-                    u[i] += cells[x, to] * reward[x, policy[x], to if moving else 0]
-                    if response.size > 0:
-                        response[i, to] += cells[x, to]
-        return
-    counts = cells.astype(np.float64)
-    chosen = np.empty((n_states, dim))
-    weighted = np.empty((n_states, dim))
-    earned = np.empty(n_states)
     for x in range(n_states):
-        row = reward[x, policy[x]]
-        visits = counts[x].sum()
-        earned[x] = np.sum(counts[x] * row) if moving else visits * row[0]
+        i = index[x, policy[x]]
+        for to in range(n_states):
+            if cells[x, to] > 0:
+                gram[i] += cells[x, to]
+                u[i] += cells[x, to] * reward[x, policy[x], to if moving else 0]
+                if response.size > 0:
+                    response[i, to] += cells[x, to]
+
+
+@njit(inline="always")
+def _add_many(cells, pay, phi, rows, room, gram, u, response):  # type: ignore[no-untyped-def]
+    """Fold a table of (x, x') counts: N += Φ_πᵀ C, Λ += Φ_πᵀ diag(n) Φ_π, u += Φ_πᵀ Σr.
+
+    phi is Φ_π (S, d) and rows its transpose; pay (S, 1), or (S, S) when the reward depends on x'.
+    """
+    earned, weighted, product = room
+    n_states, dim = phi.shape
+    for x in range(n_states):
+        visits = cells[x].sum()
+        earned[x] = np.sum(cells[x] * pay[x]) if pay.shape[1] > 1 else visits * pay[x, 0]
         for i in range(dim):
-            chosen[x, i] = phi[x, policy[x], i]
-            weighted[x, i] = visits * chosen[x, i]
+            weighted[x, i] = visits * phi[x, i]
     if response.size > 0:
-        response += np.dot(chosen.T, counts)
-    u += np.dot(earned, chosen)
-    square = np.dot(weighted.T, chosen)
+        np.dot(rows, cells, product)
+        response += product
+    u += np.dot(earned, phi)
+    square = np.dot(rows, weighted)
     at = 0
     for i in range(dim):
         for j in range(i, dim):
@@ -174,19 +176,31 @@ def fold(  # type: ignore[no-untyped-def]
     depends on the next state (`moving`).
     """
     horizon, n_states = policy.shape
-    cells = np.empty((n_states, n_states), np.int64)
-    nothing = np.empty((u.shape[2], 0))
-    for i in range(lo, hi):
-        for h in range(horizon):
+    dim = u.shape[2]
+    cells = np.empty((n_states, n_states))  # whole numbers
+    nothing = np.empty((dim, 0))
+    room = (np.empty(n_states), np.empty((n_states, dim)), np.empty((dim, n_states)))
+    chosen = np.empty((n_states if phi.size > 0 else 0, dim))
+    for h in range(horizon):
+        rewards = reward[h if reward.shape[0] > 1 else 0]
+        pay = np.empty((n_states, rewards.shape[2]))
+        for x in range(n_states):
+            pay[x] = rewards[x, policy[h, x]]
+            if phi.size > 0:
+                chosen[x] = phi[x, policy[h, x]]
+        rows = np.ascontiguousarray(chosen.T)
+        for i in range(lo, hi):
             if table.size > 0:
                 cells[:] = table[i, h]
             else:
-                cells[:] = 0
+                cells[:] = 0.0
             _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
-            pay = reward[h if reward.shape[0] > 1 else 0]
             gram[h, i] = 0.0
             kept = response[h, i] if h + 1 < horizon else nothing
-            _add_many(cells, policy[h], pay, moving, phi, index, gram[h, i], u[h, i], kept)
+            if phi.size > 0:
+                _add_many(cells, pay, chosen, rows, room, gram[h, i], u[h, i], kept)
+            else:
+                _add_cells(cells, policy[h], rewards, moving, index, gram[h, i], u[h, i], kept)
 
 
 @njit(cache=True, nogil=True)
