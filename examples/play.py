@@ -64,6 +64,29 @@ def references(env: FiniteMDP) -> list[Line]:
     ]
 
 
+def together_and_alone(folder: Path, seeds: int, changes: list[str]) -> list[Line]:
+    """What the agents of a folder's settings learn together, and one of them alone: exact values,
+    and how far they are from the uniform policy's to the optimum."""
+    together = [play(folder, seed, changes) for seed in range(seeds)]
+    alone = [play(folder, seed, [*changes, "n_agents=1"]) for seed in range(seeds)]
+    plan = together[0].plan
+    assert plan is not None
+    env = plan.envs[0]
+    best, uniform = references(env)
+    low, high = uniform.numbers[0], best.numbers[0]
+    earned = tuple(value(env, run.policy.table) for run in together)
+    return [
+        best,
+        uniform,
+        Line(f"Fed-LSVI, {plan.parameters.n_agents} agents", earned),
+        Line(
+            "  of the way from uniform to optimal", tuple((v - low) / (high - low) for v in earned)
+        ),
+        Line("one agent alone", tuple(value(env, run.policy.table) for run in alone)),
+        Line("rounds of communication", tuple(run.rounds for run in together)),
+    ]
+
+
 def command(main: Callable[[int, list[str]], list[Line]], seeds: int = 5) -> None:
     """Run an example from the shell and print its lines."""
     parser = argparse.ArgumentParser()

@@ -12,7 +12,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
     "frozen_lake": (["episodes=200"], "Fed-LSVI, 8 agents", 0.02),
     "frozen_lake_8x8": (["episodes=30"], "Fed-LSVI, 8 agents", 0.0),
-    "taxi": (["episodes=60", "n_agents=2"], "Fed-LSVI, 8 agents", -200.0),
+    "taxi": (["episodes=60", "n_agents=2"], "Fed-LSVI, 2 agents", -200.0),
+    "cliff_walking": (["episodes=100"], "Fed-LSVI, 8 agents", -20.5),
     "cartpole": (["episodes=20", "env.horizon=40", "value_range=40"], "random policy", 10.0),
     "mobile_edge": (["episodes=3"], "Fed-LSVI, 4 phones", -1.0),
 }
