@@ -16,6 +16,7 @@ NAMES = (
     "memory",
     "ray_overhead",
     "overshoot",
+    "comparators",
     "gym_stepping",
     "gym_learning",
 )

@@ -1,0 +1,37 @@
+"""Every registered algorithm on one finite problem: what playing costs, and what planning costs.
+
+Playing is all that is not planning: compiled blocks, triggers, counting what is sent. Planning
+costs what an algorithm's mathematics costs; its note says what that is.
+"""
+
+from __future__ import annotations
+
+from fedlsvi.algorithms import registry
+from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.experiments.measure import Row, phases
+
+AGENTS, EPISODES = 8, 2_000
+MOST = 10.0
+"""Microseconds per agent-step outside planning."""
+
+
+def main() -> list[Row]:
+    """S=20, A=4, d=8, H=5, M=8 (1 where an algorithm has one agent), T=2,000; best of two."""
+    env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0)
+    rows = []
+    for name in registry.names():
+        spent = [_spent(name, env) for _ in range(3)][1:]  # the first compiles
+        play = min(s["explore"] for s in spent)
+        plan = min(s["synchronise"] for s in spent)
+        rows.append(Row(f"{name}: playing, per agent-step", play, "µs", f"<= {MOST:g}",
+                        play <= MOST))  # fmt: skip
+        rows.append(Row("  planning and sending, per agent-step", plan, "µs", ""))
+    return rows
+
+
+def _spent(name: str, env: RandomLinearMDP) -> dict[str, float]:
+    """Microseconds per agent-step by phase."""
+    agents = 1 if name == "lsvi-ucb-pp" else AGENTS
+    run = registry.make(name, n_agents=agents).learn(env, EPISODES, 0, progress=False)
+    steps = agents * EPISODES * env.horizon
+    return {phase: 1e6 * seconds / steps for phase, seconds in phases(run).items()}
