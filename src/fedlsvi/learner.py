@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +22,7 @@ from fedlsvi.session import Session
 from fedlsvi.transports.base import Transport
 
 
-class Algorithm:
+class Algorithm(ABC):
     """What every algorithm has: settings, `learn` and `prepare`."""
 
     name: ClassVar[str]
@@ -92,6 +93,7 @@ class Algorithm:
         drive(session, watching)
         return Run.of(session, self.settings)
 
+    @abstractmethod
     def prepare(
         self,
         env: Any,
@@ -106,7 +108,6 @@ class Algorithm:
         keep_models: bool = False,
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
-        raise NotImplementedError
 
 
 class FedLSVI(Algorithm):

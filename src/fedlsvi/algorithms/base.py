@@ -8,7 +8,7 @@ their own state and meet only in `channel`; measuring is the ruler's business, n
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -49,7 +49,7 @@ class Stretch:
     signals: int = 0
 
 
-class Play(Session):
+class Play(Session, ABC):
     """A session of parties that are not Fed-LSVI's.
 
     `server` holds the model that the run reports (w, Λ, t, k), `transport` its ledger, `values` the

@@ -173,14 +173,9 @@ class RoundsPlay(Play):
     def brief(self) -> None:
         """The beginning of a round: the server tells the agents what to do."""
 
+    @abstractmethod
     def synchronise(self) -> None:
-        """The end of a round: every agent sends its answers, each array (M, …)."""
-        answers = self.channel.gather("up_stats", *self.answers())
-        self.coordinator.update(*answers)
-
-    def answers(self) -> Message:
-        """What the agents have to say."""
-        raise NotImplementedError
+        """The end of a round: agents and server exchange what they have."""
 
     def parties(self) -> dict[str, Any]:
         return {"agents": self.agents, "server": self.coordinator}
@@ -221,3 +216,15 @@ def scalars(run: Run, up: int, down: int) -> dict[str, int]:
     table = p.n_agents * p.horizon * len(run.policy.table[0])
     signals = K * p.n_agents + 2 * sum(r.signals for r in run.records)
     return {"signal": signals, "up_stats": K * up * table, "down_model": K * down * table}
+
+
+class FedQPlay(RoundsPlay):
+    """Rounds of FedQ: all that agents have to say at the end of one goes up at once."""
+
+    def synchronise(self) -> None:
+        answers = self.channel.gather("up_stats", *self.answers())
+        self.coordinator.update(*answers)
+
+    @abstractmethod
+    def answers(self) -> Message:
+        """What the agents have to say, each array (M, …)."""

@@ -28,7 +28,7 @@ from numba import njit
 from fedlsvi.algorithms import fedq
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.fedq import Coordinator, RoundsPlay, Visitors
+from fedlsvi.algorithms.fedq import Coordinator, FedQPlay, Visitors
 from fedlsvi.algorithms.settings import TabularSettings, integer
 from fedlsvi.plan import Plan
 from fedlsvi.run import Run
@@ -155,7 +155,7 @@ class AdvantageVisitors(Visitors):
         return out
 
 
-class AdvantagePlay(RoundsPlay):
+class AdvantagePlay(FedQPlay):
     """Down: π, the threshold, V and V_ref.  Up: n, r, ΣV, ΣV_ref, ΣV_ref² and ΣA²."""
 
     algorithm = "fedq-advantage"

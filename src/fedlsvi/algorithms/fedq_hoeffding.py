@@ -22,7 +22,7 @@ from numba import njit
 from fedlsvi.algorithms import fedq
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.fedq import Coordinator, RoundsPlay
+from fedlsvi.algorithms.fedq import Coordinator, FedQPlay
 from fedlsvi.algorithms.settings import TabularSettings
 from fedlsvi.plan import Plan
 from fedlsvi.run import Run
@@ -71,7 +71,7 @@ class HoeffdingServer(Coordinator):
         self.greedy()
 
 
-class HoeffdingPlay(RoundsPlay):
+class HoeffdingPlay(FedQPlay):
     """Down: π, N(x, π(x)) and V.  Up: n, r and v."""
 
     algorithm = "fedq-hoeffding"

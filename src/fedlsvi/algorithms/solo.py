@@ -8,6 +8,7 @@ algorithms built on it is when a policy is renewed (`gamma`, and whether Δt cou
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -98,9 +99,9 @@ class SoloPlay(Play):
         self.values = self.agents[0].values
         self.resumed()
 
+    @abstractmethod
     def threshold(self) -> float:
         """The γ of the trigger."""
-        raise NotImplementedError
 
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}

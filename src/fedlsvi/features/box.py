@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -60,9 +61,9 @@ class BoxFeatures(BlockFeatures):
             )
         return width
 
+    @abstractmethod
     def size(self, state_dim: int) -> int:
         """D; a subclass fixes its ψ here."""
-        raise NotImplementedError
 
     def unit(self, states: np.ndarray) -> np.ndarray:
         """x̂ (n, s) ∈ [0, 1]^s."""
@@ -76,9 +77,9 @@ class BoxFeatures(BlockFeatures):
         given = {key: value for key, value in box.items() if value is not None}
         return {"name": self.kind, "params": self.parameters() | given}
 
+    @abstractmethod
     def parameters(self) -> dict[str, Any]:
         """The parameters beside the box."""
-        raise NotImplementedError
 
 
 class FourierBasis(BoxFeatures):
