@@ -10,32 +10,14 @@ import numpy as np
 import pytest
 
 from fedlsvi.cli import main
+from shell import refused
 
 P = np.full((2, 2, 2), 0.5)
 R = np.array([[0.0, 1.0], [0.5, 0.2]])
 PHI = np.full((2, 2, 3), 0.4)
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one sentence that the command says; the folder is as it was."""
-    before = sorted(Path().rglob("*"))
-    try:
-        code = main(list(arguments))
-    except SystemExit as leaving:  # argparse
-        code = int(leaving.code or 0)
-    out, err = capsys.readouterr()
-    assert code == 2, err
-    assert out == ""
-    assert err.startswith("fedlsvi: error: ")
-    assert err.count("\n") == 1
-    assert sorted(Path().rglob("*")) == before
-    return err
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def arrays(**instead: Any) -> str:

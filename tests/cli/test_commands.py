@@ -22,10 +22,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 LINE = ["run", "--env", "random-linear", "--agents", "3", "--episodes", "60"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def said(capsys: pytest.CaptureFixture[str], *line: str) -> str:

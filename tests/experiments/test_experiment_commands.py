@@ -12,28 +12,14 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import reproduce, runner
 from fedlsvi.experiments.sweeping import cell, random_linear
+from shell import refused
 
 SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3", "--agents", "2"]
 COMPARE = ["compare", *SMALL, "--episodes", "60", "--seeds", "0:2", "--jobs", "1"]
 THREE = ["--algorithms", "fed-lsvi,centralised,independent"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one sentence that the command says; nothing was written."""
-    before = sorted(Path().rglob("*"))
-    assert main(list(arguments)) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("fedlsvi: error: ")
-    assert err.count("\n") == 1
-    assert sorted(Path().rglob("*")) == before
-    return err
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_compare_writes_everything_and_continues(
