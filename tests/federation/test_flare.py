@@ -199,8 +199,9 @@ PROCESSES = {"job": (b"runner_process", b"worker_process"),
 KEPT = replace(FEDERATION, name="kept", settings={"gamma": 60.0, "overshoot": "keep"})
 AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
-    patience={"deadline": 4.0, "attempts": 1, "absent": "carry"},
+    patience={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
+UNANSWERED = "agent 1 carried (no answer to"
 
 
 @pytest.fixture(scope="module")
@@ -216,10 +217,12 @@ def others(finished: Path) -> Path:
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
     await_rounds(records, 2)
     held = processes(finished, "site-2", numbers[1])["job"]
+    before = records.read_text().count(UNANSWERED)
     os.kill(held, signal.SIGSTOP)
     try:
-        while "carried" not in records.read_text():
-            assert "taken back" not in records.read_text()
+        end = time.monotonic() + 60.0
+        while records.read_text().count(UNANSWERED) == before:
+            assert time.monotonic() < end, "the site that is held is not carried"
             time.sleep(0.05)
         await_rounds(records, len(records.read_text().splitlines()) + 2)
     finally:
@@ -249,11 +252,11 @@ def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
     """No job has to be started again. All features sum to one, so 1ᵀΛ1 − λd counts episodes: none
-    is missing and none is there twice."""
+    is missing and none is there twice. A busy machine may be late with any other site as well."""
     rows = (others / "away" / "records.jsonl").read_text().splitlines()
-    notes = [note for row in rows for note in json.loads(row)["notes"]]
-    assert "agent 1 carried (no answer to" in notes[0]
-    assert "agent 1 carried, away since round" in notes[1]
+    notes = [note for row in rows for note in json.loads(row)["notes"] if "agent 1 " in note]
+    assert any(UNANSWERED in note for note in notes)
+    assert any("agent 1 carried, away since round" in note for note in notes)
     assert "agent 1 taken back" in notes[-1]
     gram = files.read_arrays(others / "away" / "model.safetensors")["gram"]
     episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
