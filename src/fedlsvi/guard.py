@@ -32,8 +32,10 @@ from fedlsvi.core.scrutiny import (
     MOST,
     SHAKY,
     STEP,
+    SUM,
     TRACE,
     examine,
+    quadratic,
     reveal,
     weights,
 )
@@ -77,16 +79,16 @@ class Guard:
 
     layout: Layout
     facts: Facts
-    gram: np.ndarray = field(init=False)  # (M, H, P), over all rounds
+    gram: np.ndarray = field(init=False)  # (H, M, P), over all rounds
     last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
 
     def __post_init__(self) -> None:
         size = self.layout
         P = packed_size(size.dim, size.packing)
-        self.gram = np.zeros((size.n_agents, size.horizon, P))
+        self.gram = np.zeros((size.horizon, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
         self.t, self.round, self.length = 0, 1, 0
-        self._named: dict[int, int] = {}
+        self._named: dict[int, list[int]] = {}  # who named which step
         self._model = np.zeros((size.horizon, P))
         self._where = unpack(np.arange(P), size.dim, size.packing)
         self._weights: dict[int, np.ndarray] = {}
@@ -110,8 +112,7 @@ class Guard:
                     self._named = {}
 
     def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        full = unpack(gram, self.layout.dim, self.layout.packing)
-        energy = float(w @ (full * w if full.ndim == 1 else full @ w))
+        energy = quadratic(w, gram, self._where)
         most = self.layout.n_agents * (self.t + self.length) * float(self.facts.y_max[h - 1]) ** 2
         if not energy <= most * (1.0 + 1e-6) + TOLERANCE:
             raise Refusal(-1, self.round, h, "wᵀΛw of the new model", energy, f"at most {most:g}")
@@ -145,13 +146,17 @@ class Guard:
 
     def stops(self, signal: Signal) -> None:
         """The round ends by this signal: who is named must show the determinant."""
-        pairs = zip(signal.agents.tolist(), signal.steps.tolist(), strict=True)
-        self._named = {agent: step for agent, step in pairs if step > 0}
+        self._named = {}
+        for agent, step in zip(signal.agents.tolist(), signal.steps.tolist(), strict=True):
+            if step > 0:
+                self._named.setdefault(step, []).append(agent)
 
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """An upload of a cohort in the round under way; raises, or changes nothing."""
-        self.form(first, agents, h, upload)
-        before = self.gram[first : first + agents, h - 1]
+        self._shapes(first, agents, h, upload)
+        before = self.gram[h - 1, first : first + agents]
+        if self.layout.packing != "packed":
+            self._finite(first, h, upload)  # a packed one is summed in passing
         if self.layout.packing == "diagonal":
             self._diagonal(first, h, upload, before)
         else:
@@ -159,6 +164,10 @@ class Guard:
 
     def form(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """The right step, shapes and types, and nothing but numbers."""
+        self._shapes(first, agents, h, upload)
+        self._finite(first, h, upload)
+
+    def _shapes(self, first: int, agents: int, h: int, upload: Upload) -> None:
         if upload.h != h:
             raise Refusal(first, self.round, h, "step", upload.h, f"{h}")
         shapes = ((agents, self.gram.shape[2]), (agents, self.layout.dim))
@@ -166,17 +175,21 @@ class Guard:
             if array.shape != shape or array.dtype != np.float64:
                 found = f"{array.dtype} {array.shape}"
                 raise Refusal(first, self.round, h, name, found, f"float64 {shape}")
+
+    def _finite(self, first: int, h: int, upload: Upload) -> None:
+        for name, array in (("gram", upload.gram), ("b", upload.b)):
             if not math.isfinite(array.sum()) and not (finite := np.isfinite(array)).all():
                 i, j = np.argwhere(~finite)[0]
                 raise Refusal(
                     first + int(i), self.round, h, f"{name}[{j}]", float(array[i, j]), "finite"
                 )
 
-    def accept(self, h: int, gram: np.ndarray, b: np.ndarray) -> None:
-        """All agents' uploads of a step passed, or were replaced by their withdrawal."""
-        self.gram[:, h - 1] += gram
-        if h == self.layout.horizon:
-            self.last[:] = b
+    def accept(self, first: int, upload: Upload) -> None:
+        """The upload of agents from `first` on passed, or is their withdrawal."""
+        rows = slice(first, first + len(upload.b))
+        self.gram[upload.h - 1, rows] += upload.gram
+        if upload.h == self.layout.horizon:
+            self.last[rows] = upload.b
 
     def since(self, t: int) -> Guard:
         """These checks for a cohort whose last accepted upload is that of episode t: its increments
@@ -188,7 +201,7 @@ class Guard:
 
     def withdrawal(self, first: int, agents: int, h: int) -> Upload:
         """What takes back everything that these agents ever contributed to step h."""
-        rows = self.gram[first : first + agents, h - 1]
+        rows = self.gram[h - 1, first : first + agents]
         return Upload(h, -rows, np.zeros((agents, self.layout.dim)))
 
     def state(self) -> dict[str, np.ndarray]:
@@ -238,8 +251,7 @@ class Guard:
             self._fail(first, h, skew > TOLERANCE * n, "asymmetry of gram", skew, "0")
         episodes, final = self.t + n, h == self.layout.horizon
         seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
-        if named := self._signallers(first, m, h):
-            close[named] = True
+        close[self._signallers(first, m, h)] = True
         if h not in self._weights:  # the same for every cohort
             self._weights[h] = weights(self._model[h - 1], self._where)
         examine(
@@ -248,6 +260,8 @@ class Guard:
             self._most(math.inf), close, seen,
         )  # fmt: skip
         worst = seen.max(axis=1).tolist()
+        if not math.isfinite(worst[SUM]):
+            self._finite(first, h, upload)
         if not worst[TRACE] <= n * (1.0 + TOLERANCE):
             wrong = ~(seen[TRACE] <= n * (1.0 + TOLERANCE))
             self._fail(first, h, wrong, "trace of gram", seen[TRACE], f"at most {n}")
@@ -302,8 +316,7 @@ class Guard:
 
     def _signallers(self, first: int, agents: int, h: int) -> list[int]:
         """Positions of those who named this step when they signalled."""
-        near = range(first, first + agents)
-        return [a - first for a, step in self._named.items() if step == h and a in near]
+        return [a - first for a in self._named.get(h, ()) if first <= a < first + agents]
 
     def _most(self, least: float) -> float:
         """The largest log ratio of someone who did not signal an episode before."""

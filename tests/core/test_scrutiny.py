@@ -34,6 +34,9 @@ def test_figures_equal_the_plain_formulas(packing: str) -> None:
     assert np.allclose(seen[s.TRACE], np.trace(loc, axis1=1, axis2=2))
     assert np.allclose(seen[s.MOST], loc.sum(axis=(1, 2)))
     assert np.allclose(seen[s.LEAST], -loc.sum(axis=(1, 2)))
+    entries = np.tril(loc).sum(axis=(1, 2)) + b.sum(axis=1)
+    assert np.allclose(seen[s.SUM], np.abs(entries))
+    assert np.isclose(s.quadratic(b[0], model, where), b[0] @ base @ b[0])
     assert np.allclose(seen[s.DEPTH], -b.min(axis=1))
     assert np.flatnonzero(seen[s.SHAKY]).tolist() == [3]
     solved = np.linalg.solve(before + loc, b[..., None])[..., 0]

@@ -105,13 +105,13 @@ def check_accounts(session: Any) -> None:
         upload = cohort.receive(Stop(record.last))
         for h in range(H, 0, -1):
             counted = record.last <= upto[:, h - 1]
-            gram[counted, h - 1] += upload.gram[counted]
+            gram[h - 1, counted] += upload.gram[counted]
             b[counted, h - 1] = upload.b[counted]
             small = np.diagonal(model[h - 1]) if layout.packing == "diagonal" else model[h - 1]
             upload = cohort.receive(Model(h, w[h - 1], pack(small, layout.packing)))
     np.testing.assert_allclose(session.transport.guard.gram, gram, rtol=1e-12, atol=1e-12)
     for h in range(1, H + 1):
-        full = unpack(gram[:, h - 1].sum(axis=0), layout.dim, layout.packing)
+        full = unpack(gram[h - 1].sum(axis=0), layout.dim, layout.packing)
         full = (np.diag(full) if full.ndim == 1 else full) + p.lam * np.eye(layout.dim)
         np.testing.assert_allclose(session.models[-1][1][h - 1], full, rtol=1e-12, atol=1e-12)
         w = np.linalg.solve(full, b[:, h - 1].sum(axis=0))
@@ -181,7 +181,7 @@ def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
     lost = carried.away[1]
     for record in session.records[lost:]:
         assert record.notes == [f"round {record.k}: agents 2 to 3 carried, away since round {lost}"]
-    assert (counted[2:].sum(axis=2) == carried.upto[1]).all()
+    assert (carried.upto[1] == counted[:, 2:].sum(axis=2).T).all()
     check_accounts(session)
     by_agent = session.transport.ledger.by_agent
     assert by_agent["up_stats"][2] < by_agent["up_stats"][0]
@@ -192,7 +192,7 @@ def test_a_cohort_that_stays_away_too_long_is_excluded(tmp_path: Path) -> None:
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path, patience)
     assert list(session.transport.excluded) == [1]
     assert any("excluded (away for 3 rounds)" in note for note in notes(session))
-    assert not session.transport.guard.gram[2:].any()
+    assert not session.transport.guard.gram[:, 2:].any()
     assert len(session.transport.carried.past) <= 2
 
 
@@ -257,7 +257,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     counts = made[0].guard.gram
     assert (counts.sum(axis=2) == EPISODES).all()
     np.testing.assert_array_equal(np.diagonal(done.gram, axis1=1, axis2=2),
-                                  0.5 + counts.sum(axis=0))  # fmt: skip
+                                  0.5 + counts.sum(axis=1))  # fmt: skip
 
 
 def test_resume_of_a_run_with_agents_away_needs_carry(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_exclusion_goes_on_without_the_cohort_and_says_so() -> None:
     assert len(noted) == 1
     assert "agents 2 to 3 excluded" in noted[0]
     traces = session.server.gram.trace(axis1=1, axis2=2)
-    others = session.transport.guard.gram[:2].sum(axis=0)  # type: ignore[attr-defined]
+    others = session.transport.guard.gram[:, :2].sum(axis=1)  # type: ignore[attr-defined]
     diagonal = np.cumsum([0, *range(session.plan.layout.dim, 1, -1)])
     assert np.allclose(traces - 0.5 * session.plan.layout.dim, others[:, diagonal].sum(axis=1))
-    assert not session.transport.guard.gram[2:].any()  # type: ignore[attr-defined]
+    assert not session.transport.guard.gram[:, 2:].any()  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numba import njit
 
-TRACE, SHAKY, ENERGY, STEP, LEAST, MOST, DEPTH, GROWTH = range(8)
+TRACE, SHAKY, ENERGY, STEP, LEAST, MOST, DEPTH, GROWTH, SUM = range(9)
 """Rows of what `examine` finds."""
 
-FIGURES = 8
+FIGURES = 9
 
 AT_ONCE = 16
 """Agents whose working arrays fit a core's cache."""
@@ -80,6 +80,19 @@ def weights(model, where):  # type: ignore[no-untyped-def]
     return found
 
 
+@njit(cache=True, nogil=True)
+def quadratic(w, gram, where):  # type: ignore[no-untyped-def]
+    """wᵀΛw of a packed Λ; `where` is (d,) where Λ is diagonal."""
+    total = 0.0
+    for j in range(len(w)):
+        if where.ndim == 1:
+            total += w[j] * w[j] * gram[where[j]]
+        else:
+            for k in range(len(w)):
+                total += w[j] * w[k] * gram[where[j, k]]
+    return total
+
+
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def growth(gram, model, where, close, small, found):  # type: ignore[no-untyped-def]
     """log det(Λ + Λ^loc + small·I)/det Λ for agents who are `close`."""
@@ -122,6 +135,7 @@ def examine(  # type: ignore[no-untyped-def]
     depth    −min b
     growth   tr Λ⁻¹Λ^loc, which is above log det(Λ + Λ^loc)/det Λ because log(1 + x) ≤ x; where it
              is above `most`, and for those who are `close`, that logarithm itself
+    sum      |Σ| of Λ^loc's triangle and b: not finite where something in them is not
     """
     m, d = b.shape
     for lo in range(0, m, AT_ONCE):
@@ -129,7 +143,7 @@ def examine(  # type: ignore[no-untyped-def]
         loc, total = np.empty((d, d, hi - lo)), np.empty((d, d, hi - lo))
         x = np.empty((d, hi - lo))
         for i in range(lo, hi):
-            trace, rest, bound, depth = 0.0, 0.0, 0.0, -math.inf
+            trace, rest, bound, depth, response = 0.0, 0.0, 0.0, -math.inf, 0.0
             for j in range(d):
                 for k in range(j):
                     value = gram[i, where[j, k]]
@@ -143,10 +157,12 @@ def examine(  # type: ignore[no-untyped-def]
                 trace += value
                 bound += weight[j, j] * (value + small)
                 depth = max(depth, -b[i, j])
+                response += b[i, j]
                 x[j, i - lo] = b[i, j]
             figures[TRACE, i], figures[GROWTH, i], figures[DEPTH, i] = trace, bound, depth
             figures[MOST, i] = trace + 2.0 * rest
             figures[LEAST, i] = -figures[MOST, i]
+            figures[SUM, i] = abs(trace + rest + response)
             close[i] = close[i] or not bound <= most
         factorise(loc)
         factorise(total)

@@ -12,12 +12,19 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import answer_challenge, deliver_challenge
 from secrets import token_bytes
+from selectors import EVENT_READ, BaseSelector, DefaultSelector, SelectorKey
 from threading import Thread
+from time import perf_counter, sleep
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+_give_way = getattr(os, "sched_yield", partial(sleep, 0))
 
 REACH_SECONDS = 5.0
 """How long a door may take to be reached."""
@@ -25,6 +32,8 @@ REACH_SECONDS = 5.0
 STALLED_SECONDS = 60
 """A frame that stops halfway for so long has lost its line."""
 
+SPIN_SECONDS = 200e-6
+"""What comes so soon is looked for over and over: to sleep and be woken would take as long."""
 
 LOST = (OSError, EOFError, AuthenticationError, AssertionError)
 """The other side hung up, or does not hold the key."""
@@ -37,6 +46,45 @@ class Key:
     host: str
     port: int
     secret: bytes
+
+
+class End:
+    """One end of a line. A frame is preceded by its length, as in `multiprocessing.connection`,
+    whose challenges travel here first."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        _tune(connected)
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
+    def send_bytes(self, frame: bytes) -> None:
+        """Send a frame."""
+        head = _LENGTH.pack(len(frame))
+        sent = self._socket.sendmsg((head, frame))
+        if sent < len(head) + len(frame):
+            self._socket.sendall((head + frame)[sent:])
+
+    def recv_bytes(self, maxlength: int | None = None) -> bytes:
+        """The next frame. EOFError where the other side hung up."""
+        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size))
+        if maxlength is not None and length > maxlength:
+            raise OSError(f"a frame of {length} bytes where at most {maxlength} are expected")
+        return self._receive(length)
+
+    def _receive(self, length: int) -> bytes:
+        data = self._socket.recv(length, socket.MSG_WAITALL)
+        while len(data) < length:
+            if not (more := self._socket.recv(length - len(data), socket.MSG_WAITALL)):
+                raise EOFError("the line ended")
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
 
 
 class Door:
@@ -54,15 +102,14 @@ class Door:
             Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
-        _tune(caller)
-        with (
-            Connection(caller.detach()) as line,
-            suppress(*LOST),
-        ):
-            deliver_challenge(line, self.key.secret)
-            answer_challenge(line, self.key.secret)
+        end: Any = End(caller)
+        with suppress(*LOST), closing(end), DefaultSelector() as selector:
+            deliver_challenge(end, self.key.secret)
+            answer_challenge(end, self.key.secret)
+            selector.register(end, EVENT_READ)
             while True:
-                line.send_bytes(self._answer(line.recv_bytes()))
+                end.send_bytes(self._answer(end.recv_bytes()))
+                soon(selector)
 
 
 class Line:
@@ -70,7 +117,7 @@ class Line:
     a later one takes its place."""
 
     def __init__(self) -> None:
-        self._connection: Connection | None = None
+        self._connection: End | None = None
         self._asked: bytes | None = None
         self._next: bytes | None = None
 
@@ -93,9 +140,8 @@ class Line:
         """Connect, and ask again what was not answered. OSError where that is impossible."""
         caller = socket.create_connection((key.host, key.port), REACH_SECONDS)
         caller.settimeout(None)
-        _tune(caller)
         _hurry(caller)
-        connection = Connection(caller.detach())
+        connection: Any = End(caller)
         try:
             answer_challenge(connection, key.secret)
             deliver_challenge(connection, key.secret)
@@ -138,6 +184,14 @@ class Line:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def soon(selector: BaseSelector) -> list[tuple[SelectorKey, int]]:
+    """What `selector` finds, if it comes soon; whoever else has work to do goes first."""
+    end = perf_counter() + SPIN_SECONDS
+    while not (found := selector.select(0)) and perf_counter() < end:
+        _give_way()
+    return found
 
 
 def _tune(end: socket.socket) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 from zlib import crc32
@@ -73,13 +73,19 @@ class Failure:
 
 def encode(message: Request | Reply | Failure, address: Address) -> bytes:
     """The frame of a message."""
+    return encode_all(message, [address])[0]
+
+
+def encode_all(message: Request | Reply | Failure, addresses: Sequence[Address]) -> list[bytes]:
+    """The frames of one message to several cohorts."""
     kind, step, *parts = _parts(message)
-    words = sum(memoryview(part).nbytes for part in parts) // 8
-    header = _HEADER.pack(
-        MAGIC, kind, step, address.run, address.epoch, address.number, address.round,
-        address.first, address.agents, words,
-    )  # fmt: skip
-    return b"".join((header, _check(header, *parts), *parts))
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    words, frames = memoryview(body).nbytes // 8, []
+    for address in addresses:
+        header = _HEADER.pack(MAGIC, kind, step, *address, words)
+        check = _CHECK.pack(crc32(body, crc32(header)))
+        frames.append(b"".join((header, check, body)))
+    return frames
 
 
 def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, ...]]:
@@ -113,13 +119,6 @@ def _integers(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array, "<i8").data
 
 
-def _check(*parts: Part) -> bytes:
-    found = 0
-    for part in parts:
-        found = crc32(part, found)
-    return _CHECK.pack(found)
-
-
 def split(data: bytes) -> Iterator[bytes]:
     """The frames that lie back to back in what arrived; a damaged rest comes as one piece."""
     at = 0
@@ -142,7 +141,8 @@ def peek(frame: bytes) -> tuple[int, int, Address]:
     if len(frame) != HEADER_BYTES + 8 * words:
         _refuse("length", f"{len(frame)} bytes", f"{HEADER_BYTES + 8 * words}")
     check = frame[_HEADER.size : HEADER_BYTES]
-    if _check(frame[: _HEADER.size], memoryview(frame)[HEADER_BYTES:]) != check:
+    found = crc32(memoryview(frame)[HEADER_BYTES:], crc32(frame[: _HEADER.size]))
+    if _CHECK.pack(found) != check:
         _refuse("check", check.hex(), "the CRC-32 of the message")
     if kind not in KINDS:
         _refuse("kind", str(kind), f"1 to {max(KINDS)}")

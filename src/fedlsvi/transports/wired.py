@@ -29,7 +29,7 @@ from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Signal, Start,
 from fedlsvi.transports.base import Transport
 from fedlsvi.transports.carry import Carried
 from fedlsvi.transports.patience import Patience
-from fedlsvi.transports.wire import Address, Failure, decode_reply, encode, split
+from fedlsvi.transports.wire import Address, Failure, decode_reply, encode, encode_all, split
 
 KEEP_ROUNDS = 100
 """Without checkpoints agents are asked to keep what they hold every so many rounds, so that one
@@ -66,6 +66,7 @@ class Wired(Transport):
         self.carried = Carried(self.layout, self.cuts)
         self._carries = self.patience.absent == "carry"
         self._checkpoints = False
+        self._everyone = list(range(len(self.cuts)))
         self._turns = [(self.epoch, 0)] * len(self.cuts)  # epoch and number of the last request
 
     @abstractmethod
@@ -95,8 +96,10 @@ class Wired(Transport):
 
     def _present(self) -> list[int]:
         """Cohorts that take part in the round under way."""
+        if not self.excluded and not self.carried.away:
+            return self._everyone
         missing = self.excluded.keys() | self.carried.away.keys()
-        return [c for c in range(len(self.cuts)) if c not in missing]
+        return [c for c in self._everyone if c not in missing]
 
     def _turn(self, cohorts: Iterable[int]) -> None:
         """Number the next request to these cohorts."""
@@ -107,8 +110,9 @@ class Wired(Transport):
     def _ask(self, waiting: set[int], replies: dict[int, Reply]) -> dict[int, FedLSVIError]:
         """One attempt; answers move a cohort from `waiting` to `replies`."""
         trouble: dict[int, FedLSVIError] = {}
-        frames = {c: encode(self._asked, self._address(c)) for c in sorted(waiting)}
-        frames |= self._calls()
+        asked = sorted(waiting)
+        addresses = [self._address(c) for c in asked]
+        frames = dict(zip(asked, encode_all(self._asked, addresses), strict=True)) | self._calls()
         self.wire_bytes["down"] += sum(map(len, frames.values()))
         for c, data in self.exchange(frames, self.patience.deadline):
             for frame in split(data) if isinstance(data, bytes) else [data]:
@@ -227,14 +231,14 @@ class Wired(Transport):
             reply if isinstance(reply := replies.get(c), Upload)
             else self.carried.substitute(c, h) if c in self.carried.away
             else self.guard.withdrawal(*self.cuts[c], h)
-            for c in range(len(self.cuts))
+            for c in self._everyone
         ]  # fmt: skip
-        gram = np.concatenate([u.gram for u in uploads])
-        b = np.concatenate([u.b for u in uploads])
-        self.guard.accept(h, gram, b)
+        for (first, _), upload in zip(self.cuts, uploads, strict=True):
+            self.guard.accept(first, upload)
         if self._carries:
+            b = np.concatenate([upload.b for upload in uploads])
             self.carried.accept(h, b, self.guard.t + self.guard.length)
-        return [Upload(h, gram, b)]
+        return uploads
 
     # cohorts that are away
 
