@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from threading import Event
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedlsvi.messages import Explore, Signal
 from fedlsvi.transports.check import RUN, check_transport, opened, parameters, uploads
 from fedlsvi.transports.flare import Flare
 from fedlsvi.transports.patience import Patience
-from fedlsvi.transports.wire import Address, encode
+from fedlsvi.transports.wire import Address, decode_request, encode
 
 
 class Proxy:
@@ -42,9 +43,46 @@ class Unreachable(Proxy):
         return super().handle(frame)
 
 
-def flare(made: Any, patience: Patience, kind: type[Proxy] = Proxy) -> Flare:
+class CutOff(Proxy):
+    """A site that announces its signal and is cut off before it can answer."""
+
+    transport: Flare
+    said = b""
+
+    def handle(self, frame: bytes) -> bytes:
+        address, message = decode_request(frame, self.handler.layout)
+        if not isinstance(message, Explore):
+            return super().handle(frame)
+        self.said = encode(Signal(3, np.array([2]), np.array([1])), address)
+        self.transport.signalled(self.said)
+        raise ConnectionError("no route to site")
+
+
+class Told(Proxy):
+    """A site that hears of a signal before it fires itself, and then says nothing."""
+
+    def __init__(self, handler: Any) -> None:
+        super().__init__(handler)
+        self.heard = Event()
+
+    def pace(self, epoch: int, number: int, t: int) -> None:
+        super().pace(epoch, number, t)
+        self.heard.set()
+
+    def handle(self, frame: bytes) -> bytes:
+        address, message = decode_request(frame, self.handler.layout)
+        if isinstance(message, Explore):
+            assert self.heard.wait(60.0)
+            if (address.epoch, address.number) in [turn[:2] for turn in self.paced]:
+                return encode(Signal.silence(), address)
+        return super().handle(frame)
+
+
+def flare(
+    made: Any, patience: Patience, kind: type[Proxy] = Proxy, others: type[Proxy] = Proxy
+) -> Flare:
     handlers = [make() for make in made]
-    kinds = [Proxy, kind, Proxy]
+    kinds = [others, kind, others]
     proxies = [one(handler) for one, handler in zip(kinds, handlers, strict=True)]
     cuts = [handler.agents for handler in handlers]
     return Flare(parameters(6), proxies, cuts, RUN, patience)
@@ -82,4 +120,23 @@ def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> Non
     say(3, now)
     assert one.paced == three.paced == [(*turns[0], 4), (*turns[0], 3)]
     assert not two.paced
+    transport.close()
+
+
+@pytest.mark.parametrize("absent", ["carry", "exclude"])
+def test_the_others_go_on_when_who_signalled_is_cut_off(
+    absent: Literal["carry", "exclude"],
+) -> None:
+    """They stopped at its episode and have nothing to say; asked again they go on without it, and
+    what it says later, of the request that it was lost with, goes nowhere."""
+    patience = Patience(30.0, 1, absent=absent)
+    transport: Any = opened(lambda m, p: flare(m, p, CutOff, Told), "none", patience)
+    one, two, _ = transport.proxies
+    two.transport = transport
+    signal = transport.wait(0, 100)
+    assert (signal.t, signal.agents.tolist()) == (5, [0, 1, 3, 4, 5])
+    told = list(one.paced)
+    assert len(told) == 1
+    transport.signalled(two.said)
+    assert one.paced == told
     transport.close()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fedlsvi import envs, settings_file
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
-from fedlsvi.federation.job import Federation, SiteSettings, open_station
-from fedlsvi.messages import Stop, Upload
+from fedlsvi.federation.audit import lines
+from fedlsvi.federation.job import Federation, SiteSettings, open_books, open_station
+from fedlsvi.federation.stations import makers
+from fedlsvi.messages import Keep, Model, Stop, Upload
 from fedlsvi.server import Server
+from fedlsvi.transports import flare
+from fedlsvi.transports.ray import Actor
 from fedlsvi.transports.wire import Address, decode_reply, encode
 from fedlsvi.transports.wired import run_name
 
@@ -28,7 +33,8 @@ def settled(folder: Path, **env: Any) -> SiteSettings:
 
 def first_upload(folder: Path, settings: SiteSettings, federation: Federation) -> bytes:
     """What the station of a site answers to a first round of seven episodes."""
-    station, audit = open_station(federation, settings, 1, 3, folder)
+    books = open_books(settings, folder)
+    station = open_station(federation, settings, 1, 3, books)
     p = federation.parameters(3)
     run = run_name(p, federation.seed)
     start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
@@ -36,7 +42,8 @@ def first_upload(folder: Path, settings: SiteSettings, federation: Federation) -
         reply = station.handle(encode(message, Address(run, 5, number, 1, 1, 2)))
     assert isinstance(decode_reply(reply, station.layout)[1], Upload)
     station.close()
-    audit.close()
+    for book in books:
+        book.close()
     return reply
 
 
@@ -109,12 +116,55 @@ def test_sizes_that_are_not_the_federations(
 ) -> None:
     settings = settled(tmp_path, **way, **(SIZES | change))
     with pytest.raises(InvalidEnvironment, match=sentence):
-        open_station(FEDERATION, settings, 0, 2, tmp_path / "site")
-    assert not (tmp_path / "site").exists()
+        open_station(FEDERATION, settings, 0, 2, open_books(settings, tmp_path / "site"))
 
 
 def test_one_hot_worlds_do_not_join_a_federation_of_dense_features(tmp_path: Path) -> None:
     federation = Federation("lake", 40, horizon=9, dim=64, settings={"gamma": 9.0})
     settings = settled(tmp_path, gym="FrozenLake-v1", horizon=9)
     with pytest.raises(InvalidEnvironment, match="has packing diagonal, the federation agreed on"):
-        open_station(federation, settings, 0, 2, tmp_path / "site")
+        open_station(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """The journal has raw states in it."""
+    settings = settled(tmp_path, entry="canary:make", horizon=5, dim=8)
+    journal, audit = open_books(settings, tmp_path / "site")
+    station = open_station(FEDERATION, settings, 0, 2, (journal, audit))
+    p = FEDERATION.parameters(2)
+    start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    requests = (start, Stop(7), *(Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)))
+    for number, message in enumerate((*requests, Keep(7)), start=1):
+        address = Address(run_name(p, 0), 5, number, 1, 0, 2)
+        station.handle(encode(message, address))
+    kept = [*(tmp_path / "site" / "journal").iterdir(), tmp_path / "site" / "sent.jsonl"]
+    assert len([path for path in kept if path.suffix == ".safetensors"]) == 2
+    for path in (*kept, journal.folder):
+        assert not path.stat().st_mode & 0o077, path
+    for part in (station, journal, audit):
+        part.close()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_temporary_journal_goes_with_its_station(others: bool, tmp_path: Path) -> None:
+    """As in an actor of Ray on another node, where nobody else would remove it."""
+    plan = FEDERATION.plan(envs.make("random-linear", **SIZES), 2)
+    folder = tmp_path / "fedlsvi-1"
+    actors = [Actor(make) for make in makers(plan, 2, folder, False, 1, scratch=True)]
+    assert len(list(folder.iterdir())) == 2
+    for actor in actors[others:]:
+        actor.close()
+    assert folder.exists() == others
+    actors[0].close()
+    assert not folder.exists()
+
+
+def test_hello_is_written_down_before_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(tmp_path, name="random-linear", **SIZES)
+    workspace = SimpleNamespace(get_root_dir=lambda: tmp_path, get_site_config_dir=lambda: tmp_path)
+    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
+    assert flare.Site(FEDERATION.table()).hello() == 2
+    (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
+    assert (line["kind"], line["scalars"]) == ("Hello", 1)

@@ -12,6 +12,8 @@ from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.learner import drive
+from fedlsvi.transports import wired
+from fedlsvi.transports.check import RUN, opened, parameters, uploads
 from fedlsvi.transports.local import Local
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wired import run_name
@@ -24,10 +26,15 @@ class Forgetful(Local):
     """Loses what cohort 1 sends: always from request 30 on, or only the first time it is asked."""
 
     once = False
-    seen: set[int]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.seen: set[int] = set()
+        self.exchanges = 0
+        self.clock = lambda: self.exchanges * self.patience.deadline
 
     def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
-        self.seen = getattr(self, "seen", set())
+        self.exchanges += 1
         for c, data in super().exchange(frames, deadline):
             lost = c == 1 and self.number > 30 and not (self.once and self.number in self.seen)
             if lost:
@@ -51,13 +58,13 @@ def test_fail_names_the_agents() -> None:
     with pytest.raises(TransportError, match=r"agents 2 to 3.*no answer to"):
         LEARNER.learn(
             problems.simplex().envs, 80, 1, progress=False,
-            transport=forgetful(Patience(5.0, 2, absent="fail")),
+            transport=forgetful(Patience(60.0, 2, absent="fail")),
         )  # fmt: skip
 
 
 def test_exclude_goes_on_and_writes_it_down() -> None:
     session = LEARNER.prepare(
-        problems.simplex().envs, 80, 1, transport=forgetful(Patience(5.0, 2, absent="exclude"))
+        problems.simplex().envs, 80, 1, transport=forgetful(Patience(60.0, 2, absent="exclude"))
     )
     drive(session, [])
     notes = [note for record in session.records for note in record.notes]
@@ -72,10 +79,28 @@ def test_wait_asks_until_it_is_there() -> None:
     here = LEARNER.learn(problems.simplex().envs, 80, 1, progress=False)
     there = LEARNER.learn(
         problems.simplex().envs, 80, 1, progress=False,
-        transport=forgetful(Patience(5.0, 1, absent="wait"), once=True),
+        transport=forgetful(Patience(60.0, 1, absent="wait"), once=True),
     )  # fmt: skip
     assert there.taus == here.taus
     assert there.w.tobytes() == here.w.tobytes()
+
+
+def test_who_errs_at_once_is_asked_again_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They double up to ten seconds or the deadline; who is silent for a deadline had its pause."""
+    pauses: list[float] = []
+    monkeypatch.setattr(wired, "sleep", pauses.append)
+    for patience, seconds in (
+        (Patience(300.0, 5), [0.2, 0.4, 0.8, 1.6]),
+        (Patience(0.5, 4), [0.2, 0.4, 0.5]),
+        (Patience(300.0, 1001), [0.2, 0.4, 0.8, 1.6, 3.2, 6.4] + 994 * [10.0]),
+    ):
+        pauses.clear()
+        transport = opened(lambda m, p: Local(parameters(6), m, RUN, p), "raises", patience)
+        transport.clock = lambda: 7.0
+        with pytest.raises(TransportError, match=r"agent 2.*RuntimeError"):
+            uploads(transport)
+        transport.close()
+        assert pauses == pytest.approx(seconds)
 
 
 def test_patience_is_checked() -> None:

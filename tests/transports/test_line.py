@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fedlsvi.transports import line as line_module
 from fedlsvi.transports.check import RUN, check_transport, parameters
 from fedlsvi.transports.line import Door, Line
 from fedlsvi.transports.patience import Patience
@@ -94,6 +95,46 @@ def test_strangers_are_not_heard(there: Overheard) -> None:
             while caller.recv(1024):
                 pass  # the challenge, then the end
     assert there.asked.empty()
+
+
+def test_who_does_not_show_the_key_in_time_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that says nothing, and one that stops in the middle of a word."""
+    monkeypatch.setattr(line_module, "REACH_SECONDS", 0.05)
+    there = Overheard()
+    for words in (b"", b"\x00"):
+        with socket.create_connection((there.door.key.host, there.door.key.port), 60) as caller:
+            caller.sendall(words)
+            with suppress(ConnectionResetError):
+                while caller.recv(1024):
+                    pass
+
+
+def test_a_door_outlives_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of files for a while: who holds the key is let in afterwards."""
+
+    class Crowded(socket.socket):
+        crowd = 3
+
+        def accept(self) -> Any:
+            self.crowd -= 1
+            if self.crowd >= 0:
+                raise OSError(24, "Too many open files")
+            return super().accept()
+
+    def create(address: tuple[str, int]) -> Crowded:
+        made = Crowded()
+        made.bind(address)
+        made.listen()
+        return made
+
+    monkeypatch.setattr(line_module.socket, "create_server", create)
+    monkeypatch.setattr(line_module, "CROWDED_SECONDS", 0.0)
+    there, line = Overheard(), Line()
+    line.open(there.door.key)
+    line.ask(b"one")
+    there.let.put(True)
+    assert line.answer() == b"ONE"
+    line.close()
 
 
 class Doors(Ray):

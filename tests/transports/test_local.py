@@ -9,9 +9,18 @@ import pytest
 
 import problems
 from fedlsvi import FedLSVI
-from fedlsvi.transports.check import RUN, check_contract, check_transport, parameters
+from fedlsvi.errors import MessageRefused
+from fedlsvi.transports.check import (
+    RUN,
+    check_contract,
+    check_transport,
+    opened,
+    parameters,
+    uploads,
+)
 from fedlsvi.transports.inprocess import InProcess
 from fedlsvi.transports.local import Local
+from fedlsvi.transports.patience import Patience
 from transports_over_frames import over_frames
 
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.continuous()]
@@ -36,6 +45,17 @@ def assert_same(one: Any, other: Any) -> None:
 
 def test_conformance() -> None:
     check_transport(lambda made, patience: Local(parameters(6), made, RUN, patience))
+
+
+@pytest.mark.parametrize("reply", [None, 3, "words"])
+def test_what_is_not_bytes_is_refused(reply: Any) -> None:
+    transport: Any = opened(
+        lambda made, patience: Local(parameters(6), made, RUN, patience), "none", Patience(30.0, 1)
+    )
+    transport.handlers[1].handle = lambda frame: reply
+    with pytest.raises(MessageRefused, match="agent 2"):
+        uploads(transport)
+    transport.close()
 
 
 def test_conformance_in_process() -> None:

@@ -23,6 +23,7 @@ from fedlsvi.learner import drive
 from fedlsvi.messages import Explore, Model, Start, Stop
 from fedlsvi.store.journal import Journal as Records
 from fedlsvi.store.journal import begin
+from fedlsvi.transports import wired
 from fedlsvi.transports.wire import Address, Failure, decode_reply, encode
 from fedlsvi.transports.wired import run_name
 from transports_over_frames import over_frames
@@ -79,31 +80,104 @@ def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     assert out.strip() == here.w.tobytes().hex()
 
 
-@pytest.mark.parametrize("position", range(8))
-def test_resume_after_the_server_died_in_a_synchronisation(position: int, tmp_path: Path) -> None:
-    """The server stops between two messages of a round, at every position of one round."""
-    problem = problems.simplex()
-    here = LEARNER.learn(problem.envs, 60, 1, progress=False)
-    folder, journals = tmp_path / "run", tmp_path / "journals"
-    session = LEARNER.prepare(problem.envs, 60, 1, transport=over_frames(2, journals))
+def interrupted(problem: Any, folder: Path, after: int) -> Any:
+    """A session whose server dies when it has asked so often; a checkpoint follows every round."""
+    session = LEARNER.prepare(
+        problem.envs, 60, 1, features=problem.features,
+        transport=over_frames(2, folder / "journals"),
+    )  # fmt: skip
     transport: Any = session.transport
     inner, count = transport.exchange, 0
 
     def exchange(frames: Any, deadline: float) -> Any:
         nonlocal count
         count += 1
-        if count == 40 + position:
+        if count == after:
             raise KeyboardInterrupt
         yield from inner(frames, deadline)
 
     transport.exchange = exchange
-    run = begin(folder, session.plan, "fed-lsvi", LEARNER.settings)
+    run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
         drive(session, [Records(run, session, 0.0)])
-    done = resume(folder, env=problem.envs, transport=over_frames(2, journals), progress=False)
+    return session
+
+
+def check_resumed(problem: Any, folder: Path) -> None:
+    """It ends in the bits of a run that nobody disturbed."""
+    here = LEARNER.learn(problem.envs, 60, 1, features=problem.features, progress=False)
+    done = resume(
+        folder / "run", env=problem.envs, features=problem.features, progress=False,
+        transport=over_frames(2, folder / "journals"),
+    )  # fmt: skip
     assert done.taus == here.taus
     assert done.w.tobytes() == here.w.tobytes()
     assert done.gram.tobytes() == here.gram.tobytes()
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_resume_after_the_server_died_in_a_synchronisation(position: int, tmp_path: Path) -> None:
+    """The server stops between two messages of a round, at every position of one round."""
+    interrupted(problems.simplex(), tmp_path, 40 + position)
+    check_resumed(problems.simplex(), tmp_path)
+
+
+def test_resume_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(problems.simplex(), tmp_path, 40)
+    monkeypatch.setattr(wired, "time_ns", lambda: time.time_ns() - 3600 * 10**9)
+    check_resumed(problems.simplex(), tmp_path)
+
+
+def flip(path: Path, at: int = -20) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def newest(journal: Path, kind: str) -> Path:
+    """The last file of a kind; raw episodes are in files named by two numbers."""
+    pattern = "*-*.safetensors" if kind == "history" else f"{9 * '[0-9]'}.{kind}"
+    return max(journal.glob(pattern), key=lambda path: path.stem.rpartition("-")[2])
+
+
+@pytest.mark.parametrize("kind", ["json", "safetensors", "history"])
+@pytest.mark.parametrize("after", [12, 43])
+def test_a_damaged_snapshot_is_made_again_from_the_one_before(
+    kind: str, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one, made again from the very beginning, or a later one. The agents are where they
+    were, and a server can go back to that very snapshot."""
+    problem = problems.continuous()
+    session = interrupted(problem, tmp_path, after)
+    journals = sorted((tmp_path / "journals").iterdir())
+    assert [len(list(journal.glob("*.json"))) for journal in journals] == [1 + (after > 12)] * 2
+    for journal in journals:
+        flip(newest(journal, kind))
+    (live, _), made = session.transport.handlers, makers(session.plan, 2, tmp_path / "journals")
+    for said in (1, 1):  # the second time it is whole
+        station = made[0]()
+        assert (station._last, station._reply) == (live._last, live._reply)
+        assert station.cohort.experience.length == live.cohort.experience.length
+        station.close()
+        assert caplog.text.count("it is made again") == said
+    check_resumed(problem, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("safetensors", r"no snapshot of the journal .* is whole"),
+     ("log", "does not go on from its snapshot")],
+)  # fmt: skip
+def test_a_journal_that_leads_nowhere_is_refused(gone: str, said: str, tmp_path: Path) -> None:
+    """The newer snapshot is damaged, and the older one or the requests since it are gone."""
+    session = interrupted(problems.one_hot(), tmp_path, 43)
+    older, last = sorted((tmp_path / "journals" / "agents-0-1").glob("*.safetensors"))
+    flip(last)
+    older.with_suffix(f".{gone}").unlink()
+    with pytest.raises(DamagedFile, match=said):
+        makers(session.plan, 2, tmp_path / "journals")[0]()
 
 
 def station_and_frames(folder: Path) -> tuple[Any, Any]:
@@ -146,8 +220,10 @@ def test_a_request_that_comes_again_is_answered_alike_and_counted_once(tmp_path:
     again.close()
 
 
-def test_a_station_that_raised_takes_its_journal(tmp_path: Path) -> None:
-    """An environment that fails in the middle of an episode, once."""
+def test_a_station_that_raised_takes_its_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An environment that fails in the middle of an episode, once. The text stays in the log."""
     maker, frame = station_and_frames(tmp_path)
     station = maker()
     station.handle(frame(start(maker.plan), 1))
@@ -161,6 +237,7 @@ def test_a_station_that_raised_takes_its_journal(tmp_path: Path) -> None:
     reply = station.handle(frame(Explore(3), 2))
     assert decode_reply(reply, maker.plan.layout)[1] == Failure("OSError")
     assert b"4711" not in reply
+    assert "patient 4711 left the room" in caplog.text
     station.handle(frame(Explore(3), 2))
     assert station.cohort.experience.length == 3
     station.close()
@@ -180,10 +257,20 @@ def test_journal_notices_damage_and_cuts_an_unfinished_record(tmp_path: Path) ->
         journal.append(b"d")
         assert len(journal.newest()[1]) == 3
         journal.close()
-    log.write_bytes(whole[:20] + b"?" + whole[21:])
+    log.write_bytes(whole + bytes(40))  # as the loss of power may leave it
     journal = Journal(tmp_path)
-    with pytest.raises(DamagedFile, match="altered"):
-        journal.newest()
+    assert len(journal.newest()[1]) == 3
+    journal.close()
+    record = len(whole) // 3
+    for at in (20, record, record + 3, record + 4):  # a request, a length, the length's checksum
+        log.write_bytes(whole)
+        flip(log, at)
+        damaged, journal = log.read_bytes(), Journal(tmp_path)
+        with pytest.raises(DamagedFile, match=f"altered at byte {at // record * record}"):
+            journal.newest()
+        assert log.read_bytes() == damaged
+        journal.close()
+    journal = Journal(tmp_path)
     with pytest.raises(TransportError, match="in use"):
         Journal(tmp_path)
     journal.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlsvi.cli.play import parse_seeds
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput
 from fedlsvi.federation import audit, demo, project
@@ -16,6 +16,9 @@ from fedlsvi.federation.job import Federation
 from fedlsvi.ledger import Ledger
 from fedlsvi.settings_file import read
 from fedlsvi.store import files
+
+NAMED = 8
+"""Rounds that are named one by one."""
 
 
 def do_federate(arguments: argparse.Namespace) -> int:
@@ -31,17 +34,36 @@ def do_verify(arguments: argparse.Namespace) -> int:
     counted = None
     if arguments.ledger is not None:
         uploads = Ledger.from_dict(files.read_json(Path(arguments.ledger))).by_agent["up_stats"]
-        agents = range(len(uploads))
-        if arguments.agents is not None:
-            agents = range(*_bounds(arguments.agents, len(uploads)))
-        counted = int(sum(uploads[a] for a in agents))
-    sent = vars(audit.verify(arguments.log, counted))
-    against = "" if counted is None else ", and its uploads are those of the server's ledger"
-    _say(arguments, sent, [
-        f"the chain of {sent['messages']:,} messages is whole{against}",
-        *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent["scalars"].items()),
+        counted = int(uploads[_agents(arguments.agents, len(uploads))].sum())
+    elif arguments.agents is not None:
+        raise InvalidInput(f"--agents {arguments.agents!r} needs --ledger: they are agents in it")
+    sent = audit.verify(arguments.log, counted)
+    against = ""
+    if counted is not None:
+        against = ", and its uploads are those of the server's ledger"
+        if sent.uncounted:
+            against = ", and every upload that the server counted is in it"
+    _say(arguments, vars(sent), [
+        f"the chain of {sent.messages:,} messages is whole{against}",
+        *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent.scalars.items()),
+        *_uncounted(sent.uncounted),
     ])  # fmt: skip
     return 0
+
+
+def _uncounted(uploads: Sequence[audit.Place]) -> list[str]:
+    """Which uploads left and were not counted, some rounds of them by name."""
+    if not uploads:
+        return []
+    steps: dict[int, list[str]] = {}
+    for place in uploads:
+        steps.setdefault(place[0], []).append(str(place[1]))
+    rounds = [f"round {k} (step {', '.join(of)})" for k, of in steps.items()]
+    more = [f"{len(rounds) - NAMED} more rounds"] if len(rounds) > NAMED else []
+    return [
+        "uploads that left and were not counted, being late or replaced by another: "
+        + ", ".join(rounds[:NAMED] + more)
+    ]
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -51,8 +73,6 @@ def _init(arguments: argparse.Namespace) -> int:
             f"--sites {arguments.sites!r} names a site twice: give each its own name"
         )
     federation = Federation.of(read(arguments.file))
-    federation.parameters(len(sites))  # refuse wrong numbers before anything is written
-    federation.waits()
     where = project.init(
         arguments.out, federation, {site: {} for site in sites}, arguments.host, arguments.port
     )
@@ -119,6 +139,8 @@ def _demo(arguments: argparse.Namespace) -> int:
             line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
+    if arguments.episodes < 1:
+        raise InvalidInput(f"--episodes must be at least 1, got {arguments.episodes}: try 300")
     if arguments.format == "text":
         print("starting a server and three sites on loopback; this takes about half a minute …")
     found = demo.demo(arguments.out, arguments.episodes, told)
@@ -132,11 +154,14 @@ def _demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _bounds(text: str, size: int) -> tuple[int, int]:
-    chosen = parse_seeds(text)
-    if chosen[0] < 0 or chosen[-1] >= size:
-        raise InvalidInput(f"--agents {text!r} is outside the ledger's 0:{size}")
-    return chosen[0], chosen[-1] + 1
+def _agents(text: str | None, size: int) -> slice:
+    """The agents of a site, which follow each other; all of the ledger's where none are named."""
+    first, _, last = (f"0:{size}" if text is None else text).partition(":")
+    if first.isdecimal() and last.isdecimal() and int(first) < int(last) <= size:
+        return slice(int(first), int(last))
+    raise InvalidInput(
+        f"--agents {text!r} is no range of the ledger's {size} agents: write A:B, such as 0:{size}"
+    )
 
 
 def _say(arguments: argparse.Namespace, found: dict[str, Any], lines: list[str]) -> None:

@@ -4,7 +4,9 @@
      "digest": SHA-256 of the message's scalars, "before": hash of line 11, "hash": of this line}
 
 A line is written before its message leaves. Altering, removing or reordering lines breaks the
-chain; cutting lines off its end shows against the server's ledger, which `verify` compares.
+chain. Lines cut off its end, and a log that was written anew as a whole, show where an upload is
+gone that the server counted: `verify` compares the two. What the server did not count cannot be
+missed: signals, acknowledgements, uploads that came too late.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ from fedlsvi.store import files
 from fedlsvi.transports import wire
 
 GENESIS = "0" * 64
+
+Place = tuple[int, int]
+"""Round and step of an upload."""
 
 
 class Audit:
@@ -37,6 +43,7 @@ class Audit:
                 self._n, self._before = line["n"], line["hash"]
         try:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._size = os.fstat(self._fd).st_size
         except OSError as error:
             raise files.cannot("write", self.path, error) from error
 
@@ -54,13 +61,16 @@ class Audit:
         """Write a line."""
         line = {"n": self._n + 1, "kind": kind, **facts, "before": self._before}
         line["hash"] = _hash(line)
+        row = json.dumps(line).encode() + b"\n"
         try:
-            os.write(self._fd, json.dumps(line).encode() + b"\n")
+            files.write_all(self._fd, row)
             if self.durable:
                 os.fsync(self._fd)
-        except OSError as error:
+        except OSError as error:  # its message does not leave
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size)
             raise files.cannot("write", self.path, error) from error
-        self._n, self._before = line["n"], line["hash"]
+        self._n, self._before, self._size = line["n"], line["hash"], self._size + len(row)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -76,7 +86,11 @@ class Sent:
     scalars: dict[str, int]
     """Paper's scalars by kind; what was sent again after a restart counts once."""
     again: int
-    """Uploads that were sent again after a restart of the server."""
+    """Uploads that were sent again, to the last bit: the server was restarted, or called the site
+    back."""
+    uncounted: list[Place]
+    """Uploads that left and are not in the server's ledger: they came too late, or a round was
+    played again in another way. Empty where no ledger was given."""
     head: str
     """Hash of the last line: two parties that compare it compare the whole log."""
 
@@ -101,30 +115,60 @@ def lines(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def verify(path: str | Path, up_stats: int | None = None) -> Sent:
-    """Check the chain, and that its uploads are those of the server's ledger where it is given.
+    """Check the chain, and that every upload which the server counted stands in it.
 
     up_stats   scalars of category up_stats that the server counts for this site's agents
     """
     messages = size = again = 0
     scalars: dict[str, int] = {}
-    seen: set[tuple[int, int, str]] = set()
+    uploads: dict[Place, set[str]] = {}
     head = GENESIS
     for line in lines(path):
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]
         if line["kind"] == "Upload":
-            key = (line["round"], line["step"], line["digest"])
-            if key in seen:
+            known = uploads.setdefault((line["round"], line["step"]), set())
+            if line["digest"] in known:
                 again += 1
                 continue
-            seen.add(key)
+            known.add(line["digest"])
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
-    uploaded = scalars.get("Upload", 0)
-    if up_stats is not None and uploaded != up_stats:
-        raise DamagedFile(
-            f"the log {path} has {uploaded} scalars of uploads, the server's ledger {up_stats}: "
-            "lines are missing, or the ledger is of another run"
-        )
-    return Sent(messages, size, scalars, again, head)
+    if messages == 0:
+        raise DamagedFile(f"the log {path} is empty: a site writes a line before it takes part")
+    uncounted: list[Place] = []
+    if up_stats is not None:
+        try:
+            uncounted = _uncounted(uploads, scalars.get("Upload", 0), up_stats)
+        except ValueError as error:
+            raise DamagedFile(
+                f"the log {path} has {scalars.get('Upload', 0)} scalars of uploads, the server's "
+                f"ledger {up_stats}: {error}, or the ledger is of another run or other agents"
+            ) from None
+    return Sent(messages, size, scalars, again, uncounted, head)
+
+
+def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> list[Place]:
+    """The uploads that a server did not count; ValueError where one that it counted is missing.
+
+    It counts what a site sends in order, round after round and in each from step H down to 1. What
+    a site owes from the time when it was away is counted before anything new; so nothing is
+    counted after an upload that is not.
+    """
+    contents = sum(map(len, uploads.values()))
+    horizon = max((step for _, step in uploads), default=0)
+    if contents == 0 and counted > 0:
+        raise ValueError("lines are missing")
+    number, rest = divmod(counted * contents, sent) if sent else (0, 0)
+    if rest:
+        raise ValueError("that is no whole number of uploads")
+    expected = {(1 + i // horizon, horizon - i % horizon) for i in range(number)}
+    if missing := sorted(expected - uploads.keys(), key=_order):
+        raise ValueError("the upload of round {}, step {} is missing".format(*missing[0]))
+    places = sorted(uploads, key=_order)
+    return [p for p in places for _ in range(len(uploads[p]) - (p in expected))]
+
+
+def _order(place: Place) -> tuple[int, int]:
+    return place[0], -place[1]
 
 
 def _hash(line: dict[str, Any]) -> str:

@@ -26,7 +26,8 @@ def on_ray(
     cohorts   number of actors; None is one per CPU of the cluster
     address   of a Ray cluster ("auto", "ray://host:10001"); None starts one on this machine
     journal   folder of the actors' journals, on a disk that a restarted actor can reach; None is a
-              temporary one, from which actors recover but a new driver cannot resume
+              temporary one on each node, from which actors recover but a new driver cannot resume;
+              it goes when the transport is closed
     durable   the journals also survive the loss of power
     """
     n_agents = plan.parameters.n_agents
@@ -39,7 +40,10 @@ def on_ray(
         scratch = tempfile.TemporaryDirectory(prefix="fedlsvi-")
         journal = scratch.name
     # the actors of a driver that was killed end a little later
-    made = makers(plan, cohorts, Path(journal).absolute(), durable, threads=1, patience=60.0)
+    made = makers(
+        plan, cohorts, Path(journal).absolute(), durable, threads=1, patience=60.0,
+        scratch=scratch is not None,
+    )  # fmt: skip
     run = run_name(plan.parameters, plan.seed)
     # an actor that died has to start again and replay its requests before it can answer
     waits = patience or Patience(deadline=600.0, attempts=5)

@@ -12,6 +12,7 @@ from fedlsvi.errors import TransportError
 from fedlsvi.federation import project
 from fedlsvi.federation.audit import verify
 from fedlsvi.federation.job import Federation
+from fedlsvi.ledger import Ledger
 from fedlsvi.store import files
 
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
@@ -29,9 +30,8 @@ def demo(
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
             return demo(Path(scratch) / "project", episodes, told)
-    federation = Federation(
-        "demo", episodes=episodes, horizon=5, dim=8, settings={"gamma": episodes / 6.0}
-    )
+    gamma = {"gamma": max(1.0, episodes / 6.0)}
+    federation = Federation("demo", episodes=episodes, horizon=5, dim=8, settings=gamma)
     sites = ("site-1", "site-2", "site-3")
     own = {"agents": 1, "env": ENV}
     where = project.init(folder, federation, dict.fromkeys(sites, own), port=free_port())
@@ -41,22 +41,17 @@ def demo(
         ended = project.wait(where, number, 600.0, told)
         if ended != project.COMPLETED:
             raise TransportError(f"the demonstration failed: {project.reason(where, number)}")
-        ledger = files.read_json(project.server_folder(where) / "ledger.json")
+        ledger = Ledger.from_dict(files.read_json(project.server_folder(where) / "ledger.json"))
+        uploads = ledger.by_agent["up_stats"].tolist()
         sent = {
             site: verify(project.site_folder(where, site) / "sent.jsonl", counted)
-            for site, counted in zip(sites, _uploads(ledger), strict=True)
+            for site, counted in zip(sites, uploads, strict=True)
         }
-        return {**project.progress(where), "scalars": ledger["scalars"],
+        return {**project.progress(where), "scalars": ledger.scalars,
                 "sent": {site: vars(found) for site, found in sent.items()}}  # fmt: skip
     finally:
         project.stop(where)
         project.clean(where)
-
-
-def _uploads(ledger: dict[str, Any]) -> list[int]:
-    """Scalars of uploads by agent, from the JSON form of a ledger."""
-    single = ledger["agents"].get("up_stats", [0] * ledger["n_agents"])
-    return [ledger["every"]["up_stats"] + extra for extra in single]
 
 
 def free_port() -> int:

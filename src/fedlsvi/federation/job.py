@@ -13,22 +13,38 @@ Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from fedlsvi import envs, settings_file
 from fedlsvi import features as feature_maps
+from fedlsvi.algorithms.settings import integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.gym import as_environment
-from fedlsvi.errors import InvalidEnvironment, InvalidInput, UnknownName
+from fedlsvi.errors import InvalidEnvironment, InvalidInput, InvalidSetting, UnknownName
+from fedlsvi.features.base import FeatureMap
 from fedlsvi.federation.audit import Audit
 from fedlsvi.federation.journal import Journal
 from fedlsvi.plan import Plan, make_plan
+from fedlsvi.store import files
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
 from fedlsvi.transports.wired import run_name
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+LETTERS = "letters, digits, - and _, beginning with a letter or digit"
+"""What a federation and its sites may be called: the names become folders and certificates."""
+
+
+def _known(what: str, table: dict[str, Any], kind: Any) -> None:
+    """Refuse keys that are no fields of a dataclass."""
+    known = {own.name for own in fields(kind)}
+    for key in table:
+        if key not in known:
+            raise UnknownName(what, key, known)
 
 
 @dataclass(frozen=True)
@@ -47,12 +63,32 @@ class Federation:
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
-        """Read it back; unknown keys are refused."""
-        known = set(cls.__dataclass_fields__)
-        for key in table:
-            if key not in known:
-                raise UnknownName("key of a federation", key, known)
+        """Read it back; keys that are unknown or missing are refused."""
+        _known("key of a federation", table, cls)
+        for own in fields(cls):
+            needed = own.default is MISSING and own.default_factory is MISSING
+            if needed and own.name not in table:
+                raise InvalidInput(f"a federation has no {own.name}: give {own.name} = …")
         return cls(**table)
+
+    def check(self, n_agents: int) -> None:
+        """Refuse in a sentence what no site could play."""
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise InvalidSetting(f"name must be {LETTERS}, got {self.name!r}")
+        integer("horizon", self.horizon, 1, "the number of steps of an episode")
+        integer("dim", self.dim, 1, "the dimension of the features")
+        integer("seed", self.seed, 0, "one seed feeds everything")
+        if not isinstance(self.one_hot, bool):
+            raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+        for key in ("settings", "patience"):
+            if not isinstance(table := getattr(self, key), dict):
+                raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
+        if "n_agents" in self.settings:
+            raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
+        _known("setting", self.settings, Settings)
+        self.parameters(n_agents)
+        self.waits()
+        self.feature_map()
 
     def table(self) -> dict[str, Any]:
         """What `of` reads back."""
@@ -65,20 +101,24 @@ class Federation:
 
     def waits(self) -> Patience:
         """How long the server waits, and what it does then."""
-        known = set(Patience.__dataclass_fields__)
-        for key in self.patience:
-            if key not in known:
-                raise UnknownName("key of patience", key, known)
+        _known("key of patience", self.patience, Patience)
         return Patience(**self.patience)
+
+    def feature_map(self) -> FeatureMap | None:
+        """The features that all sites use; None is each environment's own."""
+        if self.features is None:
+            return None
+        if not isinstance(self.features, dict) or not isinstance(self.features.get("name"), str):
+            raise InvalidSetting(
+                f"features must be a table with a name, got {self.features!r}: write [features]"
+            )
+        params = {key: value for key, value in self.features.items() if key != "name"}
+        return feature_maps.make(self.features["name"], **params)
 
     def plan(self, env: Any, n_agents: int) -> Plan:
         """The plan of a site whose environment this is; its sizes must be the federation's."""
-        phi = None
-        if self.features is not None:
-            params = {key: value for key, value in self.features.items() if key != "name"}
-            phi = feature_maps.make(self.features["name"], **params)
         settings = Settings(n_agents=n_agents, **self.settings)
-        plan = make_plan(settings, env, self.episodes, self.seed, phi)
+        plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing"):
             if getattr(mine, size) != getattr(agreed, size):
@@ -98,18 +138,17 @@ class SiteSettings:
     durable: bool = True
 
     @classmethod
-    def read(cls, path: Path, first: int = 0) -> SiteSettings:
-        """From the site's TOML file; `first` is the number of the site's first agent."""
+    def read(cls, path: Path) -> SiteSettings:
+        """From the site's TOML file."""
         table = settings_file.read(path)
-        for key in table:
-            if key not in ("agents", "env", "durable"):
-                raise UnknownName(f"key of {path.name}", key, ("agents", "env", "durable"))
-        agents = table.get("agents", 1)
-        if not isinstance(agents, int) or isinstance(agents, bool) or agents < 1:
-            raise InvalidInput(f"agents must be an integer of at least 1, got {agents!r}")
+        _known(f"key of {path.name}", table, cls)
+        agents, durable = table.get("agents", 1), table.get("durable", True)
+        integer("agents", agents, 1, "how many agents learn at this site")
+        if not isinstance(durable, bool):
+            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
         if not isinstance(table.get("env"), dict):
             raise InvalidInput(f"{path} has no [env]: name an environment there")
-        return cls(environment(table["env"]), agents, table.get("durable", True))
+        return cls(environment(table["env"]), agents, durable)
 
 
 def environment(table: dict[str, Any]) -> Any:
@@ -152,14 +191,20 @@ def _function(what: Any) -> Any:
     return function
 
 
-def open_station(
-    federation: Federation, settings: SiteSettings, first: int, n_agents: int, folder: Path
-) -> tuple[Station, Audit]:
-    """The station of a site, from its journal, with its log of what leaves."""
-    plan = federation.plan(settings.env, n_agents)
-    lo, hi = first, first + settings.agents
+def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
+    """The journal of a site, and its log of what leaves; no other process has them then."""
+    files.make_private(folder / "journal")
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(folder / "journal", settings.durable, patience=60.0)
-    audit = Audit(folder / "sent.jsonl", settings.durable)
+    return journal, Audit(folder / "sent.jsonl", settings.durable)
+
+
+def open_station(
+    federation: Federation, settings: SiteSettings, first: int, n_agents: int,
+    books: tuple[Journal, Audit],
+) -> Station:  # fmt: skip
+    """The station of a site, as its journal has it."""
+    plan = federation.plan(settings.env, n_agents)
+    lo, hi = first, first + settings.agents
     run = run_name(plan.parameters, federation.seed)
-    return Station(lambda: plan.cohort(lo, hi), plan.layout, run, journal, audit), audit
+    return Station(lambda: plan.cohort(lo, hi), plan.layout, run, *books)

@@ -3,16 +3,19 @@
     000000420.json          manifest of the snapshot after episode 420, sealed by its own hash
     000000420.safetensors   sums over all episodes so far, and the model in force
     000000301-000000420.safetensors   raw episodes since the snapshot before (continuous states)
-    000000420.log           requests since that snapshot, each with its length and checksum
+    000000420.log           requests since that snapshot, each with its length and checksums
 
 A request is on disk before it is carried out. A record that a kill left unfinished at the end of
 the log was never carried out; it is cut off, and the server asks again. The last two snapshots are
-kept, because the server may have died between asking for one and sealing its own checkpoint. The
-journal holds what the agents saw: it never leaves their side.
+kept with their logs, because the server may have died between asking for one and sealing its own
+checkpoint; and where the newer one is damaged, the older one and the requests since lead to the
+same agents, so that it is made once more. The journal holds what the agents saw: it never leaves
+their side.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import zlib
@@ -27,9 +30,12 @@ from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
 from fedlsvi.store import files
 from fedlsvi.transports.station import Snapshot
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
-_RECORD = struct.Struct("<II")  # length, CRC-32
+_LENGTH = struct.Struct("<I")
+_RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the request
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -38,23 +44,20 @@ class Journal:
     def __init__(self, folder: str | Path, durable: bool = True, patience: float = 0.0) -> None:
         """`patience`: seconds to wait for another process to let go of the folder."""
         self.folder, self.durable = Path(folder), durable
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise files.cannot("make", self.folder, error) from error
+        files.make_private(self.folder)
         self._log: int | None = None
+        self._base = self._latest()  # the snapshot that the next one builds on
         self._lock = _lock(self.folder, patience)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
         if self._log is None:
-            self._open(self._latest() or 0)
+            self._open(self._latest())
         assert self._log is not None
-        record = _RECORD.pack(len(frame), zlib.crc32(frame)) + frame
+        check = zlib.crc32(_LENGTH.pack(len(frame)))
+        record = _RECORD.pack(len(frame), check, zlib.crc32(frame)) + frame
         try:
-            left = memoryview(record)
-            while left:
-                left = left[os.write(self._log, left) :]
+            files.write_all(self._log, record)
             if self.durable:
                 os.fsync(self._log)
         except OSError as error:
@@ -63,7 +66,7 @@ class Journal:
     def keep(self, snapshot: Snapshot) -> None:
         """Seal a snapshot; the log starts anew, and older snapshots go."""
         t = snapshot.t
-        history = [] if (latest := self._latest()) is None else self._manifest(latest)["history"]
+        history = self._manifest(self._base)["history"] if self._base else []
         for first, arrays in snapshot.history:
             if arrays:
                 name = f"{first + 1:09d}-{t:09d}.safetensors"
@@ -72,19 +75,39 @@ class Journal:
         state = files.write_arrays(self._path(t, "safetensors"), snapshot.arrays)
         manifest = {"format": FORMAT, "t": t, "state": state, "history": history,
                     "plain": snapshot.plain}  # fmt: skip
-        with suppress(FileNotFoundError):
-            self._path(t, "log").unlink()  # of a time that a restarted server has undone
+        if t not in self._snapshots():  # its log is of a time that a restarted server has undone
+            self._path(t, "log").unlink(missing_ok=True)
         files.write_json(self._path(t, "json"), manifest)
-        self._open(t)
+        self._base = t
+        self._open(self._latest())
         self._prune()
 
     def newest(self) -> tuple[Snapshot | None, list[bytes]]:
-        """The last snapshot, and the requests since."""
-        t = self._latest()
-        snapshot = None if t is None else self._load(t)
-        frames = self._read_log(t or 0)
-        self._open(t or 0)
+        """The last snapshot that is whole, and the requests since."""
+        self._base, snapshot = self._whole()
+        latest = self._latest()
+        since = sorted({self._base, *(t for t in self._snapshots() if t > self._base)})
+        frames = [frame for t in since for frame in self._read_log(t, t == latest)]
+        self._open(latest)
         return snapshot, frames
+
+    def _whole(self) -> tuple[int, Snapshot | None]:
+        """The last snapshot that can be read, and the episode after which it was made."""
+        trouble: dict[int, DamagedFile] = {}
+        for t in (*reversed(self._snapshots()), 0):
+            try:
+                snapshot = self._load(t) if t > 0 else None
+            except DamagedFile as error:
+                trouble[t] = error
+                continue
+            if t == 0 and trouble and not self._path(0, "log").exists():
+                break
+            for bad in trouble:
+                said = "snapshot %d of the journal %s is damaged: it is made again from episode %d"
+                log.warning(said, bad, self.folder, t)
+            return t, snapshot
+        reason = next(iter(trouble.values()))
+        raise DamagedFile(f"no snapshot of the journal {self.folder} is whole: {reason}")
 
     def back_to(self, t: int) -> Snapshot | None:
         """Forget everything after episode t."""
@@ -101,6 +124,7 @@ class Journal:
                 self._path(other, "json").unlink()
         self._close_log()
         files.write(self._path(t, "log"), b"")
+        self._base = t
         self._open(t)
         self._prune()
         return snapshot
@@ -111,9 +135,9 @@ class Journal:
     def _snapshots(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.json"))
 
-    def _latest(self) -> int | None:
-        found = self._snapshots()
-        return found[-1] if found else None
+    def _latest(self) -> int:
+        """The episode of the last snapshot, whole or not; 0 where there is none."""
+        return max(self._snapshots(), default=0)
 
     def _manifest(self, t: int) -> dict[str, Any]:
         manifest = files.read_json(self._path(t, "json"))
@@ -133,26 +157,23 @@ class Journal:
         ]
         return Snapshot(t, arrays, manifest["plain"], history)
 
-    def _read_log(self, t: int) -> list[bytes]:
-        """Whole records from the start; an unfinished one at the end is cut off."""
+    def _read_log(self, t: int, newest: bool) -> list[bytes]:
+        """Whole records from the start; an unfinished one at the end of the newest is cut off."""
         path = self._path(t, "log")
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return []
         frames, at = [], 0
-        while at + _RECORD.size <= len(data):
-            length, checksum = _RECORD.unpack_from(data, at)
-            frame = data[at + _RECORD.size : at + _RECORD.size + length]
-            if len(frame) < length:
-                break
-            if zlib.crc32(frame) != checksum:
-                if at + _RECORD.size + length < len(data):
-                    raise DamagedFile(f"{path} was altered at byte {at}: restore it from a copy")
-                break
+        while (frame := _record(data, at)) is not None:
             frames.append(frame)
-            at += _RECORD.size + length
+            at += _RECORD.size + len(frame)
         if at < len(data):
+            if not (newest and _unfinished(data, at)):
+                raise DamagedFile(
+                    f"{path} was altered at byte {at}, or another version wrote it: restore it "
+                    "from a copy, or remove it and resume the run from the server's checkpoint"
+                )
             os.truncate(path, at)
         return frames
 
@@ -172,11 +193,12 @@ class Journal:
 
     def _prune(self) -> None:
         """Remove what no kept snapshot needs; manifests go before the files they vouch for."""
-        kept = self._snapshots()[-KEPT:]
-        needed = {".lock", f"{kept[-1] if kept else 0:09d}.log"}
+        kept = [0, *self._snapshots()][-KEPT:]
+        needed = {".lock"}
         for t in kept:
-            needed |= {f"{t:09d}.json", f"{t:09d}.safetensors"}
-            needed |= {part["name"] for part in self._manifest(t)["history"]}
+            needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
+            with suppress(DamagedFile):  # a manifest that cannot be read vouches for nothing
+                needed |= {part["name"] for part in self._manifest(t)["history"]}
         for path in sorted(self.folder.iterdir(), key=lambda p: p.suffix != ".json"):
             if path.name not in needed:
                 with suppress(OSError):
@@ -188,6 +210,28 @@ class Journal:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _record(data: bytes, at: int) -> bytes | None:
+    """The request whose record begins here; None where there is no whole one."""
+    if at + _RECORD.size > len(data):
+        return None
+    length, check, checksum = _RECORD.unpack_from(data, at)
+    at += _RECORD.size
+    if zlib.crc32(_LENGTH.pack(length)) != check or at + length > len(data):
+        return None
+    frame = data[at : at + length]
+    return frame if zlib.crc32(frame) == checksum else None
+
+
+def _unfinished(data: bytes, at: int) -> bool:
+    """Whether what begins here is a last record that a kill or the loss of power cut short: its
+    length is right and nothing follows, or nothing of it came to be written."""
+    if at + _RECORD.size > len(data) or not any(data[at:]):
+        return True
+    length, check, _ = _RECORD.unpack_from(data, at)
+    right: bool = zlib.crc32(_LENGTH.pack(length)) == check
+    return right and len(data) <= at + _RECORD.size + int(length)
 
 
 def _lock(folder: Path, patience: float) -> int | None:

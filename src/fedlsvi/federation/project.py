@@ -1,174 +1,50 @@
-"""A project for a federation: certificates, start scripts, the job, and a page for the sites.
-
-federation.toml     what all agree on
-kits/<name>/        what each party gets: its certificate, start script and own settings
-job/<name>/         the job, which holds no code
-README.md           for the engineer at a site
-"""
+"""A project as it is operated: start its parties and its job, watch them, stop them."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedlsvi import settings_file
-from fedlsvi.errors import FolderExists, InvalidInput, TransportError
+from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.federation.job import Federation
-
-ADMIN = "admin@fedlsvi.org"
-ALLOWED = (
-    "fedlsvi.transports.flare.Coordinator",
-    "fedlsvi.transports.flare.Site",
-    "nvflare.collab.runtime.controller.CollabController",
-    "nvflare.collab.runtime.executor.CollabExecutor",
-)
-"""All classes that a job may name at any party of this project."""
-
-RIGHTS = dict.fromkeys(
-    ("submit_job", "clone_job", "manage_job", "download_job", "get_job_log", "view", "operate"),
-    "any",
-)
-"""What the administrator may do; the log of a job is the server's, for no site sends its own."""
-NEVER = {"byoc": "none", "shell_commands": "none"}
-"""Nobody, the administrator included, sends code to a party or runs commands there."""
+from fedlsvi.federation.provision import ADMIN as ADMIN
+from fedlsvi.federation.provision import FEDERATION, flare
+from fedlsvi.federation.provision import init as init
 
 ENDED = ("FINISHED", "FAILED")
 COMPLETED = "FINISHED:COMPLETED"
 """FLARE's words for a job that has ended, and for one that has ended well."""
 
-_BUILDERS = """\
-builders:
-  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
-    args: {template_file: [master_template.yml]}
-  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
-    args: {config_folder: config}
-  - path: nvflare.lighter.impl.cert.CertBuilder
-  - path: nvflare.lighter.impl.signature.SignatureBuilder
-"""
-
-_README = """\
-# {name}: a federation of {n} sites
-
-Every party needs Python 3.11 or newer and `pip install "fedlsvi[flare]"` (the same version
-everywhere). The kits in `kits/` hold private keys: hand each to its party over a channel you trust.
-
-At a site: name your environment in `local/fedlsvi.toml` of your kit; that file never leaves. Then
-
-    ./startup/start.sh          # and ./startup/stop_fl.sh to leave
-
-At the server: `kits/{host}/startup/start.sh`, port {port}. Whoever holds the administrator's kit
-starts the run with `fedlsvi federate start .` and watches it with `fedlsvi federate status .`.
-
-What leaves a site is a Gram matrix and a response vector per step and round, the signal to
-synchronise, and how many agents there are. The log `fedlsvi/{name}/sent.jsonl` in your kit has a
-line for every message, and `fedlsvi verify` checks it. Your episodes are in
-`fedlsvi/{name}/journal` and stay there. Your FLARE will run no class but four: see
-`class_allow_list` in `local/resources.json`.
-"""
-
-
-def init(
-    folder: str | Path,
-    federation: Federation,
-    sites: Mapping[str, dict[str, Any]],
-    host: str = "localhost",
-    port: int = 8002,
-) -> Path:
-    """Write a project. `sites` maps a site's name to its settings; {} leaves a form to fill in."""
-    project = Path(folder)
-    if project.exists() and any(project.iterdir()):
-        raise FolderExists(f"folder {project} is not empty: choose another one for a new project")
-    if not sites:
-        raise InvalidInput("a federation needs at least one site: give names")
-    project.mkdir(parents=True, exist_ok=True)
-    _provision(project, federation.name, list(sites), host, port)
-    mark = f"{federation.name}-{secrets.token_hex(4)}"
-    for name in (host, *sites):
-        _settle(project / "kits" / name / "local", mark)
-    for name, own in sites.items():
-        text = settings_file.dump(own) if own else _form()
-        (project / "kits" / name / "local" / "fedlsvi.toml").write_text(text, encoding="utf-8")
-    table = {key: value for key, value in federation.table().items() if value is not None}
-    parties = {"host": host, "port": port, "sites": list(sites), "storage": mark}
-    text = settings_file.dump({**table, "parties": parties})
-    (project / "federation.toml").write_text(text, encoding="utf-8")
-    _flare("write_job")(federation.table(), project / "job", len(sites))
-    readme = _README.format(name=federation.name, n=len(sites), host=host, port=port)
-    (project / "README.md").write_text(readme, encoding="utf-8")
-    return project
-
-
-def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: int) -> None:
-    people = [{"name": host, "type": "server", "org": "fedlsvi", "fed_learn_port": port}]
-    people += [{"name": site, "type": "client", "org": "fedlsvi"} for site in sites]
-    people += [{"name": ADMIN, "type": "admin", "org": "fedlsvi", "role": "project_admin"}]
-    head = {"api_version": 3, "name": name, "description": "fedlsvi", "participants": people}
-    lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
-    (project / "project.yml").write_text("\n".join(lines) + "\n" + _BUILDERS, encoding="utf-8")
-    command = [sys.executable, "-c", "import sys; from nvflare.cli import main; sys.exit(main())"]
-    done = subprocess.run(
-        [*command, "provision", "-p", "project.yml", "-w", "provisioned"],
-        cwd=project, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    made = sorted((project / "provisioned" / name).glob("prod_*"))
-    if done.returncode != 0 or not made:
-        raise TransportError(f"NVIDIA FLARE could not provision: {done.stderr or done.stdout}")
-    made[-1].rename(project / "kits")
-
-
-def _settle(local: Path, mark: str) -> None:
-    """A party's own resources: the shortest list of classes that serves, no log that travels, no
-    right to send code; and a place for FLARE's jobs that no other server on the machine shares."""
-    text = (local / "resources.json.default").read_text(encoding="utf-8")
-    resources = json.loads(text.replace("/tmp/nvflare/", f"/tmp/nvflare/{mark}/"))
-    resources["class_list_enforcement_mode"] = "enforce"
-    resources["class_allow_list"] = list(ALLOWED)
-    # FLARE would send a site's log to the server, and the text of an error may quote a state
-    resources["allow_log_streaming"] = False
-    parts = resources.get("components", [])
-    resources["components"] = [part for part in parts if ".logging." not in part["path"]]
-    (local / "resources.json").write_text(json.dumps(resources, indent=1), encoding="utf-8")
-    rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
-    for role, may in rights["permissions"].items():
-        rights["permissions"][role] = {**(RIGHTS if may == "any" else may), **NEVER}
-    (local / "authorization.json").write_text(json.dumps(rights, indent=1), encoding="utf-8")
-
-
-def _form() -> str:
-    return (
-        "agents = 1\n\n[env]\n"
-        "# one of these three, with its parameters beside it:\n"
-        '# name = "river-swim"           an environment of fedlsvi\n'
-        '# gym = "FrozenLake-v1"         a Gymnasium id\n'
-        '# entry = "clinic.ward:make"    a Python function that makes the environment\n'
-    )
-
-
-def _flare(name: str) -> Any:
-    try:
-        from fedlsvi.transports import flare_console
-    except ImportError as error:
-        raise InvalidInput(
-            f'a federation needs NVIDIA FLARE ({error}): pip install "fedlsvi[flare]"'
-        ) from None
-    return getattr(flare_console, name)
-
 
 def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
     """The federation of a project, and its parties."""
-    table = settings_file.read(Path(folder) / "federation.toml")
-    parties = table.pop("parties", {})
+    if not is_one(folder):
+        raise InvalidInput(
+            f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote"
+        )
+    table = settings_file.read(Path(folder) / FEDERATION)
+    parties = table.pop("parties", None)
+    if not isinstance(parties, dict) or not {"host", "sites", "storage"} <= parties.keys():
+        raise InvalidInput(
+            f"{Path(folder) / FEDERATION} has no [parties] as `fedlsvi federate init` writes them: "
+            "put them back"
+        )
     return Federation.of(table), parties
+
+
+def is_one(folder: str | Path) -> bool:
+    """Whether this folder holds a project."""
+    return (Path(folder) / FEDERATION).is_file()
 
 
 def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, int]:
@@ -179,6 +55,8 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for name in names or (parties["host"], *parties["sites"]):
         kit = project / "kits" / name
+        if not (kit / "startup").is_dir():
+            raise InvalidInput(f"the kit of {name} is not at {kit}: bring it there to start it")
         with (kit / "console.log").open("ab") as console:
             process = subprocess.Popen(
                 [str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
@@ -202,7 +80,7 @@ def console(folder: str | Path, seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
     while True:
         try:
-            connection = _flare("Console")(project / "kits" / ADMIN, ADMIN)
+            connection = flare("Console")(project / "kits" / ADMIN, ADMIN)
             break
         except TransportError:
             if time.monotonic() > end:
@@ -218,11 +96,14 @@ def console(folder: str | Path, seconds: float = 60.0) -> Any:
 
 
 def start(folder: str | Path, seconds: float = 60.0) -> str:
-    """Submit the job, or submit it again: it continues from checkpoint and journals."""
-    federation, _ = read(folder)
+    """Submit the job, or submit it again: it continues from checkpoint and journals. It is written
+    from federation.toml as it is now."""
+    federation, parties = read(folder)
+    federation.check(len(parties["sites"]))
+    job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
     connection = console(folder, seconds)
     try:
-        number: str = connection.submit((Path(folder) / "job" / federation.name).absolute())
+        number: str = connection.submit(job.absolute())
         return number
     finally:
         connection.close()
@@ -277,7 +158,7 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     found["processes"] = {name: pid for name, pid in pids.items() if _alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
     with suppress(TransportError):
-        connection = _flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
+        connection = flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
         found["server"] = "answers"
         found["jobs"], found["connected"] = connection.jobs(), connection.sites()
         for job in found["jobs"]:
@@ -290,6 +171,7 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
 def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = False) -> list[str]:
     """End parties that `launch` started here, with all their processes."""
     project = Path(folder).absolute()
+    read(project)
     running = project / "running.json"
     pids: dict[str, int] = json.loads(running.read_text()) if running.exists() else {}
     ended = []

@@ -8,13 +8,16 @@ model.safetensors, ledger.json   when the run has ended
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
+from fedlsvi.errors import InvalidSetting
 from fedlsvi.ledger import Ledger
 from fedlsvi.records import LISTED, RoundRecord
 from fedlsvi.server import Round, Server
@@ -40,13 +43,16 @@ def _serve(
     run: Path,
     observe: Callable[[RoundRecord], None] | None,
 ) -> Server:
-    (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    for part in (run, run / CHECKPOINTS):  # each site's share can be told from the others' there
+        files.make_private(part)
     server = Server(transport.layout, p.lam, p.gamma, p.beta, p.episodes)
     found = checkpoint.newest(run, transport.notes.append)
     kept: list[Manifest] = []
+    played = _played(p, transport.cuts, transport.run)
     if found is not None:
         manifest, arrays = found
         plain = manifest.plain
+        _refuse_another(run, plain["played"], played)
         server.w[:], server.gram[:] = arrays["w"], arrays["gram"]
         server.t, server.k = plain["t"], plain["k"]
         transport.last = plain["last"]
@@ -62,7 +68,7 @@ def _serve(
         record = _record(done, transport, perf_counter() - began)
         records.append(json.dumps(record.to_dict()).encode() + b"\n")
         own, plain = transport.state(server.t)
-        plain = {"t": server.t, "k": server.k, "last": transport.last,
+        plain = {"t": server.t, "k": server.k, "last": transport.last, "played": played,
                  "ledger": transport.ledger.to_dict(), "transport": plain}  # fmt: skip
         arrays = {"w": server.w, "gram": server.gram, **own}
         number = kept[-1].number + 1 if kept else 1
@@ -76,6 +82,33 @@ def _serve(
     files.write_arrays(run / "model.safetensors", {"w": server.w, "gram": server.gram})
     files.write_json(run / "ledger.json", transport.ledger.to_dict())
     return server
+
+
+def check(p: Parameters, cuts: Sequence[tuple[int, int]], run: int, folder: str | Path) -> None:
+    """Refuse to go on, before any site is asked to, where the folder holds another run."""
+    found = checkpoint.newest(Path(folder), lambda note: None)
+    if found is not None:
+        _refuse_another(Path(folder), found[0].plain["played"], _played(p, cuts, run))
+
+
+def _played(p: Parameters, cuts: Sequence[tuple[int, int]], run: int) -> dict[str, Any]:
+    """What makes a run the one that it is, in the words of JSON."""
+    return {"parameters": asdict(p), "cuts": [list(cut) for cut in cuts], "run": run}
+
+
+def _refuse_another(run: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """A checkpoint is continued by the run that wrote it and by no other."""
+    if before == now:
+        return
+    old, new = before["parameters"], now["parameters"]
+    changed = [f"{key} {old[key]!r} and not {new[key]!r}" for key in old if old[key] != new[key]]
+    if before["cuts"] != now["cuts"]:
+        sizes = [[agents for _, agents in each["cuts"]] for each in (before, now)]
+        changed.append(f"agents {sizes[0]} at its sites and not {sizes[1]}")
+    raise InvalidSetting(
+        f"{run} holds a run that was begun with {', '.join(changed) or 'another seed'}: "
+        "set that back, or give the federation another name"
+    )
 
 
 def _record(done: Round, transport: Wired, seconds: float) -> RoundRecord:

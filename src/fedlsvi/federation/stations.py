@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,17 +12,24 @@ from fedlsvi.agent import Cohort
 from fedlsvi.federation.journal import Journal
 from fedlsvi.guard import Guard
 from fedlsvi.plan import Plan
+from fedlsvi.store import files
 from fedlsvi.transports.station import Station
 from fedlsvi.transports.wired import facts, run_name
 
 
 class KeptStation(Station):
-    """A station with a journal that it closes itself."""
+    """A station with a journal that it closes itself, and removes where it is `scratch`."""
+
+    scratch = False
 
     def close(self) -> None:
         super().close()
         if isinstance(self.memory, Journal):
             self.memory.close()
+            if self.scratch:
+                shutil.rmtree(self.memory.folder, ignore_errors=True)
+                with suppress(OSError):  # others on this machine have theirs beside it
+                    self.memory.folder.parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class Maker:
     durable: bool = True
     patience: float = 0.0
     """Seconds that a journal may still be held by a process that is ending."""
+    scratch: bool = False
+    """Whether the journal goes when its station is closed."""
 
     def cohort(self) -> Cohort:
         """The agents before their first message."""
@@ -43,21 +54,24 @@ class Maker:
         journal = None
         if self.folder is not None:
             own = self.folder / f"agents-{self.lo}-{self.hi - 1}"
+            files.make_private(own)
             journal = Journal(own, self.durable, self.patience)
         run = run_name(self.plan.parameters, self.plan.seed)
-        return KeptStation(self.cohort, self.plan.layout, run, journal)
+        station = KeptStation(self.cohort, self.plan.layout, run, journal)
+        station.scratch = self.scratch
+        return station
 
 
 def makers(
     plan: Plan, cohorts: int, folder: str | Path | None = None, durable: bool = True,
-    threads: int | None = None, patience: float = 0.0,
+    threads: int | None = None, patience: float = 0.0, scratch: bool = False,
 ) -> list[Maker]:  # fmt: skip
     """One maker for each of `cohorts` equal shares of the agents."""
     if threads is not None:
         plan = replace(plan, threads=threads)
     cuts = [plan.parameters.n_agents * c // cohorts for c in range(cohorts + 1)]
     where = None if folder is None else Path(folder)
-    return [Maker(plan, lo, hi, where, durable, patience) for lo, hi in pairwise(cuts)]
+    return [Maker(plan, lo, hi, where, durable, patience, scratch) for lo, hi in pairwise(cuts)]
 
 
 def guard(plan: Plan) -> Guard:

@@ -32,9 +32,9 @@ def write(path: Path, data: bytes) -> Stamp:
     """Put a file in place whole or not at all; an older one stays until the new one is safe."""
     temp = path.with_name(f".{path.name}.tmp")
     try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _mode(path))
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -47,7 +47,13 @@ def write(path: Path, data: bytes) -> Stamp:
     return stamp(data)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _mode(path: Path) -> int:
+    """Who may read a new file: nobody who may not read its folder."""
+    return path.parent.stat().st_mode & 0o666
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte: a call of the system may take fewer."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
@@ -68,7 +74,17 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sync_folder(folder.parent)
     except OSError as error:
-        raise cannot("make", folder, error) from error
+        raise cannot_make(folder, error) from error
+
+
+def make_private(folder: Path) -> None:
+    """A folder for its owner alone, and so are the files that are written there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise cannot_make(folder, error) from error
 
 
 def cannot(what: str, path: Path, error: OSError) -> StoreError:
@@ -77,6 +93,16 @@ def cannot(what: str, path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"cannot {what} {path}: {reason}. What was saved before is intact: "
         f"make room or give access, then resume"
+    )
+
+
+def cannot_make(folder: Path, error: OSError) -> StoreError:
+    """The same about a folder, in which nothing was saved before."""
+    reason = error.strerror or str(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = "a part of its path is a file"
+    return StoreError(
+        f"cannot make {folder}: {reason}: choose another folder, make room or give access"
     )
 
 
@@ -105,7 +131,10 @@ def compare(path: Path, found: Stamp, expected: Stamp) -> None:
 
 def _restore(path: Path) -> str:
     run = path.parent.parent if path.parent.name in ("checkpoints", "history") else path.parent
-    return f"restore it from a copy, or start over with `fedlsvi run {run / 'settings.toml'}`"
+    settings = run / "settings.toml"
+    usable = settings != path and settings.exists()
+    again = f"with `fedlsvi run {settings}`" if usable else "in another folder"
+    return f"restore it from a copy, or start over {again}"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Stamp:
@@ -165,7 +194,7 @@ class AppendOnly:
         prefix = read_prefix(path, start) if start is not None else b""
         self._hash, self._length = hashlib.sha256(prefix), len(prefix)
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, _mode(path))
             os.ftruncate(self._fd, self._length)
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
@@ -174,7 +203,7 @@ class AppendOnly:
     def append(self, data: bytes) -> None:
         """Add to the end; visible to readers at once, durable after `sync`."""
         try:
-            _write_all(self._fd, data)
+            write_all(self._fd, data)
         except OSError as error:
             raise cannot("write", self.path, error) from error
         self._hash.update(data)

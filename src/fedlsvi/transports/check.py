@@ -27,7 +27,7 @@ from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
 from fedlsvi.transports.wired import Wired
 
-Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent once"]
+Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent", "silent once"]
 Makers = Sequence[Callable[[], Handler]]
 Make = Callable[[Makers, Patience], Wired]
 
@@ -73,6 +73,8 @@ class Echo:
                 old = Address(address.run, address.epoch, address.number - 1, address.round,
                               address.first, address.agents)  # fmt: skip
                 return encode(self.answer(message), old) + reply
+            case "silent":
+                return b""
             case "silent once" if self.asked == 2:
                 return b""
         return reply
@@ -214,17 +216,17 @@ def check_duplicates(make: Make) -> None:
 
 def check_late(make: Make) -> None:
     """One that is late, or silent, is asked again; one that stays away is named."""
-    transport = opened(make, "late", Patience(0.4, 5), delay=0.9)
+    transport = opened(make, "late", Patience(0.4, 100), delay=0.9)
     try:
         assert uploads(transport).gram.sum() == 30.0, "late: counted wrongly"
     finally:
         transport.close()
-    transport = opened(make, "silent once", Patience(1.0, 2))
+    transport = opened(make, "silent once", Patience(30.0, 2))
     try:
         assert uploads(transport).gram.sum() == 30.0, "silent: counted wrongly"
     finally:
         transport.close()
-    transport = opened(make, "late", Patience(0.2, 1), delay=1.0)
+    transport = opened(make, "silent", Patience(30.0, 1))
     _must_fail(transport, TransportError, "agent 2")
 
 
@@ -255,7 +257,7 @@ def check_exclusion(make: Make) -> None:
 
 def check_carrying(make: Make) -> None:
     """With `carry` the round closes without one that is silent, and it is written down."""
-    transport = opened(make, "silent once", Patience(0.5, 1, absent="carry"))
+    transport = opened(make, "silent once", Patience(30.0, 1, absent="carry"))
     try:
         upload = uploads(transport)
         assert not upload.gram[2].any(), "away, yet counted"

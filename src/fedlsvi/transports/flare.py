@@ -44,15 +44,21 @@ class Site:
     def __init__(self, federation: dict[str, Any]) -> None:
         self.federation = federation
         self._station: Station | None = None
+        self._books: Any = None
         self._pace = Pace()
 
     @collab.publish
     def hello(self) -> int:
         """How many agents learn here."""
-        from fedlsvi.federation.job import SiteSettings
+        from fedlsvi.federation.job import Federation, SiteSettings, open_books
 
         with _private("hello"):
-            return SiteSettings.read(_local(collab.workspace) / SETTINGS).agents
+            settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            if self._books is None:
+                name = Federation.of(self.federation).name
+                self._books = open_books(settings, home(collab.workspace, name))
+            self._books[1].note("Hello", scalars=1, bytes=8)
+            return settings.agents
 
     @collab.publish
     def join(self, first: int, n_agents: int) -> bool:
@@ -65,10 +71,7 @@ class Site:
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            folder = home(collab.workspace, federation.name)
-            self._station, self._audit = open_station(federation, settings, first, n_agents, folder)
-            self._audit.note("Hello", scalars=1, bytes=8)
-            self._station.trouble = _report  # type: ignore[method-assign]
+            self._station = open_station(federation, settings, first, n_agents, self._books)
             return True
 
     @collab.publish
@@ -80,7 +83,7 @@ class Site:
 
             def announce(signal: Signal, address: Address) -> None:
                 said = encode(signal, address)
-                self._audit.sent(said)
+                self._books[1].sent(said)
                 server(expect_result=False).signal(said)
 
             self._pace.begin(frame, self._station, announce)
@@ -135,11 +138,15 @@ class Flare(Wired):
                     yield c, data
 
     def signalled(self, frame: bytes) -> None:
-        """An agent calls: pass its episode on to the other sites, unless an earlier one was."""
+        """An agent calls: pass its episode on to the other sites, unless an earlier one was. Where
+        all play every episode that was asked for, nobody needs to hear it."""
+        turns = list(self._turns)  # before who is present is looked at: a later loss is asked again
         try:
             address, signal = decode_reply(frame, self.layout)
             c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
             if not isinstance(signal, Signal) or address != self._address(c):
+                return
+            if self.overshoot == "keep" or c not in self._present():
                 return
             self.guard.signal(address.first, address.agents, signal)
         except FedLSVIError as error:
@@ -151,16 +158,20 @@ class Flare(Wired):
             self._passed = signal.t
         for other in self._present():
             if other != c:
-                epoch, number = self._turns[other]
+                epoch, number = turns[other]
                 self.proxies[other](expect_result=False).pace(epoch, number, signal.t)
         self.enter("signal", 1)
 
     def _windows(self, cap: int) -> Iterator[int]:
-        """Sites explore until somebody signals: there is nothing to guess. Where nothing can be
+        """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
+        stopped there, so if its sender is lost the others are asked again. Where nothing can be
         rolled back they are asked for no more than what then stays, as everywhere."""
         if self.overshoot == "keep":
             yield from super()._windows(cap)
-        else:
+            return
+        asked = len(self.cuts) + 1
+        while len(self._present()) < asked:
+            asked = len(self._present())
             yield cap
 
     def close(self) -> None:
@@ -186,7 +197,7 @@ class Coordinator:
     def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
         from fedlsvi.federation.job import Federation
-        from fedlsvi.federation.serving import serve
+        from fedlsvi.federation.serving import check, serve
         from fedlsvi.transports.wired import facts, run_name
 
         federation = Federation.of(self.federation)
@@ -196,12 +207,12 @@ class Coordinator:
             raise TransportError("no site has an agent")
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
+        run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
+        check(p, cuts, run, folder)
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
-        run = run_name(p, federation.seed)
         guard = Guard(_layout(p), facts(p))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
-        folder = home(collab.workspace, federation.name)
         try:
             serve(p, self._transport, folder)
         finally:
@@ -237,10 +248,6 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
     except Exception as error:  # the engine's own, around what the site said
         said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
         raise TransportError(f"site {site.name} cannot take part: {said}") from None
-
-
-def _report(error: Exception) -> None:
-    log.error("a request could not be answered", exc_info=error)
 
 
 class _private:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from secrets import token_bytes
 from selectors import EVENT_READ, BaseSelector, DefaultSelector, SelectorKey
-from threading import Thread
+from threading import Thread, Timer
 from time import perf_counter, sleep
 from typing import Any
 
@@ -27,7 +27,10 @@ _LENGTH = struct.Struct("!I")
 _give_way = getattr(os, "sched_yield", partial(sleep, 0))
 
 REACH_SECONDS = 5.0
-"""How long a door may take to be reached."""
+"""How long a door may take to be reached, and a caller to prove that it holds the key."""
+
+CROWDED_SECONDS = 0.1
+"""Time between two looks at who is waiting, while no file or thread is left for a caller."""
 
 STALLED_SECONDS = 60
 """A frame that stops halfway for so long has lost its line."""
@@ -98,18 +101,23 @@ class Door:
 
     def _wait(self) -> None:
         while True:
-            caller, _ = self._socket.accept()
-            Thread(target=self._serve, args=(caller,), daemon=True).start()
+            try:
+                caller, _ = self._socket.accept()
+                Thread(target=self._serve, args=(caller,), daemon=True).start()
+            except (OSError, RuntimeError):  # no file or thread is left: strangers go in a while
+                sleep(CROWDED_SECONDS)
 
     def _serve(self, caller: socket.socket) -> None:
         end: Any = End(caller)
-        with suppress(*LOST), closing(end), DefaultSelector() as selector:
-            deliver_challenge(end, self.key.secret)
-            answer_challenge(end, self.key.secret)
-            selector.register(end, EVENT_READ)
-            while True:
-                end.send_bytes(self._answer(end.recv_bytes()))
-                soon(selector)
+        with suppress(*LOST), closing(end):
+            with _limited(caller):
+                deliver_challenge(end, self.key.secret)
+                answer_challenge(end, self.key.secret)
+            with DefaultSelector() as selector:
+                selector.register(end, EVENT_READ)
+                while True:
+                    end.send_bytes(self._answer(end.recv_bytes()))
+                    soon(selector)
 
 
 class Line:
@@ -201,6 +209,23 @@ def _tune(end: socket.socket) -> None:
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # not every system has them
             end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+@contextmanager
+def _limited(caller: socket.socket) -> Iterator[None]:
+    """Hang up on a caller that takes too long."""
+    late = Timer(REACH_SECONDS, _hang_up, (caller,))
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+
+
+def _hang_up(end: socket.socket) -> None:
+    with suppress(OSError):  # it has gone by itself
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def _hurry(end: socket.socket) -> None:

@@ -7,6 +7,10 @@ from typing import Literal
 
 from fedlsvi.errors import InvalidSetting
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds from one attempt to the next, where the answers to it came before the deadline: at first,
+and at most."""
+
 Refused = Literal["refuse", "exclude"]
 Absent = Literal["wait", "fail", "carry", "exclude"]
 
@@ -16,7 +20,8 @@ class Patience:
     """How long the server waits, and what it does then.
 
     deadline   seconds for one exchange
-    attempts   how often it asks the same again
+    attempts   how often it asks the same again; an error that comes at once is not asked about at
+               once again, but after a pause that doubles
     refused    after a message that fails the checks: "refuse" stops the run, "exclude" goes on
                without that cohort
     absent     after silence or an error at the agent: "wait" asks on and on, "fail" stops the run,
@@ -32,13 +37,19 @@ class Patience:
     carry: int = 50
 
     def __post_init__(self) -> None:
-        if not self.deadline > 0.0:
-            raise InvalidSetting(f"deadline must be above 0 seconds, got {self.deadline!r}")
-        if self.attempts < 1:
-            raise InvalidSetting(f"attempts must be at least 1, got {self.attempts!r}")
-        if self.carry < 1:
-            raise InvalidSetting(f"carry must be at least 1 round, got {self.carry!r}")
+        seconds = self.deadline
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0.0:
+            raise InvalidSetting(f"deadline must be above 0 seconds, got {seconds!r}")
+        for name, least in (("attempts", "at least 1"), ("carry", "at least 1 round")):
+            number = getattr(self, name)
+            if type(number) is not int or number < 1:
+                raise InvalidSetting(f"{name} must be {least}, and an integer, got {number!r}")
         for name, known in (("refused", ("refuse", "exclude")),
                             ("absent", ("wait", "fail", "carry", "exclude"))):  # fmt: skip
             if getattr(self, name) not in known:
                 raise InvalidSetting(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+
+    def pause(self, attempt: int) -> float:
+        """Seconds from the start of an attempt to that of the next, at least."""
+        longest = min(self.deadline, LONGEST_PAUSE)
+        return min(longest, FIRST_PAUSE * 2.0 ** min(attempt - 1, 30))

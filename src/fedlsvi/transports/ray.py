@@ -27,6 +27,9 @@ from fedlsvi.transports.wired import Wired
 
 LOOPBACK = "127.0.0.1"
 
+CLOSE_SECONDS = 5.0
+"""Time for actors to remove what they keep on their nodes."""
+
 RESTART_SECONDS = 0.2
 """Time between two questions to an actor that is being started again."""
 
@@ -58,6 +61,10 @@ class Actor:
     def process(self) -> int:
         """The number of the actor's process."""
         return os.getpid()
+
+    def close(self) -> None:
+        """Release files; a temporary journal goes."""
+        self._handler.close()
 
 
 def ray_library() -> Any:
@@ -245,6 +252,9 @@ class Ray(Wired):
         self._hang_up()
         if not self._ray.is_initialized():
             return
+        if self._scratch is not None and self.actors:
+            closed = [actor.close.remote() for actor in self.actors]
+            self._ray.wait(closed, num_returns=len(closed), timeout=CLOSE_SECONDS)
         for actor in self.actors:
             self._ray.kill(actor, no_restart=True)
         self.actors = []

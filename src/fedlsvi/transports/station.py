@@ -15,6 +15,7 @@ station goes back to the snapshot that it made there (`Keep`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -23,9 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedlsvi.agent import Cohort
-from fedlsvi.errors import MessageRefused, TransportError
+from fedlsvi.errors import DamagedFile, MessageRefused, TransportError
 from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Start, Stop
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ class Memory(Protocol):
         ...
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Make a snapshot durable and forget the requests before it. Its history is what came
-        since the snapshot before."""
+        """Make a snapshot durable; the requests before it are needed no more. Its history is what
+        came since the snapshot before."""
         ...
 
     def newest(self) -> tuple[Snapshot | None, list[bytes]]:
-        """The last snapshot with all its history, and the requests since."""
+        """The last snapshot that is whole, with all its history, and the requests since."""
         ...
 
     def back_to(self, t: int) -> Snapshot | None:
@@ -97,8 +100,24 @@ class Station:
             if snapshot is not None:
                 self._restore(snapshot)
             for frame in frames:
-                self._answer(*decode_request(frame, self.layout))
+                self._repeat(frame)
         self._whole = True
+
+    def _repeat(self, frame: bytes) -> None:
+        """Carry out once more what was written down; a gap before it is noticed."""
+        try:
+            address, message = decode_request(frame, self.layout)
+            t = self.cohort.experience.t if any(self._last) else 0
+            if isinstance(message, Start) and message.t != t:
+                raise MessageRefused(f"a start at episode {message.t}")
+            heard = self._in_turn(address, message)
+        except MessageRefused as error:
+            raise DamagedFile(
+                f"the journal of agents from {self.agents[0]} on does not go on from its snapshot "
+                f"after episode {self._kept} ({error}): restore it from a copy"
+            ) from None
+        if not heard:
+            self._answer(address, message)
 
     @property
     def agents(self) -> tuple[int, int]:
@@ -125,7 +144,7 @@ class Station:
             self._whole = False
             if isinstance(message, Start):
                 self._go_back(message.t)
-            if self.memory is not None and not isinstance(message, Keep):
+            if self.memory is not None:
                 self.memory.append(frame)
             reply = self._answer(address, message)
             self._whole = True
@@ -139,7 +158,8 @@ class Station:
             return encode(Failure(type(error).__name__), address)
 
     def trouble(self, error: Exception) -> None:
-        """Hook for a log at the agents' side; the text of an error never leaves."""
+        """For the log at the agents' side; the text of an error never leaves."""
+        log.error("a request could not be answered", exc_info=error)
 
     def _heard(self, address: Address, message: Request) -> bool:
         """Whether this very request was answered before; refuses what is out of turn."""
@@ -147,6 +167,10 @@ class Station:
             raise MessageRefused(f"request of run {address.run:x}, this is run {self.run:x}")
         if (address.first, address.agents) != self.agents:
             raise MessageRefused(f"request for agents from {address.first}: not held here")
+        return self._in_turn(address, message)
+
+    def _in_turn(self, address: Address, message: Request) -> bool:
+        """Whether this very request was the last; refuses one that cannot be the next."""
         epoch, number = self._last
         if (address.epoch, address.number) == self._last:
             return True
@@ -154,7 +178,10 @@ class Station:
         match message:
             case Start():
                 if address.epoch <= epoch:
-                    raise MessageRefused("a start of a server that another one has followed")
+                    raise MessageRefused(
+                        f"a start of epoch {address.epoch} after epoch {epoch}: another server has "
+                        "followed that one, or the server's clock was set back"
+                    )
             case _ if (address.epoch, address.number) != (epoch, number + 1):
                 raise MessageRefused(
                     f"request {address.number} of epoch {address.epoch} after {number} of {epoch}"
@@ -196,7 +223,7 @@ class Station:
             self._restore(snapshot)
 
     def _keep(self, t: int, address: Address) -> None:
-        if self.memory is None:
+        if self.memory is None or t == self._kept:
             return
         experience = self.cohort.experience
         arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}

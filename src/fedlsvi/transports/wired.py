@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from time import monotonic, time_ns
+from time import monotonic, sleep, time_ns
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,13 @@ class Wired(Transport):
         attempt = 0
         while waiting:
             attempt += 1
+            began = self.clock()
             trouble = self._ask(waiting, replies)
             for c in sorted(waiting):
                 self._lost_patience(c, trouble.get(c), attempt)
             waiting &= set(self._present())
+            if waiting:  # who answers at once, and wrongly, is not asked at once again
+                sleep(max(0.0, began + self.patience.pause(attempt) - self.clock()))
         if not replies:
             raise TransportError("every agent is excluded or away: nobody is left to learn from")
         return self._complete(message, replies)
@@ -115,7 +118,7 @@ class Wired(Transport):
         frames = dict(zip(asked, encode_all(self._asked, addresses), strict=True)) | self._calls()
         self.wire_bytes["down"] += sum(map(len, frames.values()))
         for c, data in self.exchange(frames, self.patience.deadline):
-            for frame in split(data) if isinstance(data, bytes) else [data]:
+            for frame in split(data) if isinstance(data, bytes) else (b"",):  # refused
                 if c not in waiting:
                     self._overhear(c, frame)
                     continue
@@ -235,9 +238,8 @@ class Wired(Transport):
         ]  # fmt: skip
         for (first, _), upload in zip(self.cuts, uploads, strict=True):
             self.guard.accept(first, upload)
-        if self._carries:
-            b = np.concatenate([upload.b for upload in uploads])
-            self.carried.accept(h, b, self.guard.t + self.guard.length)
+        b = np.concatenate([upload.b for upload in uploads])
+        self.carried.accept(h, b, self.guard.t + self.guard.length)
         return uploads
 
     # cohorts that are away
@@ -325,8 +327,12 @@ class Wired(Transport):
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._checkpoints = True
         self.keep(t)
-        arrays = self.guard.state()
-        plain: dict[str, Any] = {"excluded": {str(c): why for c, why in self.excluded.items()}}
+        # a run that was begun with another policy may be resumed with absent="carry"
+        arrays = self.guard.state() | {"carry.b": self.carried.b}
+        plain: dict[str, Any] = {
+            "excluded": {str(c): why for c, why in self.excluded.items()},
+            "epoch": max(epoch for epoch, _ in self._turns),
+        }
         if self._carries:
             own, plain["carried"] = self.carried.state()
             arrays |= own
@@ -337,7 +343,11 @@ class Wired(Transport):
     ) -> None:
         self._checkpoints = True
         self.guard.restore(arrays, t, k)
+        self.carried.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
+        # later than the server before this one, even where the clock was set back
+        self.epoch = max(self.epoch, plain.get("epoch", 0) + 1)
+        self._turns = [(self.epoch, 0)] * len(self.cuts)
         carried = plain.get("carried", {"away": {}})
         if carried["away"] and not self._carries:
             raise InvalidSetting(
