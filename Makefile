@@ -54,4 +54,4 @@ $(STAMP): $(LIGHT)
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs build
+	rm -rf $(VENV) build

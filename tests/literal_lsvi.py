@@ -105,10 +105,11 @@ def literal_lsvi_ucb(
     beta: float,
     clip: Sequence[float] | None = None,
     *,
+    m: int = 0,
     advice: Sequence[Array] | None = None,
 ) -> LiteralRun:
-    """LSVI-UCB, one agent: Λ_h = λI + Σφφᵀ, w_h = Λ_h⁻¹Σφ(r + V_{h+1}(x′)), act greedily."""
-    (agent,) = worlds(env, 1, seed)
+    """LSVI-UCB, agent m alone: Λ_h = λI + Σφφᵀ, w_h = Λ_h⁻¹Σφ(r + V_{h+1}(x′)), act greedily."""
+    agent = worlds(env, m + 1, seed)[m]
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agent.first(1)).shape[1]
     w, gram = np.zeros((H, d)), np.stack([lam * np.eye(d)] * H)

@@ -46,7 +46,7 @@ class Experience(Protocol):
         """Play n more episodes."""
         ...
 
-    def first_firing(self, gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
         """Where in the first n of the last episodes the trigger fires: Δt, positions, steps."""
         ...
 
@@ -105,7 +105,7 @@ class Cohort:
 
     def start(self, message: Start) -> None:
         """Receive the parameters and initialise Q and V."""
-        self.gamma, self.T = message.gamma, message.episodes
+        self.log_gamma, self.T = float(np.log(message.gamma)), message.episodes
         self.values.beta = message.beta
         for h in range(self.horizon, 0, -1):
             self._renew(h, message.w[h - 1], message.gram[h - 1])  # line 2
@@ -118,7 +118,7 @@ class Cohort:
             n = min(limit, world.block, self.T - world.t - world.length)
             world.explore(n)  # lines 9–16
             last = world.t + world.length == self.T
-            length, fired, steps = world.first_firing(self.gamma, n - last)  # line 17: t < T and ∃h
+            length, fired, steps = world.first_firing(self.log_gamma, n - last)  # line 17, if t < T
             if length > 0:
                 return Signal(world.t + length, self.agents[fired], steps)  # line 18
             if last:

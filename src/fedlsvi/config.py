@@ -8,12 +8,14 @@ Theorem 1 or 2), `practical` the one that learns (docs/defaults.md has the study
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from fedlsvi.core import theory
+from fedlsvi.core.random import WORD
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
@@ -45,6 +47,8 @@ class Settings:
     c_beta: float = 1.0
 
     def __post_init__(self) -> None:
+        for key, value in list(vars(self).items()):
+            object.__setattr__(self, key, _plain(value))
         _integer("n_agents", self.n_agents, 1, "the number of agents")
         if self.gamma != "auto":
             _number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
@@ -52,6 +56,8 @@ class Settings:
             _number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
         if self.lam is not None:
             _number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
+            if not finite(1.0 / self.lam):
+                raise InvalidSetting(f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it")
         _number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
         if self.xi > 1.0:
             raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
@@ -75,7 +81,7 @@ class Settings:
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""
         _integer("episodes", episodes, 1, "the number of episodes per agent")
-        M, T, H, d = self.n_agents, episodes, horizon, dim
+        M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
         if packing == "auto":
             packing = "diagonal" if one_hot else "packed"
@@ -92,6 +98,11 @@ class Settings:
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
             beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, M, T, self.xi)
+        if not finite(beta):
+            raise InvalidSetting(
+                f"beta would be {beta} at confidence={self.confidence!r} and "
+                f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta"
+            )
         return Parameters(
             n_agents=M,
             episodes=T,
@@ -133,19 +144,38 @@ class Parameters:
         return ceilings(self.horizon, self.value_range, self.preset)
 
 
+def finite(value: Any) -> bool:
+    """Whether a number fits into a double; an integer may have too many digits."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's own, which settings files and JSON can hold."""
+    if isinstance(value, np.integer):
+        return int(value)
+    return float(value) if isinstance(value, np.floating) else value
+
+
 def _integer(name: str, value: Any, least: int, hint: str) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise InvalidSetting(
-            f"{name} must be an integer of at least {least}, got {value!r}: {hint}"
-        )
+    if not whole or not least <= value < WORD:
+        bound = f"of at least {least}" if not whole or value < least else "below 2^32"
+        raise InvalidSetting(f"{name} must be an integer {bound}, got {_shown(value)}: {hint}")
 
 
 def _number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:
-    bound = f"a number {'above' if strict else 'of at least'} {least:g}"
+    bound = f"a finite number {'above' if strict else 'of at least'} {least:g}"
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or value < least or (strict and value == least):
-        raise InvalidSetting(f"{name} must be {bound}, got {value!r}: {hint}")
+    if not real or not finite(value) or value < least or (strict and value == least):
+        raise InvalidSetting(f"{name} must be {bound}, got {_shown(value)}: {hint}")
+
+
+def _shown(value: Any) -> str:
+    """The value as it was given; of a long one only its ends."""
+    return reprlib.repr(value) if isinstance(value, int | str) else repr(value)
 
 
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

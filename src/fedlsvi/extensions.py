@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 from fedlsvi.errors import InvalidInput
 
@@ -35,28 +37,31 @@ def announce(names: list[str]) -> None:
 def load_extensions() -> None:
     """Import every extension that is not imported yet."""
     for point in entry_points(group=GROUP):
-        point.load()
+        _load(point.name, f"an installed package's {GROUP}", point.load)
     for name in os.environ.get(VARIABLE, "").split(","):
         if name:
-            _load(name)
+            load = partial(_load_file if name.endswith(".py") else import_module, name)
+            _load(name, f"--import or {VARIABLE}", load)
 
 
-def _load(name: str) -> None:
+def _load(name: str, where: str, load: Callable[[], Any]) -> None:
+    """Whatever an extension raises while it is imported becomes one sentence."""
     try:
-        if name.endswith(".py"):
-            _load_file(Path(name))
-        else:
-            import_module(name)
-    except (ImportError, FileNotFoundError) as error:
-        raise InvalidInput(
-            f"cannot import '{name}', named by --import or {VARIABLE}: {error}"
-        ) from None
+        load()
+    except Exception as error:
+        kind = "" if isinstance(error, InvalidInput) else f"{type(error).__name__}: "
+        said = " ".join(str(error).split())
+        raise InvalidInput(f"cannot import '{name}', named by {where}: {kind}{said}") from error
 
 
-def _load_file(path: Path) -> None:
-    """A file as the module of its name."""
-    if path.stem in sys.modules:
+def _load_file(name: str) -> None:
+    """A file as the module of its name, which must be its own."""
+    path = Path(name)
+    there = getattr(sys.modules.get(path.stem), "__file__", None)
+    if there is not None and Path(there).resolve() == path.resolve():
         return
+    if path.stem in sys.modules or path.stem in sys.stdlib_module_names:
+        raise InvalidInput(f"another module is called {path.stem}: give the file another name")
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -72,9 +72,10 @@ class Job:
             if key not in known:
                 others = ("algorithm", "episodes", "seed", "env", "features")
                 raise UnknownName("setting", key, [*known, *others])
-        if env is None:
+        if env is None or env == []:
+            what = "missing" if env is None else "an empty list"
             raise InvalidInput(
-                "env is missing: give --env NAME or an [env] table with a name "
+                f"env is {what}: give --env NAME or an [env] table with a name "
                 "(`fedlsvi list environments` shows the names)"
             )
         entries = [_named("env", e) for e in (env if isinstance(env, list) else [env])]
@@ -193,7 +194,12 @@ def load_arrays(field: str, path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise InvalidInput(f"{field} {path} does not exist: give the path of the file") from None
     except Exception as error:  # each library has errors of its own for a file that is not one
-        raise InvalidInput(f"{field} {path} cannot be read: {error}") from None
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise InvalidInput(f"{field} {path} cannot be read: {error.strerror}") from None
+        writer = "numpy.savez" if path.suffix == ".npz" else "safetensors.numpy.save_file"
+        raise InvalidInput(
+            f"{field} {path} cannot be read as arrays of numbers: write them with {writer}"
+        ) from None
     raise InvalidInput(f"{field} {path} is neither .npz nor .safetensors: give one of these")
 
 

@@ -5,6 +5,7 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_world import GymWorld
+from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator, Unmeasured
 from fedlsvi.experience.continuous import ContinuousExperience
@@ -25,7 +28,7 @@ from fedlsvi.experience.gym import FEW_ROWS, GymExperience
 from fedlsvi.experience.gym_finite import GymFiniteExperience
 from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
 from fedlsvi.experience.workers import Workers
-from fedlsvi.features.base import FeatureMap, resolve
+from fedlsvi.features.base import NORM_TOLERANCE, FeatureMap, probe_states, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.messages import Layout
 from fedlsvi.values import ROWS, BlockValues, TabularValues
@@ -99,24 +102,57 @@ def make_plan(
 ) -> Plan:
     """Check that environments, features and settings fit together, and fix the numbers."""
     envs = per_agent(env, settings.n_agents)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise InvalidSetting(f"seed must be an integer from 0 to 2^63 − 1, got {seed!r}")
+    check_seed(seed)
     if block is not None and (not isinstance(block, int) or block < 1):
         raise InvalidSetting(f"block must be an integer of at least 1, got {block!r}")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InvalidSetting(f"threads must be an integer of at least 1, got {threads!r}")
-    phi = resolve(features, envs[0])
-    if features is None:
-        for m, other in enumerate(envs):
-            own = other.default_features()
-            if own.dim != phi.dim:
-                raise InvalidEnvironment(
-                    f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
-                    "give features= that serve all agents"
-                )
+    phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    _check_room(parameters)
     return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def own_features(envs: Sequence[Environment]) -> FeatureMap:
+    """The environments' own feature map, which has to be the same for all agents."""
+    phi = envs[0].default_features()
+    for m, other in enumerate(envs):
+        own = phi if other is envs[0] else other.default_features()
+        if own.dim != phi.dim:
+            raise InvalidEnvironment(
+                f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
+                "give features= that serve all agents"
+            )
+        if not _alike(own, phi, envs[0]):
+            raise InvalidEnvironment(
+                f"agent {m} has features of its own that differ from agent 0's: "
+                "give features= that serve all agents"
+            )
+    return phi
+
+
+def _alike(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
+    """Whether two maps agree: on all states where these are finite, else on a few."""
+    if one is other or (isinstance(one, OneHot) and isinstance(other, OneHot)):
+        return True
+    n_states = getattr(env, "n_states", None)
+    states = probe_states(env) if n_states is None else np.arange(n_states)
+    return np.allclose(one(states), other(states), rtol=0.0, atol=NORM_TOLERANCE)
+
+
+def _check_room(p: Parameters) -> None:
+    """Refuse a run whose regret or model this machine cannot hold; nothing is written to here."""
+    model = p.horizon * packed_size(p.dim, p.packing)
+    for what, numbers, fix in (
+        (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
+        (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
+    ):
+        try:
+            np.empty(numbers)
+        except (MemoryError, ValueError):
+            size = 8 * numbers / 2**30
+            raise InvalidSetting(f"{what} takes {size:,.0f} GiB of memory: {fix}") from None
 
 
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:

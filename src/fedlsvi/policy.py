@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput
 from fedlsvi.session import Session
 from fedlsvi.values import BlockValues, TabularValues
@@ -21,11 +22,11 @@ Values = TabularValues | BlockValues
 class Policy:
     """π_h(x) = argmax_a φᵀw_h + β‖φ‖_{Λ_h⁻¹}: the one the agents would follow next.
 
-    `build` gives the model when the policy is first asked: one read from a folder needs its
-    environment only then.
+    `build` gives the model and the environment's spaces when the policy is first asked: one read
+    from a folder needs its environment only then.
     """
 
-    build: Callable[[], Values]
+    build: Callable[[], tuple[Values, Spaces]]
     horizon: int
     environment: dict[str, Any] | None = None
     """How the environment it was learned in was made, where that is known."""
@@ -35,7 +36,8 @@ class Policy:
         """The policy after the last synchronisation."""
         values: Values = session.values  # type: ignore[assignment]
         plan = session.plan
-        return cls(lambda: values, plan.parameters.horizon, plan.describe()[0])
+        spaces = Spaces.of(plan.envs[0])
+        return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])
 
     @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:
@@ -51,32 +53,38 @@ class Policy:
         write(self, path)
 
     @cached_property
-    def values(self) -> Values:
-        """The model in force."""
+    def _built(self) -> tuple[Values, Spaces]:
         return self.build()
 
     @property
+    def values(self) -> Values:
+        """The model in force."""
+        return self._built[0]
+
+    @property
+    def spaces(self) -> Spaces:
+        """What its environment shows and which actions it takes."""
+        return self._built[1]
+
+    @property
     def table(self) -> np.ndarray:
-        """(H, S) actions, where states are finite."""
+        """(H, S) actions, numbered from 0, where states are finite."""
         if isinstance(self.values, TabularValues):
             return self.values.policy
         raise InvalidInput("table needs a finite state space; use action(state, step)")
 
     def action(self, state: Any, step: int) -> int:
-        """The action in `state` at step h = 1 … H."""
-        if isinstance(self.values, TabularValues):
-            return int(self.actions(step, np.array([int(state)]))[0])
-        return int(self.actions(step, np.asarray(state, dtype=np.float64).reshape(1, -1))[0])
+        """The action at step h = 1 … H, as the environment numbers it, in a state as it shows it:
+        a number, an array, or a tuple or dictionary of these."""
+        chosen = self.actions(step, self.spaces.state(state))
+        return int(chosen[0]) + self.spaces.first_action
 
     def actions(self, step: int, states: np.ndarray) -> np.ndarray:
-        """The actions in a batch of states, int (n,) or float (n, s), at step h = 1 … H."""
-        if not 1 <= step <= self.horizon:
-            raise InvalidInput(f"step must be from 1 to {self.horizon}, got {step!r}")
-        if isinstance(self.values, TabularValues):
-            n_states = self.values.policy.shape[1]
-            wrong = (states < 0) | (states >= n_states)
-            if wrong.any():
-                raise InvalidInput(
-                    f"state must be from 0 to {n_states - 1}, got {states[wrong][0]!r}"
-                )
-        return self.values.act(step, states)
+        """The actions, numbered from 0, in a batch of states at step h = 1 … H.
+
+        States are what the learner sees: numbers from 0, int (n,), or flattened, float (n, s).
+        """
+        whole = isinstance(step, int | np.integer) and not isinstance(step, bool)
+        if not whole or not 1 <= step <= self.horizon:
+            raise InvalidInput(f"step must be an integer from 1 to {self.horizon}, got {step!r}")
+        return self.values.act(int(step), self.spaces.states(states))

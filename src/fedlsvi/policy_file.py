@@ -1,7 +1,8 @@
 """A policy as two files: numbers in safetensors, everything else in JSON; nothing executes.
 
 A table of actions where states are finite. Otherwise the factors L_h of Λ_h = L_h L_hᵀ and the
-targets w_hᵀL_h, with which a loaded policy acts on the very numbers of the saved one.
+targets w_hᵀL_h, with which a loaded policy acts on the very numbers of the saved one. The JSON has
+the hash of the numbers and one of itself, so that what was altered is noticed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
+from fedlsvi.envs.spaces import Spaces, numbered, vectors
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError, WrongVersion
 from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.features.registry import make
@@ -23,8 +26,27 @@ from fedlsvi.features.tabular import OneHot
 from fedlsvi.policy import Policy
 from fedlsvi.values import BlockValues, TabularValues
 
-FORMAT = 1
+FORMAT = 2
 NAME = "policy"
+SEAL = "seal"
+AGAIN = "restore it from a copy, or save the policy again"
+
+Head = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+Types = dict[str, tuple[type, ...]]
+
+FIELDS: Types = {"horizon": (int,), "environment": (dict, type(None))}
+LINEAR: Types = {
+    "features": (dict,), "beta": (int, float), "ceilings": (list,), "rows": (int,),
+}  # fmt: skip
+SIZES: Types = {"n_actions": (int,), "state_dim": (int,)}
+"""What format 1 had in place of the spaces."""
+
+KINDS: dict[str, tuple[Types, tuple[str, ...]]] = {
+    "table": ({}, ("actions",)),
+    "linear": (LINEAR, ("lower", "target")),
+}
+"""Kind → the fields beyond FIELDS that its JSON has, and its arrays."""
 
 
 def write(policy: Policy, path: str | PathLike[str]) -> None:
@@ -32,14 +54,15 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
     from safetensors.numpy import save
 
     values = policy.values
-    arrays: dict[str, np.ndarray]
-    head: dict[str, Any] = {
+    arrays: Arrays
+    head: Head = {
         "format": FORMAT,
         "horizon": policy.horizon,
         "environment": policy.environment,
+        "spaces": asdict(policy.spaces),
     }
     if isinstance(values, TabularValues):
-        arrays = {"actions": np.ascontiguousarray(values.policy)}
+        arrays = {"actions": values.policy}
         head["kind"] = "table"
     else:
         factors = [factor for factor in values.factors if factor is not None]
@@ -47,19 +70,17 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
             "lower": np.stack([factor.lower for factor in factors]),
             "target": np.stack(values.targets),
         }
-        spec = getattr(values.features, "spec", None)
-        what = spec() if callable(spec) else {"given": type(values.features).__name__}
+        what = values.features.spec() or {"given": type(values.features).__name__}
         head |= {
             "kind": "linear",
             "features": what,
             "beta": values.beta,
             "ceilings": values.ceilings.tolist(),
             "rows": values.rows,
-            "n_actions": values.features.n_actions,
-            "state_dim": values.features.state_dim,
         }
     data = save({key: np.ascontiguousarray(a) for key, a in arrays.items()})
     head["sha256"] = hashlib.sha256(data).hexdigest()
+    head[SEAL] = _seal(head)
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,11 +97,14 @@ def _put(path: Path, data: bytes) -> None:
     os.replace(temp, path)
 
 
+def _seal(head: Head) -> str:
+    """SHA-256 of everything in the head but the seal itself."""
+    content = {key: value for key, value in head.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def read(path: str | PathLike[str], features: Any = None) -> Policy:
     """The policy in the folder `path`."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     folder = Path(path)
     try:
         head = json.loads((folder / f"{NAME}.json").read_text())
@@ -89,21 +113,73 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         raise StoreError(f"no policy in {folder}: give the folder that policy.save wrote") from None
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{folder} cannot be read: {error}") from None
-    if head.get("format") != FORMAT:
+    arrays = _verified(folder, head, data)
+    spaces = Spaces(**head["spaces"]) if "spaces" in head else _guessed(head, arrays)
+    if head["kind"] == "table":
+        values: TabularValues | BlockValues = _table(arrays)
+    else:
+        values = _linear(head, arrays, spaces, features)
+    return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
+
+
+def _verified(folder: Path, head: Any, data: bytes) -> Arrays:
+    """The arrays, where both files are what `write` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    words, numbers = folder / f"{NAME}.json", folder / f"{NAME}.safetensors"
+    if not isinstance(head, dict):
+        raise DamagedFile(f"{words} is a {type(head).__name__}, not an object: {AGAIN}")
+    if head.get("format") not in (1, FORMAT):
         raise WrongVersion(
-            f"{folder} has format {head.get('format')!r}, this fedlsvi reads format {FORMAT}"
+            f"{folder} has format {head.get('format')!r}, this fedlsvi reads formats 1 to {FORMAT}"
         )
+    if (head["format"] == FORMAT or SEAL in head) and head.get(SEAL) != _seal(head):
+        raise DamagedFile(f"{words} was altered since it was written: {AGAIN}")
     if hashlib.sha256(data).hexdigest() != head.get("sha256"):
-        raise DamagedFile(f"{folder / NAME}.safetensors was altered since it was written")
+        raise DamagedFile(f"{numbers} was altered since it was written: {AGAIN}")
     try:
         arrays = load(data)
     except SafetensorError as error:
-        raise DamagedFile(f"{folder / NAME}.safetensors cannot be read: {error}") from None
-    values = _table(arrays) if head["kind"] == "table" else _linear(head, arrays, features)
-    return Policy(lambda: values, head["horizon"], head["environment"])
+        raise DamagedFile(f"{numbers} cannot be read: {error}") from None
+    wrong = _misfit(head, arrays)
+    if wrong is not None:
+        raise DamagedFile(f"{words}: {wrong}: {AGAIN}")
+    return arrays
 
 
-def _table(arrays: dict[str, np.ndarray]) -> TabularValues:
+def _misfit(head: Head, arrays: Arrays) -> str | None:
+    """The first field that is missing, of another type, or at odds with the arrays."""
+    kind = head.get("kind")
+    if kind not in list(KINDS):
+        return f"kind is {kind!r}, not one of {list(KINDS)}"
+    own, names = KINDS[kind]
+    sizes = SIZES if kind == "linear" and "spaces" not in head else {}
+    for field, types in {**FIELDS, **own, **sizes}.items():
+        if field not in head:
+            return f"{field} is missing"
+        if not isinstance(head[field], types) or isinstance(head[field], bool):
+            return f"{field} is {head[field]!r}"
+    for name in names:
+        if name not in arrays:
+            return f"kind is '{kind}', but {NAME}.safetensors has no '{name}'"
+        if len(arrays[name]) != head["horizon"]:
+            return f"horizon is {head['horizon']}, '{name}' has {len(arrays[name])} steps"
+    if kind == "linear" and len(head["ceilings"]) != head["horizon"]:
+        return f"horizon is {head['horizon']}, ceilings has {len(head['ceilings'])} steps"
+    return None
+
+
+def _guessed(head: Head, arrays: Arrays) -> Spaces:
+    """The spaces as far as format 1, which did not hold them, tells: numbers from 0, or vectors."""
+    if head["kind"] == "table":
+        n_states = arrays["actions"].shape[1]
+        return Spaces(numbered(n_states), None, n_states=n_states)
+    dim = head["state_dim"]
+    return Spaces(vectors(dim), head["n_actions"], state_dim=dim)
+
+
+def _table(arrays: Arrays) -> TabularValues:
     """Only the actions: the values behind them stay with the run."""
     horizon, n_states = arrays["actions"].shape
     empty = OneHot(n_states, 1)
@@ -112,25 +188,25 @@ def _table(arrays: dict[str, np.ndarray]) -> TabularValues:
     return values
 
 
-def _linear(head: dict[str, Any], arrays: dict[str, np.ndarray], given: Any) -> BlockValues:
+def _linear(head: Head, arrays: Arrays, spaces: Spaces, given: Any) -> BlockValues:
     horizon, dim = arrays["target"].shape
-    phi = _features(head, given, dim)
+    phi = _features(head["features"], spaces, given, dim)
     values = BlockValues(phi, horizon, head["beta"], np.array(head["ceilings"]), head["rows"])
     values.factors = [DenseFactor(lower) for lower in arrays["lower"]]
     values.targets = list(arrays["target"])
     return values
 
 
-def _features(head: dict[str, Any], given: Any, dim: int) -> FeatureMap:
-    what = head["features"]
+def _features(what: Head, spaces: Spaces, given: Any, dim: int) -> FeatureMap:
     if given is None:
-        if "given" in what:
+        name, params = what.get("name"), what.get("params")
+        if not (isinstance(name, str) and isinstance(params, dict)):
             raise InvalidFeatures(
-                f"the policy has features of its own ({what['given']}), which no file can hold: "
-                "give them again, features=..."
+                f"the policy has features of its own ({what.get('given')}), which no file can "
+                "hold: give them again, features=..."
             )
-        given = make(what["name"], **what["params"])
-    phi = resolve(given, _Shape(head["n_actions"], head["state_dim"]))
+        given = make(name, **params)
+    phi = resolve(given, _Shape(spaces))
     if phi.dim != dim:
         raise InvalidFeatures(f"features have dimension {phi.dim}, the policy was saved with {dim}")
     return phi
@@ -141,12 +217,13 @@ class _Shape:
 
     name = "the policy's environment"
 
-    def __init__(self, n_actions: int, state_dim: int) -> None:
-        self.n_actions, self.state_dim = n_actions, state_dim
+    def __init__(self, spaces: Spaces) -> None:
+        self.n_actions, self.state_dim = spaces.n_actions, spaces.state_dim
 
     def default_features(self) -> FeatureMap:
         raise InvalidFeatures("a saved policy has no features of its own")
 
     def probe(self, n: int) -> np.ndarray:
         """States to try features on."""
+        assert self.state_dim is not None
         return np.zeros((n, self.state_dim))

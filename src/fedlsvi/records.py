@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 Observer = Callable[["RoundRecord"], None]
 
@@ -32,6 +34,7 @@ class RoundRecord:
     notes: list[str] = field(default_factory=list)  #: agents that were excluded, and why
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
+    fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
 
     @property
     def length(self) -> int:
@@ -44,6 +47,12 @@ class RoundRecord:
         they are taken to be of equal length."""
         return max(1, self.length // max(1, self.rounds))
 
+    @property
+    def smallest(self) -> int:
+        """Episodes in the smallest upload, as far as is known: of a whole round, unless it was
+        counted at which steps they had ended."""
+        return self.shortest if self.fewest is None else self.fewest
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON form that `from_dict` reads back."""
         return asdict(self)
@@ -52,3 +61,24 @@ class RoundRecord:
     def from_dict(cls, data: dict[str, Any]) -> RoundRecord:
         """The record that `to_dict` described."""
         return cls(**{**data, "triggers": [(int(a), int(h)) for a, h in data["triggers"]]})
+
+
+def returns_between(records: Sequence[RoundRecord], edges: np.ndarray) -> np.ndarray | None:
+    """(windows,) mean return of the episodes between edges, from the rounds' means; None where
+    these are not known.
+
+    edges: numbers of episodes, rising; a window holds those after its left edge.
+    """
+    means = [record.mean_return for record in records]
+    if None in means:
+        return None
+    earned = np.cumsum([0.0, *(m * r.length for m, r in zip(means, records, strict=True))])  # type: ignore[operator]
+    total = np.interp(edges, [0, *(record.last for record in records)], earned)
+    found: np.ndarray = np.diff(total) / np.diff(edges)
+    return found
+
+
+def late_return(records: Sequence[RoundRecord], t: int) -> float | None:
+    """Mean return over the last tenth of the first t episodes; None where it is not known."""
+    found = returns_between(records, np.array([t - max(1, t // 10), t]))
+    return None if found is None else float(found[0])

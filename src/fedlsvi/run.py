@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.config import Parameters
+from fedlsvi.config import Parameters, finite
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.finite import FiniteMDP
@@ -15,7 +15,7 @@ from fedlsvi.envs.registry import from_spec
 from fedlsvi.ledger import Ledger
 from fedlsvi.plan import Plan
 from fedlsvi.policy import Policy
-from fedlsvi.records import RoundRecord
+from fedlsvi.records import RoundRecord, late_return
 from fedlsvi.session import Session
 
 
@@ -26,11 +26,21 @@ class Bound:
     claim: str
     bound: float
     measured: float | None
+    exact: bool = False
+    """Whether the claim is an equality."""
 
     @property
     def holds(self) -> bool | None:
         """Whether the measurement keeps to the bound; None where there is no measurement."""
-        return None if self.measured is None else self.measured <= self.bound
+        if self.measured is None:
+            return None
+        return self.measured == self.bound if self.exact else self.measured <= self.bound
+
+    def row(self) -> dict[str, Any]:
+        """The bound, ready for JSON: null where it is beyond every number."""
+        bound = self.bound if finite(self.bound) else None
+        found = {"claim": self.claim, "bound": bound, "measured": self.measured}
+        return found | {"holds": self.holds}
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,8 @@ class Run:
     folder: str | None = None
     """Where it was written or read."""
     counts: dict[str, int] = field(default_factory=dict, repr=False)
-    """What the algorithm's closed formula of the scalars needs beyond the records."""
+    """What the algorithm counted: all that its closed formula of the scalars needs beyond the
+    records, and the switches of policies where agents learn alone."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
@@ -165,6 +176,7 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""
+        best = self.mean_returns
         return {
             "algorithm": self.algorithm,
             "environment": self.environment_name,
@@ -172,23 +184,23 @@ class Run:
             "finished": self.played == self.parameters.episodes,
             "episodes": self.played,
             "rounds": self.rounds,
+            "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
+            "return": late_return(self.records, self.played),
+            "best_return": None if best is None else float(best.max()),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
             "scalars_raw": self.scalars_raw,
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
+            "smallest_upload": min(r.smallest for r in self.records),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
             },
             "parameters": asdict(self.parameters),
-            "bounds": {
-                name: {"claim": b.claim, "bound": b.bound, "measured": b.measured,
-                       "holds": b.holds}
-                for name, b in self.bounds.items()
-            },
+            "bounds": {name: bound.row() for name, bound in self.bounds.items()},
         }  # fmt: skip
 
     @property
@@ -212,7 +224,8 @@ class Run:
         found["theorem_3"] = Bound("rounds K ≤ Theorem 3", rounds, self.rounds)
         signals = sum(r.signals for r in self.records)
         scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
-        found["scalars"] = Bound("scalars = closed formula", scalars, self.ledger.total)
+        total = self.ledger.total
+        found["scalars"] = Bound("scalars = closed formula", scalars, total, exact=True)
         return found
 
     def plot(self, what: str = "regret", path: str | None = None) -> Any:

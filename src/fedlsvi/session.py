@@ -127,6 +127,7 @@ class Session:
             seconds=seconds,
             notes=self.transport.told(),
             mean_return=self._mean_return(done.first, signal.t),
+            fewest=self._fewest(done.first, signal.t),
         )
 
     def _mean_return(self, first: int, last: int) -> float | None:
@@ -135,6 +136,13 @@ class Session:
         if self.regret is not None or not earned or None in earned:
             return None
         return float(np.concatenate([f(first - 1, last) for f in earned]).mean())  # type: ignore[misc]
+
+    def _fewest(self, first: int, last: int) -> int | None:
+        """Episodes in the emptiest Gram matrix of the round, where the agents here count them."""
+        counts = [getattr(cohort.experience, "fewest", None) for cohort in self.cohorts]
+        if not counts or None in counts:
+            return None
+        return min(int(f(first - 1, last)) for f in counts)  # type: ignore[misc]
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values from which `restore` continues, taken between rounds."""

@@ -7,9 +7,9 @@ checked by `fedlsvi.job`.
 from __future__ import annotations
 
 import json
-import math
 import re
 import tomllib
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def read(path: str | Path) -> Table:
         raise InvalidInput(
             f"settings file {path} is not UTF-8 text: give the path of a TOML file"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise InvalidInput(f"settings file {path} is not valid TOML: {error}") from None
 
 
@@ -60,7 +60,7 @@ def assign(table: Table, assignment: str) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return text
 
 
@@ -98,10 +98,10 @@ def _text(value: str) -> str:
 def _inline(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else str(value)  # inf, nan: the same words
+    if isinstance(value, Integral):  # NumPy's too
+        return str(int(value))
+    if isinstance(value, Real):
+        return repr(float(value))  # inf, nan: TOML has the same words
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list | tuple):

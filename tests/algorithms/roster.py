@@ -19,6 +19,9 @@ SCALES: dict[str, dict[str, Any]] = {
     "fedq-advantage": {"c": 0.3},
     "fed-ucbvi": {"c": 0.3},
 }
+ANCHOR = "lsvi-ucb-pp"
+"""One agent that stands for all: its agents cannot differ."""
+
 TABULAR = {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "fed-ucbvi"}
 CONTINUOUS = {
     "fed-lsvi", "stale", "periodic", "centralised", "independent", "low-switching", "rare-switch",

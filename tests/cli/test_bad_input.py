@@ -17,6 +17,9 @@ R = np.array([[0.0, 1.0], [0.5, 0.2]])
 PHI = np.full((2, 2, 3), 0.4)
 
 
+RIVER = ["run", "--env", "river-swim", "--episodes", "40"]
+
+
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -58,6 +61,7 @@ def changed(array: np.ndarray, at: tuple[int, ...], value: float) -> np.ndarray:
         ("features.name=hat", ["hat", "[0, 1]"]),
         ("packing=diagonal", ["packing", "one-hot"]),
         ("gamma", ["gamma", "key=value"]),
+        ("env=[]", ["env", "empty list"]),
     ],
 )
 def test_settings(capsys: pytest.CaptureFixture[str], change: str, said: list[str]) -> None:
@@ -98,29 +102,89 @@ def test_arrays(capsys: pytest.CaptureFixture[str], instead: Any, said: list[str
         (["run", "--env", "none.npz"], "none.npz"),
         (["run", "--env", "river-swim", "--seeds", "3:1"], "3:1"),
         (["run", "--env", "river-swim", "--seeds", "a:b"], "a:b"),
+        (["run", "--env", "river-swim", "--seeds", "0:2:3"], "0:2:3"),
+        (["run", "--env", "river-swim", "--seeds", "0:99999999999"], "too many"),
         (["run", "--env", "river-swim", "--seeds", "0:2", "--seed", "1"], "exclude"),
-        (["run", "--env", "river-swim", "--threads", "0"], "threads"),
-        (["run", "--env", "river-swim", "--checkpoint-seconds", "-1"], "checkpoint_seconds"),
+        ([*RIVER, "--seeds", "2,-1,3"], "got -1"),
         (["resume", "nothing"], "nothing"),
         (["report", "nothing"], "nothing"),
         (["list", "enviroments"], "enviroments"),
         (["demo", "--episodes", "0"], "episodes"),
+        (["bench", "--quick"], "--quick"),
     ],
 )
 def test_command_lines(capsys: pytest.CaptureFixture[str], line: list[str], said: str) -> None:
     assert said in refused(capsys, *line)
 
 
+OPTIONS = [
+    (["--threads", "0"], "threads"),
+    (["--checkpoint-seconds", "-1"], "checkpoint_seconds"),
+    (["--cohorts", "99"], "cohorts"),
+    (["--ray-address", "auto"], "--transport ray"),
+]
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "0:2"]], ids=["one", "several"])
+@pytest.mark.parametrize(("options", "said"), OPTIONS)
+def test_options(
+    capsys: pytest.CaptureFixture[str], seeds: list[str], options: list[str], said: str
+) -> None:
+    assert said in refused(capsys, *RIVER, "--out", "o", *seeds, *options)
+
+
+def test_a_family_takes_the_options_that_a_run_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RIVER, "--seeds", "0:1", "--out", "o"]) == 0
+    capsys.readouterr()
+    for folder in ("o", "o/seed-0"):
+        for options, said in OPTIONS:
+            assert said in refused(capsys, "resume", folder, *options)
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "0:2"]], ids=["one", "several"])
+def test_a_black_box_that_breaks_its_word_at_once_leaves_no_folder(
+    capsys: pytest.CaptureFixture[str], seeds: list[str]
+) -> None:
+    pytest.importorskip("gymnasium")
+    line = ["run", "--env", "CartPole-v1", "--features", "fourier", "--set", "env.horizon=4",
+            "--episodes", "4", "--out", "o", *seeds]  # fmt: skip
+    message = refused(capsys, *line, "--set", "env.reward_range=[0, 0.5]")
+    assert "reward_range" in message
+    assert main([*line, "--set", "env.reward_range=[0, 1]"]) == 0
+
+
 def test_folders_that_exist_and_damaged_checkpoints(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["run", "--env", "river-swim", "--episodes", "40", "--out", "run"]
+    line = [*RIVER, "--out", "run"]
     assert main(line) == 0
     capsys.readouterr()
     assert "exists already" in refused(capsys, *line)
     assert "exists already" in refused(capsys, *line, "--seeds", "0:2")
+    for more in ([], ["--seeds", "0:2"]):
+        message = refused(capsys, *RIVER, "--out", "run/settings.toml/x", *more)
+        assert "run/settings.toml/x: a part of its path is a file: choose another" in message
     for path in (here / "run" / "checkpoints").glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-3])
     for verb in ("resume", "report"):
-        assert "is truncated" in refused(capsys, verb, "run")
+        assert "start over with `fedlsvi run run/settings.toml`" in refused(capsys, verb, "run")
+    (here / "run" / "settings.toml").write_text("")
+    assert "start over in another folder" in refused(capsys, "resume", "run")
     shutil.rmtree(here / "run")
+
+
+def test_a_family_that_exists_or_is_damaged(capsys: pytest.CaptureFixture[str]) -> None:
+    line = [*RIVER, "--seeds", "0:1", "--out", "o"]
+    assert main(line) == 0
+    capsys.readouterr()
+    assert "`fedlsvi resume o` continues it" in refused(capsys, *line)
+    Path("o/seeds.json").write_text("{}")
+    assert "start over in another folder" in refused(capsys, "resume", "o")
+
+
+@pytest.mark.parametrize("name", ["junk.npz", "junk.safetensors"])
+def test_a_file_that_holds_no_arrays(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path(name).write_text("junk")
+    message = refused(capsys, "run", "--env", name)
+    assert "cannot be read as arrays of numbers" in message
+    assert "allow_pickle" not in message

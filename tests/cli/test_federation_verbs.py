@@ -11,6 +11,7 @@ from fedlsvi.federation import project
 from fedlsvi.federation.audit import Audit
 from fedlsvi.ledger import Ledger
 from fedlsvi.store import files
+from shell import refused
 
 TOML = 'name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n'
 
@@ -42,6 +43,16 @@ def test_a_whole_log_that_agrees_with_the_ledger(
     assert "chain of 2 messages is whole, and its uploads are those of the server's ledger" in said
 
 
+def test_uploads_that_were_not_counted_are_named(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(log), "--ledger", ledger_file(tmp_path, 14)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("is whole, and every upload that the server counted is in it")
+    assert said[-1].startswith("uploads that left and were not counted")
+    assert said[-1].endswith(": round 1 (step 1)")
+
+
 def test_a_ledger_that_counts_more_is_refused(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,10 +71,29 @@ def test_an_altered_line_breaks_the_chain(log: Path, capsys: pytest.CaptureFixtu
     [
         (TOML, "a,a", "names a site twice"),
         (TOML + "horizn = 3\n", "a,b", "did you mean 'horizon'"),
-        (TOML + "[settings]\ngamma = 0.5\n", "a,b", "gamma must be a number of at least 1"),
+        (TOML + "[settings]\ngamma = 0.5\n", "a,b", "of at least 1, got 0.5"),
         (TOML + '[patience]\nabsnt = "carry"\n', "a,b", "did you mean 'absent'"),
         (TOML + '[patience]\nabsent = "cary"\n', "a,b", "absent must be one of"),
         (TOML + "[patience]\ncarry = 0\n", "a,b", "carry must be at least 1 round"),
+        (TOML + "[patience]\nattempts = 1.5\n", "a", "attempts must be at least 1, and an integer"),
+        (TOML + '[patience]\ndeadline = "long"\n', "a", "must be above 0 seconds, got 'long'"),
+        (TOML.replace("dim = 4", ""), "a", "a federation has no dim: give dim = …"),
+        (TOML.replace("trial", "a b"), "a", "name must be letters, digits, - and _"),
+        (TOML.replace("trial", "../evil"), "a", "got '../evil'"),
+        (TOML.replace("horizon = 3", "horizon = 0"), "a", "horizon must be an integer of at least"),
+        (TOML.replace("dim = 4", 'dim = "4"'), "a", "dim must be an integer of at least 1"),
+        (TOML + "seed = -1\n", "a", "seed must be an integer of at least 0, got -1"),
+        (TOML + 'one_hot = "yes"\n', "a", "one_hot must be true or false, got 'yes'"),
+        (TOML + "settings = 3\n", "a", "settings must be a table, got 3: write [settings]"),
+        (TOML + "[settings]\ngama = 2\n", "a", "unknown setting 'gama': did you mean 'gamma'"),
+        (TOML + "[settings]\nn_agents = 2\n", "a", "each site gives its own agents"),
+        (TOML + 'features = "own"\n', "a", "features must be a table with a name, got 'own'"),
+        (TOML + '[features]\nname = "rfb"\n', "a", "unknown features 'rfb': did you mean 'rbf'"),
+        (TOML, "", "needs at least one site"),
+        (TOML, "a,../evil", "the name of a site must be letters, digits"),
+        (TOML, "a,localhost", "'localhost' is the server's name and a site's"),
+        (TOML, "a --port 99999", "port must be from 1 to 65535, got 99999"),
+        (TOML, "a --host fl_example.org", "host must be a name such as fl.example.org"),
     ],
 )
 def test_a_wrong_federation_is_refused_and_nothing_written(
@@ -72,9 +102,48 @@ def test_a_wrong_federation_is_refused_and_nothing_written(
     file = tmp_path / "federation.toml"
     file.write_text(toml)
     out = tmp_path / "project"
-    assert main(["federate", "init", str(file), "--sites", sites, "--out", str(out)]) == 2
+    names, *options = sites.split(" ")
+    command = ["federate", "init", str(file), "--sites", names, "--out", str(out), *options]
+    assert main(command) == 2
     assert sentence in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("federate init f.toml --sites a --out f.toml", "f.toml is not an empty folder: choose"),
+        (
+            "federate start nowhere",
+            "nowhere holds no project: give a folder that `fedlsvi",
+        ),
+        ("federate start nowhere --here", "nowhere holds no project"),
+        ("federate status nowhere", "nowhere holds no project"),
+        ("federate stop nowhere", "nowhere holds no project"),
+        ("federate stop mine", "federation.toml has no [parties] as `fedlsvi federate init`"),
+        ("federate demo --episodes 0", "--episodes must be at least 1, got 0"),
+        ("resume mine", "mine is the project of a federation: `fedlsvi federate start mine`"),
+        ("verify log --agents 0:1", "--agents '0:1' needs --ledger"),
+        (
+            "verify log --ledger ledger.json --agents 0,2",
+            "--agents '0,2' is no range of",
+        ),
+        (
+            "verify log --ledger ledger.json --agents x",
+            "'x' is no range of the ledger's 1 agents",
+        ),
+        ("verify log --ledger ledger.json --agents 0:2", "write A:B, such as 0:1"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_a_sentence(
+    command: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine").mkdir()
+    for path in ("f.toml", "mine/federation.toml"):
+        Path(path).write_text(TOML)
+    ledger_file(Path(), 28)
+    assert sentence in refused(capsys, *command.split())
 
 
 def test_status_says_who_is_away_and_why_a_job_failed(

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import fedlsvi
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
+from fedlsvi.envs import FiniteMDP, RiverSwim
+from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_play import evaluate_policy
+from shell import refused
 
 LAKE = ["--env", "FrozenLake-v1"]
 
@@ -53,6 +59,15 @@ def test_an_episode_is_written(folders: tuple[Path, Path], tmp_path: Path) -> No
         (["evaluate", "nowhere", *LAKE], "holds neither a policy nor a run"),
         (["record", "POLICY", *LAKE, "--out", "film.avi"], "end it in .txt, .gif or .mp4"),
         (["evaluate", "POLICY", "--env", "FrozenLak-v1"], "FrozenLak"),
+        (["evaluate", "POLICY", "--env", "Taxi-v4"], "500 states and 6 actions, the policy"),
+        (["record", "POLICY", "--env", "river-swim", "--out", "swim.txt"], "6 states and 2 act"),
+        (["evaluate", "POLICY", *LAKE, "--seed", "-1"], "seed must be an integer from 0"),
+        (["record", "POLICY", *LAKE, "--seed", "-1", "--out", "x.txt"], "seed must be an integer"),
+        (["record", "POLICY", "--out", "POLICY/policy.json/x.txt"], "cannot write"),
+        (["evaluate", "POLICY", "--set", "gamma=3"], "write env.KEY=VALUE"),
+        (["evaluate", "POLICY", "--set", "env.kwarg.x=3"], "did you mean 'kwargs'"),
+        (["evaluate", "POLICY", "--set", "env.horizon=3"], "the policy knows 20 steps"),
+        (["evaluate", "POLICY", "--set", "env.kwargs=3"], "env.kwargs is 3"),
     ],
 )
 def test_wrong_requests_get_a_sentence(
@@ -61,9 +76,58 @@ def test_wrong_requests_get_a_sentence(
     folders: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = [str(folders[1]) if word == "POLICY" else word for word in command]
+    given = [word.replace("POLICY", str(folders[1])) for word in command]
     assert main(given) == 2
     assert sentence in capsys.readouterr().err
+
+
+def _evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["evaluate", *arguments, "--episodes", "9", "--format", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_policy_is_played_where_it_was_learned(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --env, with its parameters, which --env keeps where it names the same environment."""
+    env = as_environment("FrozenLake-v1", horizon=20, kwargs={"is_slippery": False})
+    run = FedLSVI(1, value_range=1.0).learn(env, 20, progress=False)
+    run.save("run")
+    run.policy.save("policy")
+    assert fedlsvi.load("run").policy.environment == run.environment[0]
+    for folder in ("run", "policy"):
+        for named in ([], LAKE):
+            found = _evaluated(capsys, folder, *named)
+            assert found["environment"] == "FrozenLake-v1 (is_slippery = False)"
+            assert found["low"] == found["high"]
+    slippery = _evaluated(capsys, "policy", "--set", "env.kwargs.is_slippery=true")
+    assert slippery["environment"] == "FrozenLake-v1 (is_slippery = True)"
+
+
+def test_our_own_environments_are_played_and_recorded(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = FedLSVI(1).learn(RiverSwim(4, 8), 20, progress=False)
+    run.policy.save("swim")
+    means = [
+        _evaluated(capsys, "swim", *named)["mean"]
+        for named in ([], ["--env", "river-swim"], ["--env", "fedlsvi/RiverSwim-v0"])
+    ]
+    assert means == [evaluate_policy(run.policy, RiverSwim(4, 8), 9).mean] * 3
+    assert main(["record", "swim", "--env", "river-swim", "--out", "swim.txt"]) == 0
+    assert "step 8 of 8" in Path("swim.txt").read_text()
+
+
+def test_arrays_are_played_from_their_run_only(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = FiniteMDP(np.full((2, 2, 2), 0.5), np.ones((2, 2)), horizon=3)
+    run = FedLSVI(1).learn(env, 9, progress=False)
+    run.save("run")
+    fedlsvi.load("run").policy.save("policy")
+    assert _evaluated(capsys, "run")["mean"] == 3.0
+    assert "policy does not say how" in refused(capsys, "evaluate", "policy")
 
 
 def test_a_film_has_a_frame_for_every_step(

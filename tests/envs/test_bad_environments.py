@@ -21,6 +21,7 @@ from fedlsvi.envs import (
     RandomMDP,
     RiverSwim,
     XiCloseMDP,
+    make,
     xi_close,
 )
 from fedlsvi.errors import InvalidInput
@@ -63,7 +64,9 @@ def stepped(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarr
             {},
             r"r\[x=1, a=2\] is 1.5, outside \[0, 1\]: shift",
         ),
-        (UNIFORM, spoiled(ZEROS, (1, 2), -1e-12), {}, r"r\[x=1, a=2\] is -1e-12, outside"),
+        (UNIFORM, spoiled(ZEROS, (1, 2), -2e-9), {}, r"r\[x=1, a=2\] is -2e-09, outside"),
+        (UNIFORM, spoiled(ZEROS, (1, 2), 1 + 2e-9), {}, r"is 1.000000002, outside"),
+        (UNIFORM, ZEROS, {"initial": [[0], [0, 1]]}, "initial must be an array of numbers, got l"),
         (UNIFORM, spoiled(ZEROS, (1, 2), np.nan), {}, r"r\[x=1, a=2\] is nan: replace"),
         (UNIFORM, stepped(ZEROS, (2, 1, 2), 7.0), {}, r"r\[h=3, x=1, a=2\] is 7, outside"),
         (
@@ -154,13 +157,19 @@ LINEAR = RandomLinearMDP(3, 2, 2, 2)
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("made", "message"),
     [
         (
             lambda: RandomLinearMDP(n_states=2, n_actions=2, dim=5),
             "dim is 5, but 2 states .* only 4",
         ),
         (lambda: RandomLinearMDP(n_states=0), "n_states must be at least 1, got 0"),
+        (lambda: RiverSwim(horizon=10**400), r"horizon must be below 2\^63, got 1000"),
+        (lambda: HardChain(gap=10**400), "gap must be a number, got 1000"),
+        (
+            lambda: make("river-swim", n_states=10**12),
+            "environment 'river-swim' cannot be made from {'n_states': 1000000000000}: ",
+        ),
         (lambda: RandomLinearMDP(seed=-1), "seed must be at least 0, got -1"),
         (lambda: RandomLinearMDP(horizon="3"), "horizon must be an integer, got '3'"),  # type: ignore[arg-type]
         (lambda: RandomLinearMDP(initial=99), "is state 99: give a state from 0 to 19"),
@@ -200,6 +209,6 @@ LINEAR = RandomLinearMDP(3, 2, 2, 2)
         (lambda: XiCloseMDP({"name": "x"}), "spec is {'name': 'x'}: give"),
     ],
 )
-def test_bad_parameters(make: Callable[[], Any], message: str) -> None:
+def test_bad_parameters(made: Callable[[], Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        make()
+        made()

@@ -129,6 +129,11 @@ def test_arrays_are_copied_read_only_and_keep_their_stationarity() -> None:
     assert env.optimal_values() is env.optimal_values()
 
 
+def test_rewards_beyond_the_interval_by_rounding_are_put_on_its_border() -> None:
+    env = FiniteMDP(np.ones((1, 3, 1)), [[0.1 * 3 / 0.3, -1e-12, 0.5]], horizon=1)
+    assert env.r.tolist() == [[[1.0, 0.0, 0.5]]]
+
+
 def test_rows_within_rounding_of_one_are_left_as_they_are() -> None:
     P = np.array([[[0.5, 0.5 + 5e-10]], [[0.5, 0.5]]])
     assert np.array_equal(FiniteMDP(P, np.zeros((2, 1)), horizon=1).P[0], P)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.cli import main
-from fedlsvi.experiments import reproduce, runner
+from fedlsvi.experiments import compare, reproduce, runner, tune
 from fedlsvi.experiments.sweeping import cell, random_linear
 from shell import refused
 
@@ -76,6 +76,10 @@ def test_settings_go_to_those_that_have_them(capsys: pytest.CaptureFixture[str])
         ([*COMPARE, "--algorithms", "fed-lsvi,fed-lsvi"], ["twice"]),
         ([*COMPARE, *THREE, "--set", "gama=3"], ["gama", "'gamma'"]),
         ([*COMPARE, *THREE, "--set", "fed-lsvi.gama=3"], ["gama", "'gamma'"]),
+        ([*COMPARE, *THREE, "--set", "fed-lsvi=3"], ["fed-lsvi.KEY=VALUE"]),
+        ([*COMPARE, *THREE, "--set", "fed-lsvi.algorithm=stale"], ["fed-lsvi.algorithm", "same"]),
+        ([*COMPARE, *THREE, "--set", "fed-lsvi.seed=5"], ["fed-lsvi.seed", "same"]),
+        ([*COMPARE, *THREE, "--set", "fed-lsvi.episodes=7"], ["fed-lsvi.episodes", "same"]),
         ([*COMPARE, *THREE, "--set", "env.dims=3"], ["dims", "'dim'"]),
         ([*COMPARE, *THREE, "--set", "gamma=0.5"], ["gamma", "0.5"]),
         ([*COMPARE, *THREE, "--jobs", "0"], ["--jobs", "0"]),
@@ -85,6 +89,7 @@ def test_settings_go_to_those_that_have_them(capsys: pytest.CaptureFixture[str])
          ["fed-ucbvi", "finite"]),
         (["tune", *SMALL, "--tune", "0:3", "--test", "2:4"], ["[2]", "apart"]),
         (["tune", *SMALL, "--set", "beta=1", "--algorithms", "fed-lsvi"], ["beta", "tuned"]),
+        (["tune", "--env", "continuous-linear", "--episodes", "5"], ["uniform", "finite"]),
         (["reproduce", "theorm-1"], ["theorm-1", "'theorem-1'"]),
     ],
 )  # fmt: skip
@@ -99,10 +104,47 @@ def test_mistakes_get_one_sentence(
 def test_a_folder_of_another_question_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     Path("c").mkdir()
     Path("c/mine.txt").write_text("mine")
-    assert "not made by this command" in refused(capsys, *COMPARE, *THREE, "--out", "c")
+    for out in ("c", "c/mine.txt"):
+        assert "not made by this command" in refused(capsys, *COMPARE, *THREE, "--out", out)
     assert main([*COMPARE, "--algorithms", "fed-lsvi", "--out", "d"]) == 0
     capsys.readouterr()
     assert "another question" in refused(capsys, *COMPARE, *THREE, "--out", "d")
+    Path("d/question.json").write_text("{}")
+    assert "start over in another folder" in refused(capsys, *COMPARE, *THREE, "--out", "d")
+
+
+def test_no_figure_is_named_where_regret_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gymnasium")
+    line = ["compare", "--env", "CartPole-v1", "--features", "fourier", "--set", "env.horizon=4",
+            "--algorithms", "fed-lsvi", "--seeds", "0:1", "--episodes", "4", "--out", "c",
+            "--jobs", "1"]  # fmt: skip
+    assert main(line) == 0
+    assert "figure" not in capsys.readouterr().out
+    assert not Path("c/comparison.png").exists()
+
+
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+@pytest.mark.parametrize("name", ["fed-lsvi", "coopts-phe", "lsvi-ucb-pp", "fed-ucbvi"])
+def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
+    """Given as a setting, it changes nothing."""
+    shared = {"episodes": 30, "n_agents": 2, "preset": preset, "env": {"name": "random-linear"}}
+    question = compare.Question.parse(shared, [name], [0])
+    scale = tune.Tuning(question, [0], [1]).scales()[name]
+    left_out = runner.play(question.table(name, 0))
+    given = runner.play(question.table(name, 0) | {scale.parameter: scale.default})
+    assert given.regret == left_out.regret
+    assert given.beta == left_out.beta
+
+
+@pytest.mark.parametrize("episodes", [1, 5, 19, 20])
+def test_the_last_tenth_of_a_uniform_player_is_the_uniforms(episodes: int) -> None:
+    run = runner.play(cell("fed-lsvi", random_linear(0), episodes, 1, 0, {}).table)
+    assert run.uniform is not None
+    late = run.uniform * runner.tenth(episodes) / episodes
+    same = type(run)(**vars(run) | {"regret": run.uniform, "late": late})
+    row = compare.standings({"uniform": [same]})[0]
+    assert row.late is not None
+    assert row.late.mid == pytest.approx(1.0)
 
 
 def test_tune_reports_on_instances_that_took_no_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from fedlsvi.core import theory
 from fedlsvi.experiments import reproduce
 from fedlsvi.experiments.runner import Cell, Outcome
 from fedlsvi.experiments.statistics import Interval
-from fedlsvi.experiments.sweeping import Point
 from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
@@ -54,9 +53,9 @@ Law = Callable[[Cell, np.random.Generator], tuple[float, int]]
 def made_up(claim: str, law: Law) -> Finding:
     """The analysis of a claim's quick sweep, on outcomes that follow a law."""
     study, rng = reproduce.study(claim), np.random.default_rng(0)
-    return study.analysis(
-        [Point(c.labels, _outcome(c, *law(c, rng))) for c in study.sweep("quick")]
-    )
+    cells = study.sweep("quick")
+    outcomes = {c.key: _outcome(c, *law(c, rng)) for c in cells}
+    return study.analysis(reproduce.points(cells, outcomes))
 
 
 def _outcome(cell: Cell, regret: float, rounds: int) -> Outcome:
@@ -116,13 +115,34 @@ def test_theorem_3_holds_at_the_floor_and_fails_beyond_the_bound() -> None:
     assert made_up("theorem-3", lambda c, r: (1.0, 10**6)).verdict is FAILS
 
 
+def test_a_run_that_arms_share_is_counted_once() -> None:
+    cells = reproduce.study("theorem-3").sweep("quick")
+    runs = len({c.key for c in cells})
+    assert len(reproduce.distinct(cells)) == runs < len(cells)
+    for check in made_up("theorem-3", lambda c, r: (1.0, _rounds(c))).checks[:2]:
+        assert check.measured.startswith(f"{runs} runs")
+
+
 def test_theorem_2_sees_a_break_at_its_place_and_one_that_is_too_early() -> None:
     def law(cell: Cell, rng: np.random.Generator, at: float = 1.0) -> tuple[float, int]:
         T, factor = cell.table["episodes"], cell.labels["factor"]
         return T**0.5 * (1.0 + (factor / at) ** 2) * _noise(rng), 70
 
-    assert made_up("theorem-2", lambda c, r: law(c, r, 1.2)).verdict is not FAILS
-    assert made_up("theorem-2", lambda c, r: law(c, r, 0.05)).verdict is FAILS
+    late = made_up("theorem-2", lambda c, r: law(c, r, 1.2))
+    assert late.verdict is not FAILS
+    assert "the start of the grid" not in late.notes[1]
+    early = made_up("theorem-2", lambda c, r: law(c, r, 0.05))
+    assert early.verdict is FAILS
+    assert "β without ξ: at most 0.1·√(d/(MT)), the start of the grid" in early.notes[1]
+
+
+@pytest.mark.parametrize(("power", "said"), [(0.5, HOLDS), (2.0, FAILS)])
+def test_growth_beyond_the_break_stands_beside_theorem_2(power: float, said: Verdict) -> None:
+    """No part of the claim, which says nothing of it."""
+    found = made_up("theorem-2", lambda c, r: (100.0 + c.labels["factor"] ** power * 1e4, 70))
+    beyond = [check for check in found.checks if "grows no faster than ξ" in check.claim]
+    assert [(check.verdict, check.counts) for check in beyond] == [(said, False)] * 3
+    assert "beyond" not in found.claim
 
 
 def test_the_trigger_may_cost_a_root_and_no_more() -> None:
@@ -148,7 +168,21 @@ def test_staleness_is_harm_only_where_it_costs(factor: float, said: Verdict) -> 
         times = factor if cell.table["algorithm"] == "stale" else 1.0
         return 100.0 * times * float(np.exp(0.01 * rng.normal())), 40
 
-    assert made_up("stale", law).verdict is said
+    found = made_up("stale", law)
+    assert found.verdict is said
+    assert len(found.notes) == 1
+
+
+def test_a_verdict_that_rests_on_deterministic_problems_says_so() -> None:
+    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+        fixed = "deep-sea" in cell.labels["problem"]
+        times = 2.0 if fixed and cell.table["algorithm"] == "stale" else 1.0
+        return 100.0 * times * (1.0 if fixed else _noise(rng)), 40
+
+    found = made_up("stale", law)
+    assert found.verdict is HOLDS
+    assert found.checks[0].measured == "on 1 of 6: deep-sea, H = 10"
+    assert found.notes[1].startswith("The verdict rests on deterministic problems alone")
 
 
 @pytest.mark.parametrize(("factor", "said"), [(1.1, HOLDS), (2.0, FAILS)])
@@ -157,7 +191,10 @@ def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) 
         fed = cell.table["algorithm"] == "fed-lsvi"
         return 100.0 * (factor if fed else 1.0), 1 if fed else 5000
 
-    assert made_up("centralised", law).verdict is said
+    found = made_up("centralised", law)
+    assert found.verdict is said
+    ratio = f"{factor:.2f} → {factor:.2f} times the centralised learner's regret"
+    assert f"{ratio} for 1 times the scalars (river-swim)" in found.notes[1]
 
 
 def test_communication_needs_flat_scalars() -> None:

@@ -119,21 +119,30 @@ def test_a_declared_flag_is_checked(flag: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HatFeatures(1), "at least 2 knots, got 1"),
+        (lambda: HatFeatures(1), "dim must be an integer of at least 2, got 1"),
+        (lambda: HatFeatures(4, "abc"), "n_actions must be an integer of at least 0, got 'abc'"),  # type: ignore[arg-type]
+        (lambda: HatFeatures(4, 2)(STATES - 0.3), r"need a state in \[0, 1\], got -0.3: scale"),
+        (lambda: HatFeatures(4, 2)(STATES * np.nan), "got nan"),
+        (lambda: HatFeatures(4, 2).chosen(STATES + 0.5, np.zeros(101, np.int32)), "got 1.01"),
         (lambda: HatFeatures(4, 2).bind(ENV), "has 2 actions, ContinuousLinearMDP has 3"),
         (lambda: HatFeatures(4)(STATES), "not bound"),
         (lambda: FourierFeatures(4)(STATES), "not bound"),
-        (lambda: FourierFeatures(0), "n_frequencies must be at least 1, got 0"),
-        (lambda: FourierFeatures(1.5), "n_frequencies must be an integer, got 1.5"),  # type: ignore[arg-type]
+        (lambda: FourierFeatures(0), "n_frequencies must be an integer of at least 1, got 0"),
+        (lambda: FourierFeatures(1.5), "n_frequencies must be an integer of at least 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: FourierFeatures(seed=-1), "seed must be an integer of at least 0, got -1"),
+        (lambda: FourierFeatures(seed="abc"), "seed must be an integer of at least 0, got 'abc'"),  # type: ignore[arg-type]
         (lambda: FourierFeatures(4, -1.0), "bandwidth must be positive, got -1.0"),
         (lambda: FourierFeatures(4, "x"), "bandwidth must be a number"),  # type: ignore[arg-type]
         (lambda: FourierFeatures(4, [1.0, 2.0]).bind(ENV), "bandwidth has 2 entries, the state"),
-        (lambda: RBFFeatures(0), "centres must be at least 1 per dimension, got 0"),
+        (lambda: RBFFeatures(0), "centres must be an integer of at least 1, got 0"),
+        (lambda: RBFFeatures("abc"), "centres must be an integer of at least 1, got 'abc'"),  # type: ignore[arg-type]
+        (lambda: RBFFeatures([[0.0], []]), r"centres must be numbers, got \[\[0.0\], \[\]\]"),
         (lambda: RBFFeatures([0.0]), r"centres have shape \(1,\)"),  # type: ignore[list-item]
         (lambda: RBFFeatures([[0.0, 1.0]]).bind(ENV), "centres have 2 coordinates"),
         (lambda: RBFFeatures(3, 0.0), "bandwidth must be positive, got 0.0"),
-        (lambda: RBFFeatures(3, low=1.0), "high must lie above low, got low=1.0"),
-        (lambda: RBFFeatures(3, low=np.nan), "low and high must be finite, got nan"),
+        (lambda: RBFFeatures(3, low=1.0).bind(ENV), r"high must lie above low, got low=\[1.\]"),
+        (lambda: RBFFeatures(3, low=np.nan), "low must be finite numbers, got nan"),
+        (lambda: RBFFeatures(3, low="abc"), "low must be a number or a list of them, got 'abc'"),  # type: ignore[arg-type]
         (lambda: OneHot().bind(ENV), "one-hot features need a finite state space"),
         (lambda: TableFeatures(np.ones((1, 3, 1))).bind(ENV), "table features need a finite"),
         (lambda: resolve(lambda x: np.ones((len(x), 2, 1)), ENV), "have 2 actions, .* has 3"),

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedlsvi.envs import ContinuousLinearMDP, Garnet, RandomLinearMDP
 from fedlsvi.errors import InvalidFeatures, UnknownName
-from fedlsvi.features import FeatureMap, TableFeatures, make, names, register
+from fedlsvi.features import (
+    CallableFeatures,
+    FeatureMap,
+    TableFeatures,
+    make,
+    names,
+    register,
+    registry,
+    resolve,
+)
 from fedlsvi.features.base import check_norms, flags
-from fedlsvi.features.registry import _ENTRIES, entry
+from fedlsvi.features.registry import entry
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+
 
 FINITE, CONTINUOUS = Garnet(5, 2, 2, 2), ContinuousLinearMDP(4, 2, 2)
 TABLE = np.full((5, 2, 3), 0.5)
@@ -50,14 +68,28 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         make("table")
 
 
-def test_a_third_party_map_is_made_by_its_name() -> None:
+def test_a_third_party_map_is_made_by_its_name(known: None) -> None:
     def constant(dim: int = 2) -> FeatureMap:
         return TableFeatures(np.zeros((5, 2, dim)))
 
     register("constant", constant, "zero everywhere")
-    try:
-        assert make("constant", dim=4).bind(FINITE).dim == 4
-        with pytest.raises(InvalidFeatures, match="registered already: choose another name"):
-            register("constant", constant, "again")
-    finally:
-        del _ENTRIES["constant"]
+    assert make("constant", dim=4).bind(FINITE).dim == 4
+    with pytest.raises(InvalidFeatures, match="registered already: choose another name"):
+        register("constant", constant, "again")
+    with pytest.raises(InvalidFeatures, match=r"'constant' cannot be made from {'dim': 'x'}: "):
+        make("constant", dim="x")
+    with pytest.raises(InvalidFeatures, match=r"'constant' cannot be made from {'dim': -1}: nega"):
+        make("constant", dim=-1)
+
+
+def test_a_function_made_by_name_remembers_the_name(known: None) -> None:
+    def level(height: float, what: Any = None) -> FeatureMap:
+        return CallableFeatures(lambda x: np.full((len(x), 2, 1), height))
+
+    register("level", level, "the same everywhere")
+    bound = resolve(make("level", height=np.float32(0.5)), CONTINUOUS)
+    assert bound.spec() == {"name": "level", "params": {"height": 0.5}}
+    assert resolve(make("level", height=0.5, what=object()), CONTINUOUS).spec() is None
+    assert resolve(lambda x: np.zeros((len(x), 2, 1)), CONTINUOUS).spec() is None
+    own = CONTINUOUS.default_features()
+    assert resolve("own", CONTINUOUS).spec() == own.spec()

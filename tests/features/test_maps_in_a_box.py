@@ -17,6 +17,7 @@ from fedlsvi.features import (
     EmbeddingFeatures,
     FourierBasis,
     FourierFeatures,
+    HatFeatures,
     LowRankFeatures,
     PolynomialFeatures,
     RBFFeatures,
@@ -58,6 +59,7 @@ FINITE = Garnet(6, 2, 2, 3)
         (TileFeatures(1, [5, 2]), 10),
         (PolynomialFeatures(3), 10),
         (RBFFeatures.from_states(STATES, 9), 9),
+        (RBFFeatures(4), 16),
     ],
     ids=lambda v: type(v).__name__ if isinstance(v, FeatureMap) else str(v),
 )
@@ -105,13 +107,32 @@ def test_polynomials_are_monomials() -> None:
     assert np.allclose(found, [1.0, x, y, x * x, x * y, y * y])
 
 
+def test_radial_centres_are_spread_over_the_box_of_the_environment() -> None:
+    """As for the other maps; centres that are given need no box."""
+    bound = RBFFeatures(3).bind(Plane(-2.0, 6.0))
+    assert np.unique(bound.centres).tolist() == [-2.0, 2.0, 6.0]
+    assert bound.spec()["params"]["bandwidth"] == [4.0, 4.0]
+    assert RBFFeatures(3, low=0.0).bind(Plane(-2.0, 6.0)).centres.min() == 0.0
+    assert RBFFeatures([[0.0, 1.0]]).bind(Plane(-np.inf, np.inf)).dim == 3
+
+
 def test_a_box_must_be_known_finite_and_not_too_fine() -> None:
     with pytest.raises(InvalidFeatures, match="is not finite: give high="):
         FourierBasis(2).bind(Plane(-1.0, np.inf))
     with pytest.raises(InvalidFeatures, match="high must lie above low"):
         FourierBasis(2, low=1.0, high=0.0).bind(Plane())
-    with pytest.raises(InvalidFeatures, match="choose coarser ones"):
-        FourierBasis(9).bind(Plane(0.0, 1.0, state_dim=9))
+    with pytest.raises(InvalidFeatures, match="is not finite: give high="):
+        RBFFeatures(2).bind(Plane(-1.0, np.inf))
+    with pytest.raises(
+        InvalidFeatures, match=r"state in \[0, 1\], that of Plane lies in \[-50, 50"
+    ):
+        HatFeatures().bind(Plane(-50.0, 50.0, state_dim=1))
+    for fine in (FourierBasis(9), FourierBasis(10**9, coupled=1), RBFFeatures(9),
+                 TileFeatures(1, 9), PolynomialFeatures(10**9)):  # fmt: skip
+        with pytest.raises(InvalidFeatures, match="choose coarser ones"):
+            fine.bind(Plane(0.0, 1.0, state_dim=9))
+    with pytest.raises(InvalidFeatures, match="tiles is empty: give one number"):
+        TileFeatures(tiles=[])
     with pytest.raises(InvalidFeatures, match="order must be an integer of at least 1, got 0"):
         FourierBasis(0)
     with pytest.raises(InvalidFeatures, match="low must be finite numbers"):
@@ -145,8 +166,10 @@ def test_groups_share_their_features() -> None:
     ):
         with pytest.raises(InvalidFeatures, match=why):
             AggregateFeatures(bad).bind(FINITE)
-    with pytest.raises(InvalidFeatures, match="from 1 to 2 groups"):
-        AggregateFeatures.by_clusters(np.zeros((2, 1)), 3)
+    for same, n in ([0.0, 1.0], 3), ([2.0, 2.0], 2):
+        with pytest.raises(InvalidFeatures, match=rf"from 1 to {n - 1} groups.*got {n}"):
+            AggregateFeatures.by_clusters(np.array(same)[:, None], n)
+    assert AggregateFeatures.by_clusters(np.ones((3, 1)), 1).groups.tolist() == [0, 0, 0]
     run = FedLSVI(2).learn(FINITE, 30, features=AggregateFeatures(3), progress=False)
     assert run.w.shape == (3, 6)
 

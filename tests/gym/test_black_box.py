@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from worlds import Coin, Corridor, number_features, walk_features
+from gymnasium import spaces
+from worlds import Coin, Corridor, Odd, number_features, walk_features
 
 from fedlsvi import FedLSVI
+from fedlsvi.cli.text import number, several_lines, single_lines
 from fedlsvi.envs import as_environment
+from fedlsvi.envs.gym_play import evaluate_policy
 from fedlsvi.envs.gym_players import Players
 from fedlsvi.envs.gym_world import GymWorld, reset_seeds
 from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.features import EmbeddingFeatures, FourierFeatures
+from fedlsvi.records import RoundRecord
+from fedlsvi.report.statistics import aggregate
 from fedlsvi.run import Run
 from fedlsvi.session import Session
 
@@ -145,12 +152,77 @@ def test_returns_are_in_the_units_of_the_environment() -> None:
     assert run.original_value(0.0) == -18.0
 
 
+def test_the_emptiest_gram_matrix_is_counted() -> None:
+    """By hand from the lengths: at each step, how many of an agent's episodes reached it."""
+    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1)
+    session = learner.prepare(_walk(), 25, 7, features=walk_features, cohorts=2)
+    records = list(session.rounds())
+    memory = [m for c in session.cohorts for m in c.experience.memory]  # type: ignore[attr-defined]
+    for record in records:
+        lengths = [m.lengths[record.first - 1 : record.last] for m in memory]
+        reached = [np.count_nonzero(own >= h) for own in lengths for h in range(1, 7)]
+        assert record.smallest == record.fewest == min(n for n in reached if n > 0)
+        assert RoundRecord.from_dict(record.to_dict()) == record
+    assert any(record.smallest < record.shortest for record in records)
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_run_without_regret_is_summed_up_by_its_returns(numbered: bool) -> None:
+    env, features = (Coin, None) if numbered else (Corridor, walk_features)
+    run = _learn(env, horizon=6, reward_range=(-1, 1), features=features)
+    found = run.summary()
+    earned = np.repeat(run.mean_returns, np.diff(run.taus))  # type: ignore[arg-type]
+    assert found["return"] == pytest.approx(earned[-2:].mean())  # the last tenth of 25 episodes
+    assert found["best_return"] == earned.max()
+    assert found["smallest_upload"] == min(record.smallest for record in run.records)
+    row = single_lines(found)[1].split()
+    assert row[:2] == ["return", number(found["return"])]
+    assert number(found["best_return"]) in row
+    head, mean = (several_lines([found], aggregate([found]), None)[i].split() for i in (1, 3))
+    assert head[:2] == ["seed", "return"]
+    assert mean[1] == number(found["return"])
+
+
 def test_a_reward_outside_its_range_is_named() -> None:
     with pytest.raises(
         InvalidEnvironment,
         match=r"paid 2 in episode \d+ of agent \d at step \d, outside reward_range = \(0, 1\)",
     ):
         _learn(lambda: Corridor(pay=2.0), horizon=6, features=walk_features)
+
+
+FIVE, SQUARE = spaces.Discrete(5), spaces.Box(0.0, 1.0, (2,), np.float64)
+
+
+@pytest.mark.parametrize(
+    ("space", "seen"),
+    [
+        (FIVE, -1),
+        (FIVE, 5),
+        (FIVE, 2.5),
+        (FIVE, None),
+        (spaces.Discrete(5, start=1), 0),
+        (SQUARE, np.array([0.5, np.nan])),
+        (SQUARE, np.array([np.inf, 0.5])),
+        (SQUARE, np.array([0.5])),
+        (spaces.Tuple((FIVE, SQUARE)), (7, np.zeros(2))),
+    ],
+)
+def test_an_observation_outside_its_space_is_named(space: Any, seen: Any) -> None:
+    features = None if isinstance(space, spaces.Discrete) else FourierFeatures(2)
+    what = rf"Odd observed {re.escape(repr(seen))} in episode \d+ of agent \d at step 5, but its"
+    with pytest.raises(InvalidEnvironment, match=what):
+        _learn(lambda: Odd(space, seen), horizon=6, features=features)
+    with pytest.raises(InvalidEnvironment, match=what):
+        evaluate_policy("random", lambda: Odd(space, seen), 3, horizon=6)
+    run = _learn(lambda: Odd(space, seen, ends=True), 5, horizon=6, features=features)
+    assert np.isfinite(run.w).all()  # nobody looks at what lies behind an end
+
+
+def test_observations_may_be_whole_floats_and_leave_their_box() -> None:
+    for space, seen in (FIVE, 2.0), (SQUARE, np.array([0.5, 1.5])):
+        features = None if space is FIVE else FourierFeatures(2)
+        assert _learn(lambda s=space, x=seen: Odd(s, x), 5, horizon=6, features=features).rounds
 
 
 def test_a_time_limit_below_the_horizon_is_an_error() -> None:
@@ -181,11 +253,9 @@ def test_a_registered_limit_gives_way_to_the_horizon() -> None:
 
 def test_an_unseen_package_works_from_its_id_or_says_what_is_missing() -> None:
     minigrid = pytest.importorskip("minigrid")
-    from fedlsvi.features import EmbeddingFeatures
-
-    id = "minigrid:MiniGrid-Empty-5x5-v0"
-    with pytest.raises(InvalidEnvironment, match=r"type Dict, which cannot be flattened.*wrapper"):
-        FedLSVI(1).learn(id, 2, horizon=10, progress=False)
+    for id in ("minigrid:MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-5x5-v0"):
+        with pytest.raises(InvalidEnvironment, match=r"type Dict, which cannot be flattened.*wrap"):
+            FedLSVI(1).learn(id, 2, horizon=10, progress=False)
 
     def images() -> Any:
         return minigrid.wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-Empty-5x5-v0"))

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from worlds import Blind, Coin, Corridor, number_features, walk_features
 
 from fedlsvi import FedLSVI
@@ -50,6 +51,12 @@ def test_names_of_this_package_work_too() -> None:
         env = as_environment(name, horizon=7)
         assert isinstance(env, RiverSwim)
         assert env.horizon == 7
+        with pytest.raises(InvalidEnvironment, match="reward_range= is for Gymnasium environments"):
+            as_environment(name, reward_range=(0, 5))
+    assert as_environment("gymnasium", reward_range=(-1, 1)).reward_range == (-1.0, 1.0)
+    assert as_environment("deep-sea", horizon=10).horizon == 10  # its own
+    with pytest.raises(InvalidEnvironment, match="DeepSea is one of this package with horizon 10"):
+        as_environment("deep-sea", horizon=9)
 
 
 def test_a_list_has_one_for_each_agent_and_equal_names_share() -> None:
@@ -102,6 +109,30 @@ def test_refusals(env: Any, sentence: str) -> None:
         as_environment(env)
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", gymnasium.spec("CartPole-v1"), Corridor])
+def test_a_horizon_of_nothing_is_refused(env: Any) -> None:
+    with pytest.raises(InvalidEnvironment, match="horizon must be at least 1, got 0"):
+        as_environment(env, horizon=0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [gymnasium.error.DependencyNotInstalled("run pip install swig"), ImportError("no swig")],
+    ids=["told", "plain"],
+)
+def test_a_package_that_an_environment_lacks_is_named(error: Exception) -> None:
+    def lander() -> Any:
+        raise error
+
+    with pytest.raises(InvalidEnvironment, match=r"'Lander-v0' needs a package.*not inst.*swig"):
+        as_environment(EnvSpec("Lander-v0", lander, max_episode_steps=5))
+
+
+def test_arguments_that_make_nothing_are_named() -> None:
+    with pytest.raises(InvalidEnvironment, match=r"{'map_name': '5x5'}: change.*KeyError: '5x5'"):
+        as_environment("FrozenLake-v1", kwargs={"map_name": "5x5"})
+
+
 def test_unknown_names_come_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'FrozenLake-v1'"):
         as_environment("FrozenLake-v0")
@@ -111,6 +142,11 @@ def test_unknown_names_come_with_the_nearest() -> None:
         as_environment("river-swimm")
     with pytest.raises(InvalidEnvironment, match=r"namespace 'Nowhere'.*'package:Nowhere/Far-v0'"):
         as_environment("Nowhere/Far-v0")
+    with pytest.raises(InvalidEnvironment, match="or write 'package:intersection-v0' with its"):
+        as_environment("intersection-v0")
+    with pytest.raises(UnknownName, match=r"choose from: .*river-swim") as caught:
+        as_environment("xyz")
+    assert "CartPole" not in str(caught.value)
     with pytest.raises(InvalidEnvironment, match="pip install no-such-package"):
         as_environment("no_such_package:Far-v0")
 

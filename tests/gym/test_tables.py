@@ -8,8 +8,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from worlds import Tiny
 
 from fedlsvi.envs import FiniteMDP, GymMDP, GymWorld, as_environment, check_env
+from fedlsvi.envs.gym_play import evaluate_policy
 from fedlsvi.envs.gym_tables import from_dictionary
 from fedlsvi.errors import InvalidEnvironment
 
@@ -70,6 +72,41 @@ def test_a_state_that_ends_some_episodes_and_not_others_gets_a_twin() -> None:
     env = GymMDP(tables, 3, (0.0, 2.0), "twin")
     assert env.original(env.optimal_values()[0, 0]) == pytest.approx(4.0)
     assert env.original(env.policy_values(np.ones((3, 3), int))[0, 0]) == pytest.approx(1.0)
+    assert (evaluate_policy("random", env, 20).returns >= 1.0).all()  # in its own units too
+
+
+@pytest.mark.parametrize(("state", "action"), [(1, 0), (0, 3), (4, 2)])
+def test_the_numbers_of_a_table_may_begin_anywhere(state: int, action: int) -> None:
+    plain = as_environment(Tiny, horizon=4)
+    moved = as_environment(lambda: Tiny(state, action), horizon=4)
+    assert isinstance(moved, GymMDP)
+    assert moved.fingerprint == plain.fingerprint
+    assert (moved.first_observation, moved.first_action) == (state, action)
+
+
+def test_a_table_with_holes_is_refused_and_another_mapping_is_none() -> None:
+    def holed(x: Any, a: Any, outcomes: Any = None) -> Any:
+        env = Tiny()
+        env.P[x][a] = outcomes
+        if outcomes is None:
+            del env.P[x][a]
+        return env
+
+    with pytest.raises(InvalidEnvironment, match=r"P\[1\]\[1\] is 'missing'.*tables=False"):
+        as_environment(lambda: holed(1, 1), horizon=4)
+    for bad in ([(1.0, 2, 0.0, False)], [(1.0, 0)], 3):
+        with pytest.raises(InvalidEnvironment, match=r"P\[0\]\[1\] is .*\(p, next state, reward"):
+            as_environment(lambda bad=bad: holed(0, 1, bad), horizon=4)
+
+    class Powered(Tiny):
+        def __init__(self) -> None:
+            super().__init__()
+            self.moves, self.P = self.P, {"power": 3.0}
+
+        def step(self, action: Any) -> Any:
+            return self.x, 0.0, False, False, {}
+
+    assert isinstance(as_environment(Powered, horizon=4), GymWorld)
 
 
 def _shifted() -> Any:

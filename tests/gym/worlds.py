@@ -65,6 +65,33 @@ class Coin(gymnasium.Env[Any, Any]):
         return np.array([float(self.x)]) if self.vector else self.x + self.first
 
 
+class Tiny(gymnasium.Env[Any, Any]):
+    """Two states with their table P, whose numbers may begin anywhere."""
+
+    def __init__(self, state: int = 0, action: int = 0) -> None:
+        self.observation_space = spaces.Discrete(2, start=state)
+        self.action_space = spaces.Discrete(2, start=action)
+        x, y, a, b = state, state + 1, action, action + 1
+        self.P: dict[Any, Any] = {
+            x: {a: [(1.0, x, 0.0, False)], b: [(1.0, y, 1.0, False)]},
+            y: {a: [(0.5, x, 0.0, False), (0.5, y, 3.0, True)], b: [(1.0, x, 0.0, False)]},
+        }
+        self.initial_state_distrib = np.array([1.0, 0.0])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x = int(self.observation_space.start)
+        return self.x, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        outcomes = self.P[self.x][int(action)]
+        chosen = self.np_random.choice(len(outcomes), p=[p for p, *_ in outcomes])
+        _, self.x, reward, over = outcomes[chosen]
+        return self.x, reward, over, False, {}
+
+
 class Blind(gymnasium.Env[Any, Any]):
     """Spaces that have to be refused, or features that have to be given."""
 
@@ -80,6 +107,23 @@ class Blind(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.observation_space.sample(), 0.5, False, False, {}
+
+
+class Odd(Blind):
+    """Shows its space until step 5, and then `seen`; the episode may end there."""
+
+    def __init__(self, space: spaces.Space[Any], seen: Any, ends: bool = False) -> None:
+        super().__init__(space, spaces.Discrete(2))
+        self.seen, self.ends = seen, ends
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        self.h = 1
+        return super().reset(**options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.h += 1
+        state, reward, *rest = super().step(action)
+        return (self.seen, reward, self.ends, *rest[1:]) if self.h == 5 else (state, reward, *rest)
 
 
 def walk_features(states: np.ndarray) -> np.ndarray:

@@ -34,6 +34,38 @@ def test_files_hold_every_round(tmp_path: Path) -> None:
     assert [RoundRecord.from_dict(json.loads(line)) for line in lines] == run.records
 
 
+def _episodes(folder: Path) -> tuple[list[int], list[int]]:
+    """Last episodes of the rounds in rounds.csv and in rounds.jsonl."""
+    with (folder / "rounds.csv").open() as file:
+        rows = [int(row["episode"]) for row in csv.DictReader(file)]
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    return rows, [json.loads(line)["last"] for line in lines]
+
+
+def test_a_resumed_run_goes_on_with_its_files(tmp_path: Path) -> None:
+    """Rounds that are played again replace what was written of them; a new run starts over."""
+    records = _learn().records
+    ends = [record.last for record in records]
+    assert len(records) > 4
+
+    def log(part: list[RoundRecord]) -> None:
+        for observer in (CSVLog(tmp_path / "rounds.csv"), JSONLLog(tmp_path / "rounds.jsonl")):
+            for record in part:
+                observer(record)
+            observer.close()
+
+    log(records[:4])
+    for name in ("rounds.csv", "rounds.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write("12")  # a line that a kill left unfinished
+    log(records[2:])
+    assert _episodes(tmp_path) == (ends, ends)
+    log(records[4:4])
+    assert _episodes(tmp_path) == (ends, ends)
+    log(records[:2])
+    assert _episodes(tmp_path) == (ends[:2], ends[:2])
+
+
 def test_what_is_not_known_is_left_out() -> None:
     record = _learn().records[0]
     assert "mean_return" not in metrics(record)

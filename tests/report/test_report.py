@@ -6,19 +6,25 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
 from fedlsvi import FedLSVI
 from fedlsvi.algorithms import make
-from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.envs import FiniteMDP, RandomLinearMDP
 from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.features import FourierFeatures
 from fedlsvi.report import compare_regret, figure, sections, write_report
+from fedlsvi.report.again import again
 from fedlsvi.report.groups import Group, grouped
 from fedlsvi.report.panels import DRAW
+from fedlsvi.report.privacy import privacy
 from fedlsvi.report.statistics import band, interval
 from fedlsvi.report.style import POINTS, thin
+from fedlsvi.report.words import judged, number, outcome, unfinished, verdict
 from fedlsvi.run import Run
+from fedlsvi.store import load
 
 KNOWN = [what for what in DRAW if what != "returns"]
 """The figures of runs that have regret."""
@@ -225,6 +231,12 @@ def test_returns_in_windows(runs: list[Run]) -> None:
     assert axes.lines[1].get_label() == "random: 1.5"
 
 
+@pytest.mark.filterwarnings("error")
+def test_returns_that_never_change_are_drawn(runs: list[Run]) -> None:
+    axes = figure("returns", returning(runs[0], [1, 3, 7], [2.0, 2.0])).axes[0]
+    assert axes.get_ylim() == (1.0, 3.0)
+
+
 def test_bands_are_students(runs: list[Run]) -> None:
     curves = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
     mean, low, high = band(curves)
@@ -247,6 +259,114 @@ def test_runs_are_grouped_by_what_sets_them_apart(runs: list[Run]) -> None:
         grouped([runs[0], elsewhere])
     with pytest.raises(InvalidInput, match="no run"):
         grouped([])
+
+
+def chain(reward: float, seed: int, episodes: int = 20) -> Run:
+    """A run of two states that pay `reward` and nothing, in an MDP that has no name."""
+    env = FiniteMDP(np.full((2, 2, 2), 0.5), np.diag([reward, 0.0]), horizon=2)
+    return FedLSVI(n_agents=2).learn(env, episodes, seed, progress=False)
+
+
+def test_arrays_tell_nameless_environments_apart(tmp_path: Path) -> None:
+    """In memory or from a folder, and one of each."""
+    played = [chain(0.5, 0), chain(0.5, 1), chain(0.25, 2)]
+    for run in played:
+        run.save(str(tmp_path / str(run.seed)))
+    read = [load(tmp_path / str(run.seed)) for run in played]
+    for one, same, other in (played, read, [played[0], read[1], read[2]]):
+        assert len(grouped([one, same])) == 1
+        with pytest.raises(InvalidInput, match="different environments"):
+            grouped([one, other])
+
+
+def until(run: Run, k: int) -> Run:
+    """The run as it would have been, had it been interrupted after k rounds."""
+    records = run.records[:k]
+    assert run.regret is not None
+    return replace(run, records=records, taus=run.taus[: k + 1], folder="runs/<here>",
+                   regret=run.regret[: records[-1].last])  # fmt: skip
+
+
+def test_a_seed_that_was_interrupted_is_left_out_and_named(runs: list[Run], tmp_path: Path) -> None:
+    """Whichever comes first, the mean is over the one that got to the end."""
+    short = until(runs[1], 5)
+    whole = outcome(Group("", runs[:1]), {})
+    for given in ([runs[0], short], [short, runs[0]]):
+        (group,) = grouped(given)
+        assert outcome(group, {}) == whole
+        assert unfinished([group]) == (
+            f"Seed 1 was interrupted after {short.played} of 5,000 episodes and is left out: "
+            "fedlsvi resume runs/<here> plays the rest."
+        )
+    text = write_report([short, runs[0]], tmp_path)[0].read_text(encoding="utf-8")
+    assert "Seed 1 was interrupted after" in text
+    assert "mean of 2" not in text
+    assert unfinished(grouped(runs)) == ""
+
+
+def test_groups_are_compared_after_as_many_episodes_as_all_have(runs: list[Run]) -> None:
+    """The longer one has lost more by its end and less by the other's."""
+    assert runs[0].regret is not None
+    short = until(replace(runs[1], algorithm="short"), 12)
+    assert short.regret is not None
+    n = short.played
+    short = replace(short, regret=short.regret * (1.1 * runs[0].regret[n - 1] / short.regret[-1]))
+    assert short.regret is not None
+    assert short.regret[-1] < runs[0].regret[-1]
+    groups = grouped([short, runs[0]])
+    assert judged(groups)[1] == [[short.regret[-1]], [runs[0].regret[n - 1]]]
+    assert verdict(groups).startswith(f"After {n:,} episodes each, fed-lsvi lost least")
+    table = sections.ranking(groups, [1, 0])
+    assert f"After {n:,} episodes each, as many as all of them have" in table
+    sent = sum([r for r in runs[0].records if r.last <= n][-1].scalars.values())
+    assert f"{sent:,}" in table
+    assert f"{runs[0].ledger.total:,}" not in table
+    assert f"short was interrupted after {n:,} of 5,000 episodes." in unfinished(groups)
+
+
+def test_lost_reward_is_in_the_units_of_the_environment(runs: list[Run]) -> None:
+    """Rewards from −10 to 20 in [0, 1]: what is lost counts thirtyfold, regret as before."""
+    scaled = replace(runs[0], plan=None, environment=[
+        {"name": "taxi", "params": {"reward_range": [-10.0, 20.0]}}])  # fmt: skip
+    assert runs[0].regret is not None
+    lost = 30.0 * runs[0].regret[-1]
+    assert f"had lost {number(lost)} reward" in outcome(Group("", [scaled]), {})
+    assert f"{number(lost / 5000 / 3)} per episode" in outcome(Group("", [scaled]), {})
+    assert "1 of it is 30 in the environment&#x27;s own units" in sections.units(scaled)
+    assert "rewards mapped into [0, 1]" in sections.numbers(Group("", [scaled]))
+    assert sections.units(runs[0]) == ""
+
+
+def test_only_what_a_file_can_play_is_said_to_be_played_from_one(runs: list[Run]) -> None:
+    assert "Save as settings.toml and call" in again(Group("", runs))
+    assert "--seeds 0,1" in again(Group("", runs))
+    assert "Its arrays stand beside settings.toml" in again(Group("", [chain(0.5, 0)]))
+    own = FedLSVI().learn(lambda: gymnasium.make("CartPole-v1"), 2, horizon=3,
+                          features=FourierFeatures(2), progress=False)  # fmt: skip
+    text = again(Group("", [own]))
+    assert "A file cannot play this run again: the environment (GymWorld) must be given" in text
+    assert "Save as settings.toml" not in text
+
+
+def test_ended_episodes_are_not_in_the_smallest_upload(runs: list[Run]) -> None:
+    """Exact where it was counted; where it was not, the page says so."""
+    assert "ended" not in privacy(Group("", runs)).lower()
+    blind = replace(runs[0], regret=None)
+    assert "was not recorded" in privacy(Group("", [blind]))
+    counted = [replace(record, fewest=record.length) for record in runs[0].records[5:]]
+    text = privacy(Group("", [replace(blind, records=counted)]))
+    assert "ended" not in text.lower()
+    counted[3] = replace(counted[3], fewest=1)
+    text = privacy(Group("", [replace(blind, records=counted)]))
+    shortest = min(record.length for record in counted)
+    assert f"summed up 1 episode (1 of {len(counted)} rounds)" in text
+    assert f"the shortest had {shortest} episodes" in text
+
+
+def test_thousands_of_times_are_written_out(runs: list[Run]) -> None:
+    dear = replace(runs[0], raw_scalars_per_step=10**6)
+    text = outcome(Group("", [dear]), {})
+    assert f"{dear.scalars_raw / dear.ledger.total:,.0f} times fewer" in text
 
 
 def test_a_comparison_ranks_and_says_what_left(runs: list[Run], tmp_path: Path) -> None:

@@ -11,10 +11,26 @@ import pytest
 
 import fedlsvi
 from fedlsvi import FedLSVI
-from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP, RandomLinearMDP, xi_close
+from fedlsvi.envs import (
+    ContinuousLinearMDP,
+    FiniteMDP,
+    Garnet,
+    RandomLinearMDP,
+    RandomMDP,
+    xi_close,
+)
 from fedlsvi.errors import FolderExists, InvalidInput, InvalidSetting, StoreError
-from fedlsvi.features import FourierFeatures, HatFeatures, OneHot, RBFFeatures, TableFeatures
+from fedlsvi.features import (
+    CallableFeatures,
+    FourierFeatures,
+    HatFeatures,
+    OneHot,
+    RBFFeatures,
+    TableFeatures,
+    registry,
+)
 from fedlsvi.job import Job
+from fedlsvi.policy import Policy
 from fedlsvi.settings_file import read
 
 TINY: dict[str, Any] = {"seed": 3, "progress": False, "threads": 1}
@@ -154,6 +170,7 @@ def own_hat(states: np.ndarray) -> np.ndarray:
     return HatFeatures(4, 2)(states) * 0.5
 
 
+GARNETS = [Garnet(4, 2, 2, 3, seed=seed) for seed in range(2)]
 CONTINUOUS = {"dim": 4, "n_actions": 2, "horizon": 3, "seed": 1}
 
 
@@ -167,6 +184,8 @@ CONTINUOUS = {"dim": 4, "n_actions": 2, "horizon": 3, "seed": 1}
         (by_hand(), lambda states: np.full((len(states), 2, 3), (1 + states[:, None, None]) / 16)),
         ([by_hand(m) for m in range(3)], None),
         (xi_close(small(), 3, 0.05), None),
+        ([GARNETS[0], GARNETS[0], GARNETS[1]], None),
+        ([RandomMDP(3, 2, 2, agent=m) for m in range(3)], None),
         (ContinuousLinearMDP(**CONTINUOUS), None),
         (ContinuousLinearMDP(**CONTINUOUS), RBFFeatures(3)),
         (ContinuousLinearMDP(**CONTINUOUS), RBFFeatures([[0.1], [0.7]], bandwidth=[0.3])),
@@ -174,6 +193,7 @@ CONTINUOUS = {"dim": 4, "n_actions": 2, "horizon": 3, "seed": 1}
         (ContinuousLinearMDP(**CONTINUOUS), "hat"),
     ],
     ids=["named", "one-hot", "table", "arrays", "callable-finite", "arrays-each", "xi-close",
+         "shared", "alike",
          "continuous", "rbf", "rbf-centres", "fourier", "hat"],
 )  # fmt: skip
 def test_every_kind_of_problem_resumes_from_its_folder(
@@ -209,6 +229,20 @@ def test_a_function_of_ones_own_must_be_given_again(tmp_path: Path) -> None:
     whole = learner().learn(env, 120, **TINY, features=own_hat)
     resumed = fedlsvi.resume(tmp_path / "x", features=own_hat, progress=False)
     assert content(resumed) == content(whole)
+
+
+def test_a_function_registered_by_name_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    registry.register("own-hat", lambda: CallableFeatures(own_hat), "a function of one's own")
+    env = ContinuousLinearMDP(**CONTINUOUS)
+    broken_off(tmp_path / "x", env, features="own-hat")
+    resumed = fedlsvi.resume(tmp_path / "x", progress=False)
+    assert content(resumed) == content(learner().learn(env, 120, **TINY, features=own_hat))
+    resumed.policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    assert loaded.action(0.5, 1) == resumed.policy.action(0.5, 1)
 
 
 def test_another_environment_is_not_accepted(tmp_path: Path) -> None:

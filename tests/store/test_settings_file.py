@@ -29,6 +29,18 @@ def test_what_is_dumped_is_read_back(table: dict[str, Any]) -> None:
     assert tomllib.loads(dump(table)) == table
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    table = {
+        "a": np.float64(100.0),
+        "b": np.float32(0.5),
+        "c": [np.int64(3)],
+        "d": np.float64("inf"),
+    }
+    text = dump(table)
+    assert text == "a = 100.0\nb = 0.5\nc = [3]\nd = inf\n"
+    assert tomllib.loads(text) == table
+
+
 def test_none_is_left_out() -> None:
     assert tomllib.loads(dump({"a": None, "b": {"c": None, "d": 1}})) == {"b": {"d": 1}}
 

@@ -76,7 +76,7 @@ class AsyncAgent:
         values = plan.values()
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.array([m]))
-        self._log_gamma = float(np.log(above(1.0 + alpha)))
+        self._log_gamma = above(float(np.log(1.0 + alpha)))
         self.t, self.length, self.step, self.guess = 0, 0, 0, 1
         self.receive(*start(plan))
 

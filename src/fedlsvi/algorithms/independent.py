@@ -111,8 +111,8 @@ class ContinuousIndependentPlay(SoloPlay):
 
     algorithm = "independent"
 
-    def threshold(self) -> float:
-        return 1.0
+    def log_threshold(self) -> float:
+        return 0.0
 
 
 class Independent(Comparator):

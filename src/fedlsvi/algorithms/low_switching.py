@@ -3,7 +3,8 @@
 Gao, Xie, Du, Yang (2021), "A provably efficient algorithm for linear Markov decision process with
 low switching cost", arXiv 2101.00494. LSVI-UCB whose policy is recomputed, from all data and for
 all steps, only if det Λ_h > η·det Λ_h(last switch) for some h. One agent, no communication; M
-agents are M copies. The records are the switches.
+agents are M copies. A record ends where some agent switches; `run.counts` has the switches of all
+agents and the most that one of them made.
 
 Checked: regret Õ(√(d³H⁴K)) and O(dH log K) switches are in the abstract. From memory: η = 2.
 """
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.settings import LinearSettings, number
 from fedlsvi.algorithms.solo import SoloPlay, above
-from fedlsvi.config import Parameters
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.run import Run
@@ -38,8 +38,8 @@ class LowSwitchingPlay(SoloPlay):
 
     algorithm = "low-switching"
 
-    def threshold(self) -> float:
-        return above(self.settings.eta)
+    def log_threshold(self) -> float:
+        return above(math.log(self.settings.eta))
 
 
 class LowSwitching(Comparator):
@@ -54,16 +54,3 @@ class LowSwitching(Comparator):
 def scalars(run: Run) -> dict[str, int]:
     """Nothing is sent."""
     return {}
-
-
-def switches(run: Run) -> list[int]:
-    """How often each agent's policy was renewed before the last episode."""
-    fired = [m for record in run.records for m, h in record.triggers if h > 0]
-    return [fired.count(m) for m in range(run.parameters.n_agents)]
-
-
-def switches_bound(p: Parameters, eta: float = 2.0) -> float:
-    """(dH/log η)·log(1 + T/(λd)): every switch multiplies some determinant by η, and each of the
-    H determinants can grow by no more than (1 + T/(λd))^d."""
-    growth = p.dim * math.log1p(p.episodes / (p.lam * p.dim))
-    return p.horizon * growth / math.log(eta)

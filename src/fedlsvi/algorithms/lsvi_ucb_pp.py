@@ -2,9 +2,10 @@
 
 He, Zhao, Zhou, Gu (2023), "Nearly minimax optimal reinforcement learning for linear Markov decision
 processes", ICML 2023. The anchor from above for learning in a federation: one agent, MT episodes,
-nothing to send. Rewards are known. Regressions weigh a sample by 1/σ̄², where σ̄² bounds the variance
-of the next value; Q is the smallest of all optimistic estimates so far, Q̌ the largest of the
-pessimistic ones, and both are renewed only when some det Σ_h has doubled. With u = ‖φ‖_{Σ⁻¹}:
+nothing to send; so all agents must meet the same MDP. Rewards are known. Regressions weigh a sample
+by 1/σ̄², where σ̄² bounds the variance of the next value; Q is the smallest of all optimistic
+estimates so far, Q̌ the largest of the pessimistic ones, and both are renewed only when some
+det Σ_h has doubled. With u = ‖φ‖_{Σ⁻¹}:
 
     Q = min{r + φᵀŵ + βu, Q, H},   Q̌ = max{r + φᵀw̌ − β̄u, Q̌, 0},   Σ = λI + Σσ̄⁻²φφᵀ,  λ = 1/H²,
     σ² = V̂ar + E + D + H,   E = min{β̃u, H²} + min{2Hβ̄u, H²},
@@ -36,7 +37,9 @@ from fedlsvi.algorithms.settings import number
 from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset, Settings
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.plan import Plan
+from fedlsvi.session import Session
 from fedlsvi.values import TabularValues
 
 __all__ = ["LSVIUCBPlusPlus", "scalars"]
@@ -195,10 +198,26 @@ class PlusPlay(Play):
         return self.agent.policy
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        """ŵ of the last switch, with the known rewards as a part of it, and Σ."""
+        """ŵ of the last switch, which regresses next values only, and Σ. The policy does not follow
+        from them: it knows the rewards, and the minimum over all models of the past."""
         assert isinstance(self.values, TabularValues)
         self.values.policy[:] = self.agent.policy
         return self.agent.w, self.agent.gram
+
+
+def refuse_different(plan: Plan) -> None:
+    """One agent stands for all only where all meet the same MDP, from the same initial law."""
+    seen = {
+        (env.fingerprint, env.initial_law(m).tobytes())
+        for m, env in enumerate(plan.envs)
+        if isinstance(env, FiniteMDP)
+    }
+    if len(seen) > 1:
+        raise InvalidEnvironment(
+            f"lsvi-ucb-pp lets one agent play everybody's episodes, but the environment has "
+            f"{len(seen)} different laws among its {len(plan.envs)} agents: give one environment "
+            "with one initial law, or choose another algorithm"
+        )
 
 
 class LSVIUCBPlusPlus(Comparator):
@@ -207,6 +226,10 @@ class LSVIUCBPlusPlus(Comparator):
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
     session_type = PlusPlay
+
+    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
+        refuse_different(plan)
+        return super().session(plan, cohorts, keep_models)
 
     def sums(self, n_agents: int) -> int:
         return 1

@@ -45,12 +45,6 @@ class AlgorithmEntry:
     scalars: Callable[[Run], dict[str, int]] | None = None
     """The closed formula of what a run sent, by category of the ledger; absent is nothing."""
 
-    @property
-    def scale(self) -> str:
-        """The one setting that says how boldly it explores: what tuning tunes."""
-        known = self.parameters()
-        return next(key for key in ("sigma", "c", "beta") if key in known)
-
     def parameters(self) -> dict[str, Any]:
         """Settings and their defaults (None where there is none)."""
         return {

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.config import Parameters, Preset, Settings
+from fedlsvi.config import Parameters, Preset, Settings, finite
 from fedlsvi.core.statistics import Packing
 from fedlsvi.errors import InvalidSetting
 
@@ -117,7 +117,7 @@ def integer(name: str, value: Any, least: int, hint: str) -> None:
 def number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:
     """A finite number of at least, or strictly above, `least`."""
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if real and math.isfinite(value) and (value > least or (value == least and not strict)):
+    if real and finite(value) and (value > least or (value == least and not strict)):
         return
     bound = f" {'above' if strict else 'of at least'} {least:g}" if math.isfinite(least) else ""
     raise InvalidSetting(f"{name} must be a finite number{bound}, got {value!r}: {hint}")

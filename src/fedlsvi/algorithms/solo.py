@@ -3,7 +3,7 @@ own server.
 
 Exploration, trigger and backup are Algorithms 1 and 2 on a federation of one, with a private
 transport that nobody pays for. Finite and continuous states both work. What differs between the
-algorithms built on it is when a policy is renewed (`gamma`, and whether Δt counts).
+algorithms built on it is when a policy is renewed (`log_eta`, and whether Δt counts).
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ class Private(InProcess):
 
 
 class Solo:
-    """One agent; `gamma` is its threshold on determinants, with Δt in the trigger or without."""
+    """One agent; η is its threshold on determinants, with Δt in the trigger or without. It is held
+    as log η: determinants in many dimensions grow beyond what a number can hold."""
 
-    def __init__(self, plan: Plan, m: int, gamma: float, clock: bool, ruler: Ruler) -> None:
+    def __init__(self, plan: Plan, m: int, log_eta: float, clock: bool, ruler: Ruler) -> None:
         p = plan.parameters
-        self.m, self.ruler = m, ruler
+        self.m, self.ruler, self.log_eta = m, ruler, log_eta
         self.cohort = plan.cohort(m, m + 1)
         self.cohort.experience.clock = int(clock)
         self.transport = Private([self.cohort], p.episodes)
-        self.server = Server(replace(plan.layout, n_agents=1), p.lam, gamma, p.beta, p.episodes)
+        self.server = Server(replace(plan.layout, n_agents=1), p.lam, 1.0, p.beta, p.episodes)
         self.seat = ruler.seat([m])
         self.fired: list[tuple[int, int]] = []
         self.planning = 0.0
@@ -57,6 +58,7 @@ class Solo:
     def start(self) -> None:
         """Before the first episode, or after a restart."""
         self.server.start(self.transport)
+        self.cohort.log_gamma = self.log_eta
 
     def round(self) -> None:
         """Play until the policy is renewed."""
@@ -67,6 +69,11 @@ class Solo:
         self.planning = perf_counter() - began - self.transport.explored
         self.seat.hold(done.first, self.server.t - done.first + 1, held)
         self.fired = [(self.m, int(h)) for h in done.signal.steps]
+
+    def switches(self, last: int) -> int:
+        """How often its policy was renewed up to episode `last`, for episodes that were left; it
+        may have run ahead, to the end of its present round."""
+        return self.server.k - (self.server.t > last or last == self.server.T)
 
     def state(self) -> dict[str, np.ndarray]:
         """Sums or history, the model, and where it stands."""
@@ -94,14 +101,14 @@ class SoloPlay(Play):
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        M, gamma = plan.parameters.n_agents, self.threshold()
-        self.agents = [Solo(plan, m, gamma, self.clock, self.ruler) for m in range(M)]
+        M, log_eta = plan.parameters.n_agents, self.log_threshold()
+        self.agents = [Solo(plan, m, log_eta, self.clock, self.ruler) for m in range(M)]
         self.values = self.agents[0].values
         self.resumed()
 
     @abstractmethod
-    def threshold(self) -> float:
-        """The γ of the trigger."""
+    def log_threshold(self) -> float:
+        """log η of the trigger."""
 
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}
@@ -114,6 +121,8 @@ class SoloPlay(Play):
         last = min(agent.server.t for agent in self.agents)
         ended = [agent for agent in self.agents if agent.server.t == last]
         triggers = [pair for agent in ended for pair in agent.fired]
+        switches = [agent.switches(last) for agent in self.agents]
+        self.counts = {"switches": sum(switches), "most_switches": max(switches)}
         return Stretch(last, triggers=triggers)
 
     def resumed(self) -> None:
@@ -128,6 +137,6 @@ class SoloPlay(Play):
             agent.cohort.experience.workers.close()
 
 
-def above(eta: float) -> float:
-    """A threshold that fires where a ratio is strictly above η, ties not included."""
-    return float(eta * np.exp(2.0 * TOLERANCE))
+def above(log_eta: float) -> float:
+    """A threshold that fires where a log ratio is strictly above log η, ties not included."""
+    return log_eta + 2.0 * TOLERANCE

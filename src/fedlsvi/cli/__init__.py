@@ -45,11 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given and not given[0].startswith("-") and given[0] not in HOME:
             raise UnknownName("command", given[0], HOME)
-        arguments, rest = build().parse_known_args(given)
-        if arguments.verb == "bench":
-            arguments.arguments = rest
-        elif rest:
-            build().error(f"unknown arguments: {' '.join(rest)}")
+        arguments = build().parse_args(given)
         if arguments.extensions:
             announce(arguments.extensions)
         module = import_module(f"fedlsvi.cli.{HOME[arguments.verb]}")
@@ -121,7 +117,7 @@ def build() -> Parser:
     report.add_argument("--out", metavar="FOLDER", help="default: the run folder itself")
     _common(report)
 
-    verbs.add_parser("bench", help="time this machine against plain NumPy", add_help=False)
+    verbs.add_parser("bench", help="time this machine against plain NumPy")
 
     doctor = verbs.add_parser("doctor", help="check the installation and this machine")
     _common(doctor)
@@ -139,7 +135,13 @@ def build() -> Parser:
     record.add_argument("--out", required=True, metavar="FILE", help="ends in .txt, .gif or .mp4")
     for verb in (evaluate, record):
         verb.add_argument("policy", help="folder of a policy, or of a run")
-        verb.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id")
+        verb.add_argument(
+            "--env", metavar="NAME", help="environment or Gymnasium id; default: the policy's own"
+        )
+        verb.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+            help="of the environment, e.g. env.kwargs.is_slippery=false; may be repeated",
+        )  # fmt: skip
         verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
         _common(verb)
     return parser
@@ -151,13 +153,21 @@ def _transport(parser: Parser) -> None:
         help="where the agents are; never changes the result",
     )  # fmt: skip
     parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster, e.g. auto")
-    parser.add_argument("--cohorts", type=int, metavar="N", help="processes that share the agents")
+    parser.add_argument(
+        "--cohorts", type=_count, metavar="N", help="processes that share the agents"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return int(text)
 
 
 def _common(parser: Parser, threads: bool = False, seconds: bool = False) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the output")
     if threads:
-        parser.add_argument("--threads", type=int, metavar="N", help="never changes the result")
+        parser.add_argument("--threads", type=_count, metavar="N", help="never changes the result")
     if seconds:
         parser.add_argument(
             "--checkpoint-seconds", type=float, default=5.0, metavar="S",

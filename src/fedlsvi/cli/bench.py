@@ -19,4 +19,4 @@ def do_bench(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    return int(bench.main(arguments.arguments) or 0)
+    return int(bench.main() or 0)

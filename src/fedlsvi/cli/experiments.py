@@ -35,7 +35,9 @@ def do_compare(arguments: argparse.Namespace) -> int:
     for cell in cells:
         found[cell.labels["algorithm"]].append(outcomes[cell.key])
     rows = compare.write(out, question, found)
+    figure = ""
     if rows[0].regret is not None:
+        figure = f"    figure: {out / 'comparison.png'}"
         drawn = compare.panels(found, [row.name for row in rows])
         for suffix in ("png", "svg"):
             _paint(drawn, out / f"comparison.{suffix}")
@@ -45,7 +47,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
         return 0
     print("\n".join(_columns(*compare.table(rows))))
     print(f"medians over {len(seeds)} seeds, 95 % bootstrap intervals; {new} runs were made now")
-    print(f"folder: {out}    figure: {out / 'comparison.png'}")
+    print(f"folder: {out}{figure}")
     return 0
 
 
@@ -182,6 +184,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
     sweeps = {study.name: study.sweep(size) for study in chosen}
     if arguments.plan:
         for name, cells in sweeps.items():
+            cells = reproduce.distinct(cells)
             print(f"{name.ljust(14)} {len(cells):5} runs, {_long(reproduce.hours(cells, jobs))}")
         return 0
     shelf = Shelf(path)

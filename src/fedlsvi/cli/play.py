@@ -15,8 +15,11 @@ from fedlsvi.job import ARRAYS, Job
 from fedlsvi.report.statistics import aggregate
 from fedlsvi.run import Run
 from fedlsvi.settings_file import Table, assign, read
-from fedlsvi.store import family, resume
+from fedlsvi.store import check_seconds, family, resume
 from fedlsvi.store.journal import refuse_existing
+
+MOST_SEEDS = 100_000
+"""Runs that one command may ask for."""
 
 
 def do_run(arguments: argparse.Namespace) -> int:
@@ -36,46 +39,72 @@ def do_run(arguments: argparse.Namespace) -> int:
             transport=_transport(arguments, folder),
         )  # fmt: skip
 
-    for seed in seeds or []:  # everything is checked before anything is written
-        learner.prepare(env, job.episodes, seed, features=features).close()
-    out = _folder(arguments.out, job)
     if seeds is None:
-        return _report([_guard(out, lambda: play(job.seed, out))], out, arguments.format, False)
-    if out is not None:
-        family.begin(out, job, seeds)
-    runs = []
-    for seed in seeds:
-        folder = None if out is None else family.member(out, seed)
-        runs.append(_guard(out, lambda s=seed, f=folder: play(s, f)))  # type: ignore[misc]
-    return _report(runs, out, arguments.format, True)
+        out = _folder(arguments.out, job)
+        run = _guard(out, partial(play, job.seed, out))
+        return _report([run], out, arguments.format, False)
+    check_seconds(arguments.checkpoint_seconds)  # everything is checked before anything is written
+    _transport(arguments, None)
+    for seed in {min(seeds), max(seeds)}:
+        learner.prepare(
+            env, job.episodes, seed, features=features, threads=arguments.threads,
+            cohorts=arguments.cohorts,
+        ).close()  # fmt: skip
+    out = _folder(arguments.out, job)
+    return _report(_several(out, job, seeds, play), out, arguments.format, True)
+
+
+def _several(
+    out: Path | None, job: Job, seeds: list[int], play: Callable[[int, Path | None], Run]
+) -> list[Run]:
+    """A run for each seed, in one folder; none is left where the first run is refused."""
+    if out is None:
+        return [_guard(out, partial(play, seed, None)) for seed in seeds]
+    family.begin(out, job, seeds)
+    try:
+        return [_guard(out, partial(play, seed, family.member(out, seed))) for seed in seeds]
+    except InvalidInput:
+        family.forget(out)
+        raise
 
 
 def do_resume(arguments: argparse.Namespace) -> int:
     """Continue a run, or a family of runs."""
     folder = Path(arguments.folder)
-    options = {
-        "threads": arguments.threads,
-        "checkpoint_seconds": arguments.checkpoint_seconds,
-    }
+    if (folder / "federation.toml").exists():
+        raise InvalidInput(
+            f"{folder} is the project of a federation: `fedlsvi federate start {folder}` starts "
+            "its job again, from where it was"
+        )
+    check_seconds(arguments.checkpoint_seconds)
+    if arguments.cohorts is not None and arguments.transport == "inprocess":
+        raise InvalidInput(
+            f"--cohorts {arguments.cohorts} needs --transport ray: in this process a run goes on "
+            "with those it began with, leave it out"
+        )
+
+    def options(run: Path) -> dict[str, Any]:
+        return {
+            "threads": arguments.threads,
+            "checkpoint_seconds": arguments.checkpoint_seconds,
+            "transport": _transport(arguments, run),
+        }
+
     if not family.is_one(folder):
-        where = _transport(arguments, folder)
-        run = _guard(folder, lambda: resume(folder, transport=where, **options))
+        run = _guard(folder, lambda: resume(folder, **options(folder)))
         return _report([run], folder, arguments.format, False)
     job, seeds = family.read(folder)
-    runs = []
-    for seed in seeds:
+
+    def play(seed: int) -> Run:
         member = family.member(folder, seed)
         if member.exists():
-            runs.append(_guard(folder, lambda m=member: resume(m, **options)))  # type: ignore[misc]
-            continue
+            return resume(member, **options(member))
+        return job.learner().learn(
+            job.environments(), job.episodes, seed, features=job.feature_map(), folder=member,
+            **options(member),
+        )  # fmt: skip
 
-        def play(seed: int = seed, member: Path = member) -> Run:
-            return job.learner().learn(
-                job.environments(), job.episodes, seed, features=job.feature_map(),
-                folder=member, **options,
-            )  # fmt: skip
-
-        runs.append(_guard(folder, play))
+    runs = [_guard(folder, partial(play, seed)) for seed in seeds]
     return _report(runs, folder, arguments.format, True)
 
 
@@ -125,17 +154,17 @@ def _rename(table: Table, key: str, name: str) -> None:
 
 def parse_seeds(text: str) -> list[int]:
     """0:10 is 0 … 9; 1,2,5 is just these."""
+    seeds: Sequence[int]
     try:
-        if ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            seeds = list(range(first, last))
-        else:
-            seeds = [int(part) for part in text.split(",")]
+        first, colon, last = text.partition(":")
+        seeds = range(int(first), int(last)) if colon else [int(s) for s in text.split(",")]
     except ValueError:
         raise InvalidInput(f"--seeds {text!r} is not a range: write 0:10, or 1,2,5") from None
+    if seeds[MOST_SEEDS:]:
+        raise InvalidInput(f"--seeds {text!r} is too many runs: give at most {MOST_SEEDS:,} seeds")
     if not seeds or len(set(seeds)) < len(seeds):
         raise InvalidInput(f"--seeds {text!r} is empty or repeats itself: write 0:10, or 1,2,5")
-    return seeds
+    return list(seeds)
 
 
 def _folder(out: str | None, job: Job) -> Path | None:

@@ -1,34 +1,53 @@
-"""`fedlsvi evaluate` and `fedlsvi record`: a learned policy in a Gymnasium environment."""
+"""`fedlsvi evaluate` and `fedlsvi record`: a learned policy in its environment, or in another."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fedlsvi.cli.text import as_json
+from fedlsvi.envs import registry
+from fedlsvi.envs.gym import REGISTERED
 from fedlsvi.envs.gym_play import evaluate_policy, record
-from fedlsvi.errors import InvalidInput
+from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.job import ARRAYS, GIVEN, Job
+from fedlsvi.plugin import IDS
 from fedlsvi.policy import Policy
+from fedlsvi.settings_file import Table, assign
+
+
+class Stage(NamedTuple):
+    """Where a policy is played."""
+
+    env: Any
+    """An environment of this package, or a Gymnasium id."""
+    kwargs: dict[str, Any] | None
+    """Options of `gymnasium.make`."""
+    name: str
 
 
 def do_evaluate(arguments: argparse.Namespace) -> int:
     """Play whole episodes; print the mean return and its interval."""
     policy = _policy(arguments.policy)
-    found = evaluate_policy(policy, arguments.env, arguments.episodes, arguments.seed)
+    env, kwargs, name = _stage(arguments, policy)
+    found = evaluate_policy(policy, env, arguments.episodes, arguments.seed, kwargs=kwargs)
     low, high = found.interval
     if arguments.format == "json":
-        print(as_json({"mean": found.mean, "low": low, "high": high,
+        print(as_json({"environment": name, "mean": found.mean, "low": low, "high": high,
                        "episodes": len(found.returns)}))  # fmt: skip
     else:
-        print(f"mean return {found}")
+        print(f"mean return in {name}: {found}")
     return 0
 
 
 def do_record(arguments: argparse.Namespace) -> int:
     """Play one episode into a file."""
-    earned = record(_policy(arguments.policy), arguments.env, arguments.out, arguments.seed)
-    found = {"file": arguments.out, "return": earned}
-    text = f"wrote {arguments.out}: one episode, return {earned:g}"
+    policy = _policy(arguments.policy)
+    env, kwargs, name = _stage(arguments, policy)
+    earned = record(policy, env, arguments.out, arguments.seed, kwargs=kwargs)
+    found = {"file": arguments.out, "environment": name, "return": earned}
+    text = f"wrote {arguments.out}: one episode in {name}, return {earned:g}"
     print(as_json(found) if arguments.format == "json" else text)
     return 0
 
@@ -45,3 +64,64 @@ def _policy(folder: str) -> Policy:
     raise InvalidInput(
         f"{folder} holds neither a policy nor a run: give a folder of `policy.save` or of `run`"
     )
+
+
+def _stage(arguments: argparse.Namespace, policy: Policy) -> Stage:
+    """The environment that is asked for, by default the one that the policy was learned in."""
+    entry = _entry(arguments, policy)
+    name = entry["name"]
+    if name == ARRAYS or (name in registry.names() and name != REGISTERED):
+        made = Job.parse({"env": entry}, Path(arguments.policy)).environments()
+        assert not isinstance(made, list)  # of one agent
+        return Stage(made, None, made.name)
+    known = registry.entry(REGISTERED).parameters()
+    for key in entry:
+        if key != "name" and key not in known:
+            raise UnknownName(f"parameter of environment '{name}'", key, known)
+    if entry.get("horizon") not in (None, policy.horizon):
+        raise InvalidInput(
+            f"env.horizon is {entry['horizon']!r}, the policy knows {policy.horizon} steps: "
+            "leave it out"
+        )
+    id, kwargs = str(entry.get("id", name)), entry.get("kwargs") or {}
+    if not isinstance(kwargs, dict):
+        raise InvalidInput(f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE")
+    inside = ", ".join(f"{key} = {value!r}" for key, value in kwargs.items())
+    return Stage(id, kwargs, f"{id} ({inside})" if inside else id)
+
+
+def _entry(arguments: argparse.Namespace, policy: Policy) -> Table:
+    """The table of the environment, as in a settings file. What the policy's own was made with
+    stays only where --env names the same one, or none."""
+    entry = _own(arguments, policy)
+    if arguments.env is not None:
+        name = IDS.get(arguments.env, arguments.env)
+        if entry is None or name not in (entry["name"], entry.get("id")):
+            entry = {"name": name}
+            own = name in registry.names() and name != REGISTERED
+            if own and "horizon" in registry.entry(name).parameters():
+                entry["horizon"] = policy.horizon
+    if entry is None:
+        raise InvalidInput(
+            f"{arguments.policy} does not say how its environment is made: give --env NAME"
+        )
+    table: Table = {"env": entry}
+    for change in arguments.changes:
+        assign(table, change)
+        if set(table) != {"env"} or not isinstance(table["env"], dict):
+            raise InvalidInput(
+                f"--set {change!r} is no parameter of the environment: write env.KEY=VALUE, "
+                "e.g. env.kwargs.is_slippery=false"
+            )
+    return entry
+
+
+def _own(arguments: argparse.Namespace, policy: Policy) -> Table | None:
+    """How the policy's own environment is made, where it can be made again."""
+    made = policy.environment or {}
+    name = made.get("name")
+    if name in (None, GIVEN):
+        return None
+    if name == ARRAYS and not (Path(arguments.policy) / "settings.toml").exists():
+        return None  # they stayed in the run's folder
+    return {"name": name, **made["params"]}

@@ -49,18 +49,43 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
     seconds = summary["seconds"]
     spent = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
     rows = [
-        ("regret", number(summary["regret"]), _most(summary, "theorem_1", "theorem_2")),
+        _merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary, "theorem_3")),
+        *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]),
          f"sharing every trajectory: {number(summary['scalars_raw'])}"),
-        ("shortest round", number(summary["shortest_round"]),
-         "episodes; the fewer, the more an upload says about each"),
+        ("shortest round", number(summary["shortest_round"]), _least(summary)),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *aligned(rows)]
     if summary.get("folder"):
         lines += [f"  folder: {summary['folder']}    plots: fedlsvi report {summary['folder']}"]
     return lines
+
+
+def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
+    """Where agents learn alone, how often their policies were renewed."""
+    if "switches" not in counts:
+        return []
+    most = f"of all agents' policies; at most {number(counts['most_switches'])} of one agent's"
+    return [("switches", number(counts["switches"]), most)]
+
+
+def _merit(summary: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Regret, or what episodes earned where nobody knows it."""
+    if summary["return"] is None:
+        most = _most(summary, "theorem_1", "theorem_2")
+        return "regret", number(summary["regret"]), most
+    best = f"mean of the last tenth of the episodes; best round: {number(summary['best_return'])}"
+    return "return", number(summary["return"]), best
+
+
+def _least(summary: Mapping[str, Any]) -> str:
+    """What the shortest round means for privacy."""
+    least = summary["smallest_upload"]
+    if least < summary["shortest_round"]:
+        return f"episodes; where the others had ended, an upload held only {least:,}"
+    return "episodes; the fewer, the more an upload says about each"
 
 
 def _most(summary: Mapping[str, Any], *theorems: str) -> str:
@@ -77,7 +102,8 @@ def several_lines(
     summaries: Sequence[Mapping[str, Any]], together: Mapping[str, Any], out: Path | None
 ) -> list[str]:
     """Several runs: each, then mean and interval."""
-    columns = ("regret", "rounds", "scalars")
+    merit = "regret" if together["return"] is None else "return"
+    columns = (merit, "rounds", "scalars")
     rows: list[tuple[str, ...]] = [("seed", *columns)]
     rows += [(str(s["seed"]), *(number(s[c]) for c in columns)) for s in summaries]
     for label in ("mean", "low", "high"):

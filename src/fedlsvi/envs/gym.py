@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym_ids import find_spec, known_ids, looks_like_id, package
+from fedlsvi.envs.gym_ids import find_spec, ids_like, looks_like_id, make_copy, package
 from fedlsvi.envs.gym_tables import Tables, read_tables
-from fedlsvi.envs.gym_world import GymWorld, check_spaces
+from fedlsvi.envs.gym_world import GymWorld, Maker, check_range, check_spaces
 from fedlsvi.envs.validation import count
 from fedlsvi.errors import InvalidEnvironment, UnknownName
 
@@ -32,6 +33,9 @@ REGISTERED = "gymnasium"
 
 class GymMDP(FiniteMDP):
     """A Gymnasium environment that knows its own table, as a finite MDP."""
+
+    maker: Maker | None = None
+    """How copies of the environment itself are made, to play a policy in them."""
 
     def __init__(
         self, tables: Tables, horizon: int, reward_range: tuple[float, float], name: str
@@ -48,6 +52,7 @@ class GymMDP(FiniteMDP):
             shifted = shifted[None]  # never mistaken for rewards per step
         super().__init__(tables.P, shifted, horizon=horizon, initial=tables.initial, name=name)
         self.reward_range = (low, high)
+        self.first_observation, self.first_action = tables.first_observation, tables.first_action
 
 
 def gymnasium(
@@ -93,13 +98,8 @@ def _from_spec(
         raise InvalidEnvironment(
             f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
         )
-    steps = count("horizon", H)
-
-    def make() -> Any:
-        # the horizon is ours: an earlier time limit would cut episodes short
-        return package().make(spec, max_episode_steps=steps, disable_env_checker=True, **options)
-
-    return _wrap(make, spec.id, steps, reward_range, tables)
+    make = partial(make_copy, spec, options)
+    return _wrap(make, spec.id, count("horizon", H), reward_range, tables)
 
 
 def as_environment(
@@ -132,7 +132,8 @@ def as_environment(
         if env.additional_wrappers or env.id not in package().registry:
             return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
         options = dict(env.kwargs) | (kwargs or {})
-        return gymnasium(env.id, horizon or env.max_episode_steps, reward_range, options, tables)
+        H = env.max_episode_steps if horizon is None else horizon
+        return gymnasium(env.id, H, reward_range, options, tables)
     if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
         if getattr(env, "spec", None) is None:
             raise InvalidEnvironment(
@@ -160,14 +161,15 @@ def _by_name(
 
     name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
     if name in registry.names():
-        return registry.make(name, **(kwargs or {}), **_given(horizon=horizon))
+        row, sizes = registry.entry(name), {"horizon": horizon, "reward_range": reward_range}
+        known = set(sizes) if row.takes_anything() else row.parameters().keys() & sizes
+        taken = {key: sizes.pop(key) for key in known if sizes[key] is not None}
+        env = registry.make(name, **{**(kwargs or {}), **taken})
+        _refuse_options(env, sizes)
+        return env
     if not looks_like_id(name) and ":" not in name:
-        raise UnknownName("environment", name, [*registry.names(), *known_ids()])
+        raise UnknownName("environment", name, [*registry.names(), *ids_like(name)])
     return gymnasium(name, horizon, reward_range, kwargs, tables)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
 
 
 def _refuse_options(env: Environment, given: Mapping[str, Any]) -> None:
@@ -203,18 +205,22 @@ def _from_factory(
     first.close()
     if H is None:
         raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
-    return _wrap(lambda: make(**options), name, count("horizon", H), reward_range, tables)
+
+    def again(horizon: int, **more: Any) -> Any:
+        return make(**{**options, **more})
+
+    return _wrap(again, name, count("horizon", H), reward_range, tables)
 
 
 def _wrap(
-    make: Callable[[], Any],
+    make: Maker,
     name: str,
     horizon: int,
     reward_range: Sequence[float] | None,
     tables: bool,
 ) -> FiniteMDP | GymWorld:
     """A finite MDP where the environment knows its table, else a world to step."""
-    probe = make()
+    probe = make(horizon)
     try:
         check_spaces(name, probe)
         found = read_tables(probe) if tables else None
@@ -222,7 +228,9 @@ def _wrap(
             given = found.reward_range if reward_range is None else check_range(reward_range)
             if given[0] == given[1]:
                 given = (given[0], given[1] + 1.0)  # nothing is ever paid
-            return GymMDP(found, horizon, given, name)
+            env = GymMDP(found, horizon, given, name)
+            env.maker = make
+            return env
         known = getattr(probe.unwrapped, "reward_range", None)
         if reward_range is None and known is not None and np.isfinite(known).all():
             reward_range = (min(0.0, float(known[0])), max(0.0, float(known[1])))
@@ -230,19 +238,3 @@ def _wrap(
         return GymWorld(make, probe, name, horizon, given)
     finally:
         probe.close()
-
-
-def check_range(reward_range: Any) -> tuple[float, float]:
-    """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
-    try:
-        low, high = (float(value) for value in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidEnvironment(
-            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
-        ) from None
-    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
-        raise InvalidEnvironment(
-            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
-            "between them, because 0 is paid after the end of an episode"
-        )
-    return low, high

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import io
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
-from fedlsvi.errors import InvalidEnvironment, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
+from fedlsvi.extensions import load_extensions
 
-HOMES = {"Sepsis": "icu_sepsis", "mobile": "mobile_env"}
+HOMES = {
+    "Sepsis": "icu_sepsis",
+    "mobile": "mobile_env",
+    "MiniGrid": "minigrid",
+    "BabyAI": "minigrid",
+}
 """Packages whose ids are known: namespace or first word of the id → module that registers it."""
 
 
 def find_spec(id: str) -> Any:
     """The spec of a Gymnasium id, whose package is imported where it is known."""
     gym = package()
+    load_extensions()  # one of them may have registered the id
     module, _, name = id.rpartition(":")
     word = name.replace("/", "-").split("-")[0]
     try:
@@ -37,14 +46,16 @@ def find_spec(id: str) -> Any:
             f"env '{id}' needs a package that cannot be imported ({error}): pip install {missing}"
         ) from None
     if name not in gym.registry:
-        spaces = {known.split("/")[0] for known in gym.registry if "/" in known}
-        if "/" in name and name.split("/")[0] not in spaces:
-            raise InvalidEnvironment(
-                f"unknown environment '{id}': no package has registered the namespace "
-                f"'{name.split('/')[0]}'. Import the package that does, or write "
-                f"'package:{name}' with its module"
-            )
-        raise UnknownName("environment", id, gym.registry)
+        space, slash, _ = name.rpartition("/")
+        foreign = slash and not any(known.startswith(f"{space}/") for known in gym.registry)
+        near = [] if foreign else ids_like(name)
+        if near:
+            raise UnknownName("environment", id, near)
+        what = f"the namespace '{space}'" if foreign else "it"
+        raise InvalidEnvironment(
+            f"unknown environment '{id}': no package has registered {what}. Import the package "
+            f"that does, or write 'package:{name}' with its module"
+        )
     return gym.spec(name)
 
 
@@ -64,9 +75,38 @@ def package() -> Any:
         ) from None
 
 
-def known_ids() -> list[str]:
-    """Every id that is registered now; none where Gymnasium is not installed."""
+def ids_like(name: str) -> list[str]:
+    """The registered id that is nearest to a name; none where Gymnasium is not installed."""
     try:
-        return list(package().registry)
+        return difflib.get_close_matches(name, package().registry, n=1, cutoff=0.5)
     except InvalidEnvironment:
         return []
+
+
+def make_copy(spec: Any, options: dict[str, Any], horizon: int, **more: Any) -> Any:
+    """A copy of a spec's environment; `more` goes before the options."""
+    given = options | more
+    try:
+        with needing(spec.id):
+            # the horizon is ours: an earlier time limit would cut episodes short
+            return package().make(
+                spec, max_episode_steps=horizon, disable_env_checker=True, **given
+            )
+    except (FedLSVIError, TypeError):  # a TypeError names the wrong keyword by itself
+        raise
+    except Exception as error:
+        raise InvalidEnvironment(
+            f"env '{spec.id}' cannot be made with kwargs = {given}: change them, for it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def needing(id: str) -> Iterator[None]:
+    """Say in a sentence which package an environment lacks."""
+    try:
+        yield
+    except (ImportError, package().error.DependencyNotInstalled) as error:
+        raise InvalidEnvironment(
+            f"env '{id}' needs a package that is not installed: {error}"
+        ) from error

@@ -21,7 +21,8 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             parameters
     agent   whose first state and, where agents differ, whose environment it is
 
-    An episode is truncated after H steps. Observations are state numbers, or vectors of float64.
+    An episode is truncated after H steps. Observations are state numbers, or vectors of float64;
+    rewards are in the environment's own units, `reward_range`.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
@@ -44,6 +45,7 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
                 parameters["agent"] = agent
             env = registry.make(name, **parameters)
         self.env, self.agent, self.render_mode = env, agent, render_mode
+        self.reward_range = env.reward_range
         self.action_space = spaces.Discrete(env.n_actions)
         self.observation_space: spaces.Space[Any]
         if isinstance(env, FiniteMDP):
@@ -78,10 +80,12 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             reward, self.state = env.step(h, self.state, int(action), float(u[0]))
         else:
             assert isinstance(env, ContinuousMDP)
-            paid, following = env.step(h, self.state[None], np.array([int(action)]), u[None])
-            reward, self.state = float(paid[0]), following[0]
+            rewards, following = env.step(h, self.state[None], np.array([int(action)]), u[None])
+            reward, self.state = float(rewards[0]), following[0]
         self.h = h + 1
-        return self.state, reward, False, self.h > env.horizon, {"step": self.h}
+        low, high = self.reward_range
+        paid = low + (high - low) * reward
+        return self.state, paid, False, self.h > env.horizon, {"step": self.h}
 
     def render(self) -> Any:
         """A line of text where the render mode is "ansi"."""

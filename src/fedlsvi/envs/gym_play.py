@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,10 +12,12 @@ import numpy as np
 
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.gym_ids import needing
 from fedlsvi.envs.gym_players import Players
-from fedlsvi.envs.gym_world import COPIES, GymWorld
-from fedlsvi.envs.validation import count
-from fedlsvi.errors import InvalidInput
+from fedlsvi.envs.gym_world import COPIES, GymWorld, Maker, naming, reset_seeds
+from fedlsvi.envs.spaces import check_same
+from fedlsvi.envs.validation import check_seed, count
+from fedlsvi.errors import InvalidInput, StoreError
 
 ANSI, RGB = "ansi", "rgb_array"
 
@@ -86,7 +89,7 @@ def evaluate_policy(
     env      whatever `learn` takes; a table is stepped through Gymnasium all the same
     seed     episode t begins with reset(seed=f(seed, 0, t)), as that of agent 0 in a run
     """
-    n, H = count("episodes", episodes), horizon
+    n, H, seed = count("episodes", episodes), horizon, check_seed(seed)
     if not isinstance(policy, str):
         H = policy.horizon if horizon is None else horizon
         if policy.horizon < H:
@@ -96,6 +99,7 @@ def evaluate_policy(
     elif policy != "random":
         raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'")
     world = _world(env, H, kwargs)
+    check_same(policy, world)
     rng = np.random.default_rng([seed, 1])
 
     def act(h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -130,39 +134,48 @@ def record(
     .txt takes the environment's text rendering, .gif its images (Pillow, which comes with
     Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
     """
-    target = Path(path)
+    target, seed = Path(path), check_seed(seed)
     mode = ANSI if target.suffix == ".txt" else RGB
     if target.suffix not in WRITERS:
         raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
     writer = _writer(target.suffix)
     try:
-        world = _world(env, policy.horizon, {**(kwargs or {}), "render_mode": mode})
+        world = _world(env, policy.horizon, kwargs, render_mode=mode)
     except InvalidInput:
         raise
     except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
         raise InvalidInput(f"the environment has no '{mode}' rendering: {error}") from None
+    check_same(policy, world)
     copies = world.episodes(1)
     inner = copies.envs[0]
     try:
         if mode not in (inner.metadata.get("render_modes") or []):
             known = ", ".join(inner.metadata.get("render_modes") or ["none"])
             raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
-        from fedlsvi.envs.gym_world import reset_seeds
-
-        state = copies.begin(reset_seeds(seed, [0], 1, 1)[0])
-        frames, total = [inner.render()], 0.0
+        row, total = np.zeros(1, np.int64), 0.0
+        state = copies.begin(reset_seeds(seed, row, 1, 1)[0], naming(row, 1, 1, row, 1))
+        frames = [_frame(world.name, inner)]
         for h in range(1, policy.horizon + 1):
-            action = policy.actions(h, state)
-            state, paid, ended, cut = copies.advance(np.zeros(1, np.int64), action)
+            where = naming(row, 1, 1, row, h + 1)
+            state, paid, ended, cut = copies.advance(row, policy.actions(h, state), where)
             total += float(paid[0])
-            frames.append(inner.render())
+            frames.append(_frame(world.name, inner))
             if ended[0] or cut[0]:
                 break
     finally:
         copies.close()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _write(target, frames, frames_per_second, total, writer)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, frames, frames_per_second, total, writer)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
     return total
+
+
+def _frame(name: str, env: Any) -> Any:
+    """What the environment draws; a sentence where it lacks a package to draw with."""
+    with needing(name):
+        return env.render()
 
 
 def _writer(suffix: str) -> Any:
@@ -194,23 +207,35 @@ def _write(target: Path, frames: list[Any], rate: int, total: float, writer: Any
         film.close()
 
 
-def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None) -> GymWorld:
-    """A world to step, also where the table is known."""
-    if isinstance(env, GymWorld):
+def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None, **shown: Any) -> GymWorld:
+    """A world of H steps to play in, also where the table is known; `shown` is how it renders."""
+    if not isinstance(env, Environment):
+        env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
+        kwargs = None
+    if isinstance(env, list):
+        raise InvalidInput(f"env is a list of {len(env)}: give the environment of one agent")
+    H = env.horizon if horizon is None else count("horizon", horizon)
+    maker = getattr(env, "maker", None)
+    if maker is None:
+        as_environment(env, kwargs=kwargs)  # refuses them: it is made already
+        maker = _own(env)
+    options = {**(kwargs or {}), **shown}
+    if isinstance(env, GymWorld) and env.horizon == H and not options:
         return env
-    if isinstance(env, Environment):
-        made = env.spec()
-        if made["name"] == "gymnasium":
-            given = made["params"]
-            return _world(given["id"], horizon or given["horizon"],
-                          {**given["kwargs"], **(kwargs or {})})  # fmt: skip
-        own = env
+    make = partial(maker, **options)
+    probe = make(H)
+    try:
+        return GymWorld(make, probe, env.name, H, env.reward_range)
+    finally:
+        probe.close()
 
-        def make(**options: Any) -> Any:
-            from fedlsvi.envs.gym_out import MDPEnv
 
-            return MDPEnv(own, **options)
+def _own(env: Environment) -> Maker:
+    """An environment of this package, played through Gymnasium."""
 
-        env, horizon = make, horizon or own.horizon
-    found = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
-    return found if isinstance(found, GymWorld) else _world(found, horizon, kwargs)
+    def make(horizon: int, **options: Any) -> Any:
+        from fedlsvi.envs.gym_out import MDPEnv
+
+        return MDPEnv(env, **options)
+
+    return make

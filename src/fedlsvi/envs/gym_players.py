@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlsvi.envs.gym_world import GymWorld, reset_seeds
+from fedlsvi.envs.gym_world import GymWorld, naming, reset_seeds
 from fedlsvi.errors import InvalidEnvironment
 
 Act = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
@@ -36,18 +36,19 @@ class Players:
         """Episodes first … first+n−1 of every agent."""
         world, m = self.world, len(self.agents)
         H, total = world.horizon, m * n
-        copies = self._room(total)
-        x = copies.begin(reset_seeds(self.seed, self.agents, first, n).ravel())
+        copies, live = self._room(total), np.arange(total)
+        where = naming(self.agents, first, n, live, 1)
+        x = copies.begin(reset_seeds(self.seed, self.agents, first, n).ravel(), where)
         states = np.zeros((total, H, *x.shape[1:]), x.dtype)
         last = np.zeros((total, *x.shape[1:]), x.dtype)
         actions, rewards = np.zeros((total, H), np.int32), np.zeros((total, H))
         lengths, ended = np.full(total, H), np.zeros(total, bool)
-        live = np.arange(total)
         for h in range(1, H + 1):
             a = act(h, x, live)
             states[live, h - 1], actions[live, h - 1] = x, a
-            x, raw, terminated, truncated = copies.advance(live, a)
-            where = _naming(self.agents, first, n, live, h)
+            after = naming(self.agents, first, n, live, h + 1)
+            x, raw, terminated, truncated = copies.advance(live, a, after)
+            where = naming(self.agents, first, n, live, h)
             rewards[live, h - 1] = raw if self.raw else copies.map_rewards(raw, where)
             cut = truncated & ~terminated
             if h < H and cut.any():
@@ -56,7 +57,7 @@ class Players:
                     f"and the horizon is {H}: give horizon={h}, or make it without the limit"
                 )
             lengths[live[terminated]], ended[live[terminated]] = h, True
-            live, x = live[~terminated], x[~terminated]
+            live = live[~terminated]
             if not len(live):
                 break
         else:
@@ -76,13 +77,3 @@ class Players:
         if self._copies is not None:
             self._copies.close()
             self._copies = None
-
-
-def _naming(agents: np.ndarray, first: int, n: int, live: np.ndarray, h: int) -> Any:
-    """Row k of a batch in words."""
-
-    def where(k: int) -> str:
-        i, e = divmod(int(live[k]), n)
-        return f"episode {first + e} of agent {agents[i]} at step {h}"
-
-    return where

@@ -9,7 +9,7 @@ added behind all others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ class Tables:
     P: np.ndarray
     rewards: np.ndarray
     initial: np.ndarray
+    first_observation: int = 0
+    """What the environment calls state 0."""
+    first_action: int = 0
 
     @property
     def reward_range(self) -> tuple[float, float]:
@@ -54,7 +57,15 @@ def read_tables(env: Any) -> Tables | None:
     if isinstance(P, Mapping) and initial is not None:
         if getattr(inner, "fickle_passenger", False):  # Taxi: not part of P
             return None
-        tables = from_dictionary(P, int(env.action_space.n), np.asarray(initial, np.float64))
+        n_actions, first = int(env.action_space.n), int(env.action_space.start)
+        counted = _from_zero(P, n_actions)
+        if counted is None:
+            return None
+        tables = replace(
+            from_dictionary(counted, n_actions, np.asarray(initial, np.float64)),
+            first_observation=int(env.observation_space.start),
+            first_action=first,
+        )
         return tables if agree(env, tables) else None
     dynamics = getattr(inner, "dynamics", None)
     if isinstance(dynamics, Mapping) and {"tx_mat", "r_mat", "d_0"} <= set(dynamics):
@@ -64,11 +75,14 @@ def read_tables(env: Any) -> Tables | None:
 
 def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
     """Whether a random walk in the environment is possible, step by step, in its tables."""
-    rng = np.random.default_rng(0)
-    x, _ = env.reset(seed=0)
+    rng, first = np.random.default_rng(0), tables.first_observation
+    x = env.reset(seed=0)[0] - first
     for k in range(steps):
         a = int(rng.integers(env.action_space.n))
-        y, reward, terminated, truncated, _ = env.step(a + int(env.action_space.start))
+        y, reward, terminated, truncated, _ = env.step(a + tables.first_action)
+        y = y - first
+        if not (0 <= x < len(tables.P) and 0 <= y < len(tables.P)):
+            return False
         # an episode that ended in a state that others pass through lies in the added state
         to = y if tables.P[x, a, y] > 0.0 else len(tables.P) - 1
         paid = tables.rewards[x, a] if tables.rewards.ndim == 2 else tables.rewards[x, a, to]
@@ -78,7 +92,7 @@ def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
             return False
         x = y
         if terminated or truncated:
-            x, _ = env.reset(seed=k + 1)
+            x = env.reset(seed=k + 1)[0] - first
     return True
 
 
@@ -89,6 +103,37 @@ def _only_neutral(env: Any) -> bool:
             return False
         env = env.env
     return True
+
+
+def _from_zero(P: Mapping[Any, Any], n_actions: int) -> dict[int, dict[int, Any]] | None:
+    """P with states and actions counted from 0; None where its keys are no states in a row."""
+    whole = all(isinstance(x, int | np.integer) for x in P)
+    if not (P and whole and all(isinstance(row, Mapping) and row for row in P.values())):
+        return None
+    first, action = min(P), min(min(row) for row in P.values())
+    if set(P) != set(range(first, first + len(P))):
+        return None
+    counted: dict[int, dict[int, Any]] = {}
+    for x, row in P.items():
+        for a in range(action, action + n_actions):
+            try:
+                outcomes = _outcomes(row[a], first, len(P))
+            except (LookupError, TypeError, ValueError):
+                raise InvalidEnvironment(
+                    f"unwrapped.P[{x}][{a}] is {row.get(a, 'missing')!r}: give every state and "
+                    "action a list of (p, next state, reward, terminated), or step the environment "
+                    "instead, as_environment(env, tables=False)"
+                ) from None
+            counted.setdefault(int(x - first), {})[a - action] = outcomes
+    return counted
+
+
+def _outcomes(listed: Any, first: int, n: int) -> list[tuple[float, int, float, bool]]:
+    """(p, x', reward, terminated), x' counted from 0; ValueError where it is no state."""
+    outcomes = [(p, to - first, reward, over) for p, to, reward, over in listed]
+    if not all(0 <= to < n for _, to, _, _ in outcomes):
+        raise ValueError
+    return outcomes
 
 
 def from_dictionary(

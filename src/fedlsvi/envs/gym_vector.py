@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, flatten
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from fedlsvi.envs.gym_world import GymWorld
+from fedlsvi.envs.gym_world import GymWorld, Where
 from fedlsvi.errors import InvalidEnvironment
 
 
@@ -27,19 +27,21 @@ class Episodes(SyncVectorEnv):  # type: ignore[misc]
         self._low, self._span = low, high - low
         space = self.single_observation_space
         self._discrete = isinstance(space, Discrete)
+        self._shape = () if self._discrete else (world.state_dim,)
         self._plain = self._discrete or (isinstance(space, Box) and len(space.shape) == 1)
 
-    def begin(self, seeds: np.ndarray) -> np.ndarray:
+    def begin(self, seeds: np.ndarray, where: Where) -> np.ndarray:
         """Start an episode in each of the first len(seeds) copies; their first states."""
         found = [
             env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds.tolist(), strict=False)
         ]
-        return self._states(found)
+        return self._states(found, where)
 
     def advance(
-        self, rows: np.ndarray, actions: np.ndarray
+        self, rows: np.ndarray, actions: np.ndarray, where: Where
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One step in the copies `rows`: states, raw rewards, who terminated, who was truncated."""
+        """One step in the copies `rows`: the states of those that did not terminate, and of all
+        of them raw rewards, who terminated and who was truncated."""
         n = len(rows)
         found: list[Any] = [None] * n
         rewards = np.empty(n)
@@ -48,16 +50,44 @@ class Episodes(SyncVectorEnv):  # type: ignore[misc]
         chosen = (actions + self.world.first_action).astype(np.int64)
         for k, row in enumerate(rows.tolist()):
             found[k], rewards[k], terminated[k], truncated[k], _ = envs[row].step(chosen[k])
-        return self._states(found), rewards, terminated, truncated
+        if not terminated.any():
+            return self._states(found, where), rewards, terminated, truncated
+        on = np.flatnonzero(~terminated).tolist()  # nobody looks at what lies behind an end
+        states = self._states([found[k] for k in on], lambda k: where(on[k]))
+        return states, rewards, terminated, truncated
 
-    def _states(self, found: list[Any]) -> np.ndarray:
-        if self._discrete:
-            return np.array(found, np.int64) - self.world.first_observation
-        if not self._plain:
-            found = [flatten(self.single_observation_space, one) for one in found]
-        return np.array(found, np.float64)
+    def _states(self, found: list[Any], where: Where) -> np.ndarray:
+        """Observations as states; one that is none of its space is refused."""
+        if not found:
+            return np.empty((0, *self._shape))
+        states = self._read(found)
+        if states is None:
+            k = next((k for k, one in enumerate(found) if self._read([one]) is None), 0)
+            raise InvalidEnvironment(
+                f"{self.world.name} observed {found[k]!r} in {where(k)}, but its observation_space "
+                f"is {self.single_observation_space}: give observations of that space, all finite"
+            )
+        return states
 
-    def map_rewards(self, raw: np.ndarray, where: Any) -> np.ndarray:
+    def _read(self, found: list[Any]) -> np.ndarray | None:
+        """States (n,) from 0, or (n, s); None where one of them is not finite or not of the space.
+
+        Vectors may lie outside their box: maps on a box count that as its border.
+        """
+        try:
+            if self._discrete:
+                states = _whole(np.array(found)) - self.world.first_observation
+                sound = (states >= 0) & (states < self.world.n_states - 1)
+            else:
+                if not self._plain:
+                    found = [flatten(self.single_observation_space, one) for one in found]
+                states = np.array(found, np.float64)
+                sound = np.isfinite(states)
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+            return None
+        return states if states.shape == (len(found), *self._shape) and sound.all() else None
+
+    def map_rewards(self, raw: np.ndarray, where: Where) -> np.ndarray:
         """Rewards in [0, 1]; `where(k)` says which episode and step reward k belongs to."""
         mapped = (raw - self._low) / self._span
         bad = ~((mapped >= -1e-9) & (mapped <= 1.0 + 1e-9))
@@ -70,3 +100,14 @@ class Episodes(SyncVectorEnv):  # type: ignore[misc]
             )
         np.clip(mapped, 0.0, 1.0, out=mapped)
         return mapped
+
+
+def _whole(seen: np.ndarray) -> np.ndarray:
+    """Whole numbers as integers; others raise ValueError."""
+    if seen.dtype.kind in "iub":
+        return seen.astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        numbers: np.ndarray = seen.astype(np.int64)
+    if not (numbers == seen).all():
+        raise ValueError
+    return numbers

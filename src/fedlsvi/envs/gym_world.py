@@ -19,9 +19,15 @@ COPIES = 32
 RESETS = 16
 """Stream of the seeds that `reset` is called with."""
 
+Where = Callable[[int], str]
+"""where(k): which episode and step row k of a batch belongs to."""
+
+Maker = Callable[..., Any]
+"""make(H, **options): a copy whose time limit, where it is ours to set, is H."""
+
 
 class GymWorld(Environment):
-    """Episodes of at most H steps, played in copies that `make` makes.
+    """Episodes of at most H steps, played in copies that `maker` makes.
 
     A discrete observation is a state 0 … n_states−2, and n_states−1 is the state after the end; any
     other observation is flattened into `state_dim` numbers. Rewards are mapped from `reward_range`
@@ -30,13 +36,13 @@ class GymWorld(Environment):
 
     def __init__(
         self,
-        make: Callable[[], Any],
+        maker: Maker,
         probe: Any,
         name: str,
         horizon: int,
         reward_range: tuple[float, float],
     ) -> None:
-        self.make, self.name, self.horizon = make, name, horizon
+        self.maker, self.name, self.horizon = maker, name, horizon
         self.reward_range = reward_range
         self.n_actions = int(probe.action_space.n)
         self.first_action = int(probe.action_space.start)
@@ -79,6 +85,10 @@ class GymWorld(Environment):
             "function from observations (n, s) to (n, A, d)"
         )
 
+    def make(self) -> Any:
+        """One copy."""
+        return self.maker(self.horizon)
+
     def episodes(self, copies: int) -> Any:
         """That many copies, ready to be reset (`gym_vector.Episodes`)."""
         from fedlsvi.envs.gym_vector import Episodes
@@ -88,9 +98,14 @@ class GymWorld(Environment):
     def probe(self, n: int) -> np.ndarray:
         """A few first observations, the same every time."""
         batch = self.episodes(1)
-        first = np.stack([batch.begin(reset_seeds(0, [0], k + 1, 1)[0])[0] for k in range(n)])
-        batch.close()
-        return first
+        try:
+            first = [
+                batch.begin(reset_seeds(0, [0], k, 1)[0], naming([0], k, 1, [0], 1))[0]
+                for k in range(1, n + 1)
+            ]
+        finally:
+            batch.close()
+        return np.stack(first)
 
 
 def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
@@ -100,6 +115,16 @@ def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
     u = uniforms(seed, agents, first, n, 1, RESETS)[:, :, 0]
     seeds: np.ndarray = (u * 2.0**31).astype(np.int64)
     return seeds
+
+
+def naming(agents: Any, first: int, n: int, live: Any, h: int) -> Where:
+    """Row k of a batch in words, where row live[k] of (agents, episodes first …) is at step h."""
+
+    def where(k: int) -> str:
+        i, e = divmod(int(live[k]), n)
+        return f"episode {first + e} of agent {agents[i]} at step {h}"
+
+    return where
 
 
 def _repeats(env: Any, steps: int = 3) -> bool:
@@ -142,6 +167,22 @@ def check_spaces(name: str, env: Any) -> None:
         f"{name} has a {kind} action space and Fed-LSVI chooses one of finitely many actions: "
         f"these are {why} and give a function that makes the wrapped environment"
     )
+
+
+def check_range(reward_range: Any) -> tuple[float, float]:
+    """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
+    try:
+        low, high = (float(value) for value in reward_range)
+    except (TypeError, ValueError):
+        raise InvalidEnvironment(
+            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
+        ) from None
+    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
+        raise InvalidEnvironment(
+            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
+            "between them, because 0 is paid after the end of an episode"
+        )
+    return low, high
 
 
 def _flat(name: str, space: Any) -> Any:

@@ -14,7 +14,7 @@ from fedlsvi.envs.validation import (
     check_finite,
     count,
     horizon_of,
-    place,
+    snapped,
 )
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.tabular import TableFeatures
@@ -48,8 +48,8 @@ class LinearMDP(FiniteMDP):
         P = np.einsum("xai,hiy->hxay", features.table, self.mu, optimize=True)
         r = np.einsum("xai,hi->hxa", features.table, self.theta, optimize=True)
         super().__init__(
-            _snap("⟨phi, mu⟩", P, upper=np.inf),
-            _snap("⟨phi, theta⟩", r, upper=1.0),
+            snapped("⟨phi, mu⟩", P, STEPPED, np.inf, ": make every product a law"),
+            snapped("⟨phi, theta⟩", r, STEPPED, 1.0, ": keep every product in [0, 1]"),
             horizon=horizon_of(horizon, {"mu": len(self.mu), "theta": len(self.theta)}),
             initial=initial,
             phi=features.table,
@@ -91,16 +91,6 @@ def _check_norms(field: str, vectors: np.ndarray, dim: int) -> None:
             f"{what}[h={h + 1}] has norm {norms[h]:.10g} > sqrt(d) = {np.sqrt(dim):.10g}: "
             f"scale {field} down, or phi and {field} against each other"
         )
-
-
-def _snap(field: str, array: np.ndarray, upper: float) -> np.ndarray:
-    """Rounding errors beyond [0, upper] put back on the boundary; anything larger is refused."""
-    bad = (array < -TOLERANCE) | (array > upper + TOLERANCE)
-    if bad.any():
-        index = tuple(np.argwhere(bad)[0])
-        fix = "make every product a law" if upper > 1.0 else "keep every product in [0, 1]"
-        raise InvalidEnvironment(f"{field}[{place(index, STEPPED)}] is {array[index]:.10g}: {fix}")
-    return array.clip(0.0, upper)
 
 
 class RandomLinearMDP(LinearMDP):

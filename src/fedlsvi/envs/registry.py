@@ -16,7 +16,7 @@ from fedlsvi.envs.gym_ids import looks_like_id
 from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP
 from fedlsvi.envs.linear import RandomLinearMDP
-from fedlsvi.errors import InvalidEnvironment, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
 from fedlsvi.extensions import load_extensions
 
 
@@ -87,7 +87,9 @@ def make(name: str, /, **params: Any) -> Environment:
     given = row.defaults | params
     try:
         env = row.constructor(**given)
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, FedLSVIError):
+            raise
         raise InvalidEnvironment(
             f"environment '{name}' cannot be made from {given}: {error}"
         ) from error

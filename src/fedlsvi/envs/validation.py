@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 
 TOLERANCE = 1e-9
 """How far a sum, a norm or a bound may be off through rounding."""
@@ -26,7 +27,7 @@ def as_array(field: str, value: Any) -> np.ndarray:
     """A contiguous float64 copy of an array of numbers."""
     try:
         return np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidEnvironment(
             f"{field} must be an array of numbers, got {type(value).__name__} "
             "with ragged or non-numeric entries: give a rectangular array of floats"
@@ -43,16 +44,16 @@ def check_finite(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
         )
 
 
-def check_unit_interval(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
-    """Refuse what lies outside [0, 1]."""
+def snapped(
+    field: str, array: np.ndarray, axes: tuple[str, ...], upper: float, fix: str
+) -> np.ndarray:
+    """Rounding errors beyond [0, upper] put back on the boundary; anything larger is refused."""
     check_finite(field, array, axes)
-    bad = (array < 0.0) | (array > 1.0)
+    bad = (array < -TOLERANCE) | (array > upper + TOLERANCE)
     if bad.any():
         index = tuple(np.argwhere(bad)[0])
-        raise InvalidEnvironment(
-            f"{field}[{place(index, axes)}] is {array[index]:.10g}, outside [0, 1]: "
-            "shift and scale the rewards into [0, 1]"
-        )
+        raise InvalidEnvironment(f"{field}[{place(index, axes)}] is {array[index]:.10g}{fix}")
+    return array.clip(0.0, upper)
 
 
 def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
@@ -82,14 +83,23 @@ def count(field: str, value: Any, minimum: int = 1) -> int:
         )
     if value < minimum:
         raise InvalidEnvironment(f"{field} must be at least {minimum}, got {value}")
+    if value >= 2**63:
+        raise InvalidEnvironment(f"{field} must be below 2^63, got {reprlib.repr(value)}")
     return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """A seed that every generator here takes."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise InvalidSetting(f"seed must be an integer from 0 to 2^63 − 1, got {seed!r}")
+    return int(seed)
 
 
 def fraction(field: str, value: Any, *, zero: bool = False) -> float:
     """A number in (0, 1], or in [0, 1] with `zero`."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidEnvironment(f"{field} must be a number, got {value!r}") from None
     if not (number <= 1.0 and (number > 0.0 or (zero and number == 0.0))):
         raise InvalidEnvironment(
@@ -157,7 +167,8 @@ def rewards(
             f"give r as {pair}, {triple}, or either with a leading axis of H steps"
         )
     axes = STEPPED[:3] if per_step else STEPPED[1:3] if per_pair else STEPPED[4 - array.ndim :]
-    check_unit_interval("r", array, axes)
+    fix = ", outside [0, 1]: shift and scale the rewards into [0, 1]"
+    array = snapped("r", array, axes, 1.0, fix)
     return array if per_step or full else array[None]
 
 
@@ -169,7 +180,10 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
                 f"initial is '{initial}': give a state, a law, either one per agent, or 'uniform'"
             )
         return np.full((1, n_states), 1.0 / n_states)
-    given = np.asarray(initial)
+    try:
+        given = np.asarray(initial)
+    except ValueError:  # ragged
+        given = as_array("initial", initial)
     if given.dtype.kind in "iu" and given.ndim <= 1 and given.size:
         states = np.atleast_1d(given)
         bad = (states < 0) | (states >= n_states)

@@ -88,14 +88,14 @@ class ContinuousExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
         """See `FiniteExperience.first_firing`."""
         m = len(self.agents)
         when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
         before = self.length - self._last
         if n > 0:
             rows.first_firing(
-                self._rows, self._grown, self._bounds, before, n, float(np.log(gamma)), self.clock,
+                self._rows, self._grown, self._bounds, before, n, log_gamma, self.clock,
                 when, steps,
             )  # fmt: skip
         return earliest(before, when, steps)

@@ -104,7 +104,7 @@ class FiniteExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
         """Among the first n of the episodes explored last: the round's length at the first one that
         fires (0 if none), the positions of the agents that fire there, and their steps."""
         m = len(self.agents)
@@ -122,7 +122,7 @@ class FiniteExperience:
                 self._log,
                 self._table,
                 self.values.marks,
-                float(np.log(gamma)),
+                log_gamma,
                 self.clock,
                 when,
                 steps,

@@ -145,6 +145,12 @@ class GymExperience(ContinuousExperience):
             found[lo:hi] = env.original(found[lo:hi])
         return found
 
+    def fewest(self, first: int, last: int) -> int:
+        """Of episodes first+1 … last, how many the emptiest Λ_h^loc of an agent sums up: those
+        that reached the last step that any of them did."""
+        lengths = [memory.lengths[first:last] for memory in self.memory]
+        return min(int(np.count_nonzero(own == own.max())) for own in lengths)
+
     def _statistics(self, h: int) -> np.ndarray:
         """Λ_h^loc of the round just closed, (m, P)."""
         grams = np.zeros((len(self.agents), self.dim, self.dim))

@@ -53,7 +53,7 @@ def matmul_rate(dim: int, threads: int | None = None) -> float:
     return 50 * 2.0 * 4096 * dim * dim / best
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Print the table."""
     print(table([*finite(), *continuous()]))
     return 0

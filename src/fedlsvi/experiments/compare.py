@@ -21,10 +21,11 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.errors import FolderExists, InvalidInput, UnknownName
 from fedlsvi.experiments.cost import expected_seconds
 from fedlsvi.experiments.drawing import Curve, Panel
-from fedlsvi.experiments.runner import Cell, Outcome
+from fedlsvi.experiments.runner import Cell, Outcome, tenth
 from fedlsvi.experiments.statistics import Interval, bootstrap, median
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.job import EPISODES, Job
+from fedlsvi.plan import Plan
 from fedlsvi.settings_file import Table
 from fedlsvi.store import files
 
@@ -54,8 +55,8 @@ class Question:
         for key, value in table.items():
             if key in ("algorithm", "seed"):  # a settings file of `run` has them
                 continue
-            if key in known and isinstance(value, dict):
-                own[key].update(value)
+            if key in known:
+                own[key].update(_own(key, value, known[key]))
             elif key in JOB_KEYS:
                 shared[key] = value
             elif key in every:
@@ -72,32 +73,50 @@ class Question:
 
     def cells(self) -> list[Cell]:
         """Every run, the problem's size taken into account in what it may cost."""
-        H, d = self.check()
+        sizes = [plan.parameters for plan in self.check().values()]
+        H, d = sizes[0].horizon, max(p.dim for p in sizes)
         return [
             Cell(self.table(name, seed), {"algorithm": name},
                  expected_seconds(self.table(name, seed), H, d))
             for name in self.names for seed in self.seeds
         ]  # fmt: skip
 
-    def check(self) -> tuple[int, int]:
-        """Refuse what cannot be played, before anything is; returns H and the largest d."""
-        sizes = []
+    def check(self) -> dict[str, Plan]:
+        """Refuse what cannot be played, before anything is; returns each algorithm's plan."""
+        plans = {}
         for name in self.names:
             job = Job.parse(self.table(name, self.seeds[0]))
             for seed in (self.seeds[0], self.seeds[-1]):
                 session = job.learner().prepare(
                     job.environments(), job.episodes, seed, features=job.feature_map(), threads=1
                 )
-                p = session.plan.parameters
-                sizes.append((p.horizon, p.dim))
+                plans[name] = session.plan
                 session.close()
-        return sizes[0][0], max(d for _, d in sizes)
+        return plans
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
         return {
             "algorithms": self.names, "seeds": self.seeds, "shared": self.shared, "own": self.own,
         }  # fmt: skip
+
+
+def _own(name: str, table: Any, known: Table) -> Table:
+    """The settings of one algorithm alone; what makes a run comparable is everybody's."""
+    if not isinstance(table, dict):
+        raise InvalidInput(
+            f"{name} is {table!r}, but it is an algorithm: write {name}.KEY=VALUE to set one of "
+            "its settings"
+        )
+    for key in table:
+        if key in ("algorithm", "seed", *JOB_KEYS):
+            raise InvalidInput(
+                f"{name}.{key} is set, but all algorithms are compared on the same problem and "
+                "seeds: leave it out"
+            )
+        if key not in known:
+            raise UnknownName(f"setting of algorithm '{name}'", key, known)
+    return table
 
 
 def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
@@ -110,7 +129,7 @@ def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | Non
                 "its arguments to continue it"
             )
         return True
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderExists(
             f"folder {folder} exists and was not made by this command: choose another"
         )
@@ -145,7 +164,10 @@ def standings(found: dict[str, list[Outcome]]) -> list[Standing]:
     for name, runs in found.items():
         known = all(run.regret is not None for run in runs)
         shares = [(run.regret or 0.0) / run.uniform for run in runs if run.uniform]
-        late = [10.0 * (run.late or 0.0) / run.uniform for run in runs if run.uniform]
+        late = [
+            run.episodes / tenth(run.episodes) * (run.late or 0.0) / run.uniform
+            for run in runs if run.uniform
+        ]  # fmt: skip
         rows.append(Standing(
             name,
             median([run.regret or 0.0 for run in runs]) if known else None,

@@ -63,6 +63,11 @@ def hours(cells: Sequence[Cell], jobs: int) -> float:
     return OVERHEAD * spread / 3600.0
 
 
+def distinct(cells: Sequence[Cell]) -> list[Cell]:
+    """Every run once: arms of a study may share some."""
+    return list({cell.key: cell for cell in cells}.values())
+
+
 def points(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> list[Point]:
     """Each run under the labels of its study."""
     return [Point(cell.labels, outcomes[cell.key]) for cell in cells]
@@ -71,7 +76,8 @@ def points(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> list[Point
 def page(name: str, found: Finding, command: str, cells: Sequence[Cell],
          outcomes: Mapping[str, Outcome]) -> str:  # fmt: skip
     """The markdown page of a claim."""
-    spent = sum(outcomes[key].seconds for key in {cell.key for cell in cells})
+    runs = distinct(cells)
+    spent = sum(outcomes[cell.key].seconds for cell in runs)
     lines = [
         f"# {found.title}",
         "",
@@ -88,7 +94,7 @@ def page(name: str, found: Finding, command: str, cells: Sequence[Cell],
         "",
         found.setup,
         "",
-        f"Made by `{command}`: {len({cell.key for cell in cells})} runs, {spent / 60.0:.1f} "
+        f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} "
         "minutes of computing. Numbers are medians with 95 % bootstrap intervals over seeds.",
         "",
     ]  # fmt: skip

@@ -14,6 +14,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,12 +67,17 @@ class Outcome:
     scalars: int
     scalars_by_category: dict[str, int]
     regret: float | None
-    late: float | None  # regret of the last tenth of the episodes
+    late: float | None  # regret of the last `tenth` of the episodes
     uniform: float | None  # regret of the uniform policy on the same problem
     bounds: dict[str, float]  # right-hand sides of the theorems, Fed-LSVI's only
     raw_per_step: int  # ρ
     seconds: float
     curve: dict[str, list[float]]  # t, regret (if known) and scalars, thinned
+
+
+def tenth(episodes: int) -> int:
+    """How many episodes are the last tenth."""
+    return max(1, episodes // 10)
 
 
 def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
@@ -85,7 +91,7 @@ def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
     curve = {"t": t.tolist(), "scalars": sent[np.searchsorted(ends, t, "right")].tolist()}
     if run.regret is not None:
         regret = float(run.regret[-1])
-        late = regret - float(run.regret[T - 1 - max(1, T // 10)]) if T > 1 else regret
+        late = regret - float(run.regret[T - 1 - tenth(T)]) if T > 1 else regret
         curve["regret"] = [float(f"{v:.7g}") for v in run.regret[t - 1]]
     return Outcome(
         algorithm=run.algorithm, seed=run.seed, n_agents=p.n_agents, episodes=T,
@@ -173,7 +179,7 @@ def _played(todo: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
     if jobs == 1 or len(todo) < 2:
         yield from ((cell, play(cell.table)) for cell in todo)
         return
-    with _pool(min(jobs, len(todo))) as pool:
+    with _one_sentence(), _pool(min(jobs, len(todo))) as pool:
         waiting: dict[Future[Outcome | str], Cell] = {}
         queue = iter(todo)
         for cell in queue:
@@ -199,6 +205,18 @@ def _work(table: Table) -> Outcome | str:
         return play(table)
     except FedLSVIError as error:
         return str(error)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """The system ended a process, most often because memory ran out."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise FedLSVIError(
+            "a process that played a run was ended by the system, perhaps for want of memory: "
+            "repeat the command with fewer --jobs, what is finished is kept"
+        ) from None
 
 
 @contextmanager

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.config import PRACTICAL_BETA
+from fedlsvi.algorithms.coopts_phe import scale as noise
+from fedlsvi.config import PRACTICAL_BETA, Parameters
 from fedlsvi.envs import registry as environments
+from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Cell, Outcome
@@ -24,6 +26,8 @@ from fedlsvi.job import ARRAYS
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""
+
+NEEDED = "tuning needs regret and the uniform policy's value: choose a finite environment"
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,16 @@ class Scale:
     default: float
 
 
-def scale_of(name: str, horizon: int, value_range: float | None = None) -> Scale:
-    """beta or sigma (0.1 times the value range) where there is one, else c."""
+def scale_of(name: str, p: Parameters) -> Scale:
+    """beta, sigma or c, and what is in force where it is left out."""
     known = algorithms.entry(name).parameters()
-    top = float(horizon) if value_range is None else min(float(horizon), value_range)
-    for parameter in ("beta", "sigma"):
-        if parameter in known:
-            return Scale(parameter, PRACTICAL_BETA * top)
+    if "beta" in known:
+        return Scale("beta", p.beta)
+    if "sigma" in known:
+        return Scale("sigma", noise(None, p))
     if "c" in known:
-        return Scale("c", PRACTICAL_BETA if known["c"] is None else float(known["c"]))
+        preset = 1.0 if p.preset == "paper" else PRACTICAL_BETA
+        return Scale("c", preset if known["c"] is None else float(known["c"]))
     raise InvalidInput(f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune")
 
 
@@ -66,17 +71,19 @@ class Tuning:
     def varies(self) -> bool:
         """Whether instances are different problems, and not only different runs."""
         env = self.question.shared["env"]
+        if isinstance(env, list):
+            return False
         name = env if isinstance(env, str) else env["name"]
         return name != ARRAYS and "seed" in environments.entry(name).parameters()
 
     def scales(self) -> dict[str, Scale]:
         """Of every algorithm, checked."""
-        horizon, _ = self.question.check()
         found = {}
-        for name in self.question.names:
-            own = self.question.own[name]
-            found[name] = scale_of(name, horizon, own.get("value_range"))
-            if found[name].parameter in own:
+        for name, plan in self.question.check().items():
+            if not all(isinstance(env, FiniteMDP) for env in plan.envs):
+                raise InvalidInput(NEEDED)
+            found[name] = scale_of(name, plan.parameters)
+            if found[name].parameter in self.question.own[name]:
                 raise InvalidInput(
                     f"{found[name].parameter} of '{name}' is what is tuned: leave it out of --set"
                 )
@@ -103,9 +110,7 @@ class Tuning:
 def score(outcome: Outcome) -> float:
     """Regret divided by that of the uniform policy: 1 is no better than random."""
     if outcome.regret is None or not outcome.uniform:
-        raise InvalidInput(
-            "tuning needs regret and the uniform policy's value: choose a finite environment"
-        )
+        raise InvalidInput(NEEDED)
     return outcome.regret / outcome.uniform
 
 

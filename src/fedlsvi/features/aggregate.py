@@ -72,10 +72,16 @@ def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarr
     if given.ndim != 2 or not np.isfinite(given).all():
         raise InvalidFeatures(f"points must be finite numbers (S, p), got shape {given.shape}")
     free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
-    if not 1 <= n <= len(free):
-        raise InvalidFeatures(f"n must be from 1 to {len(free)} groups, got {n!r}")
-    varying = given[free][:, given[free].std(axis=0) > 0.0]
-    labels = kmeans2(whiten(varying), n, minit="++", rng=np.random.default_rng(seed))[1]
+    different = len(np.unique(given[free], axis=0))
+    if not 1 <= n <= different:
+        raise InvalidFeatures(
+            f"n must be from 1 to {different} groups, as many as there are different points, "
+            f"got {n!r}"
+        )
     groups = np.full(len(given), n, np.int64)
-    groups[free] = labels
+    if n == 1:
+        groups[free] = 0
+        return groups
+    varying = given[free][:, np.ptp(given[free], axis=0) > 0.0]
+    groups[free] = kmeans2(whiten(varying), n, minit="++", rng=np.random.default_rng(seed))[1]
     return groups

@@ -38,6 +38,7 @@ class FeatureMap(ABC):
     `nonnegative`: φ ≥ 0. `simplex`: φ ≥ 0 and Σᵢ φᵢ = 1. `one_hot`: every φ(x,a) is a unit vector,
     so that ridge regression is counting.
     `privileged`: it was made with knowledge of the model that no learner has.
+    `made_as`: name and parameters with which the registry made it, where a map has no `spec`.
     """
 
     dim: int = 0
@@ -47,6 +48,7 @@ class FeatureMap(ABC):
     nonnegative: bool = False
     simplex: bool = False
     privileged: bool = False
+    made_as: dict[str, Any] | None = None
 
     @abstractmethod
     def __call__(self, states: np.ndarray) -> np.ndarray:
@@ -64,6 +66,10 @@ class FeatureMap(ABC):
     @abstractmethod
     def bind(self, env: Bindable) -> FeatureMap:
         """The same map, checked against `env` and ready for use."""
+
+    def spec(self) -> dict[str, Any] | None:
+        """Registered name and parameters, ready for JSON; None where no name makes it again."""
+        return self.made_as
 
 
 class CallableFeatures(FeatureMap):
@@ -167,7 +173,7 @@ def check_norms(field: str, phi: np.ndarray) -> None:
     norm, x, a = largest_norm(phi)
     if norm > 1.0 + NORM_TOLERANCE:
         raise InvalidFeatures(
-            f"{field}[x={x}, a={a}] has norm {norm:.6g} > 1: divide by the largest norm, "
+            f"{field}[x={x}, a={a}] has norm {norm:.10g} > 1: divide by the largest norm, "
             "e.g. with fedlsvi.features.scale"
         )
 
@@ -205,7 +211,10 @@ def resolve(features: Any, env: Any) -> FeatureMap:
             f"features is the class {features.__name__}: make an instance, {features.__name__}(...)"
         )
     if isinstance(features, FeatureMap):
-        return features.bind(env)
+        bound = features.bind(env)
+        if bound.spec() is None:
+            bound.made_as = features.made_as
+        return bound
     if callable(features):
         return CallableFeatures(features).bind(env)
     from fedlsvi.features.tabular import TableFeatures

@@ -61,26 +61,3 @@ class BlockFeatures(FeatureMap):
         bound.n_actions, bound.state_dim = env.n_actions, state_dim
         bound.dim = env.n_actions * bound.prepare(state_dim)
         return bound
-
-
-def positive(field: str, value: float | np.ndarray | list[float]) -> np.ndarray:
-    """A positive number, or one per state dimension."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidFeatures(
-            f"{field} must be a number or a list of them, got {value!r}"
-        ) from None
-    if array.ndim > 1 or not array.size or not (np.isfinite(array).all() and (array > 0.0).all()):
-        raise InvalidFeatures(f"{field} must be positive, got {value}: give numbers above 0")
-    return array
-
-
-def fits(field: str, array: np.ndarray, state_dim: int) -> np.ndarray:
-    """One number, or as many as the state has dimensions."""
-    if array.ndim and len(array) != state_dim:
-        raise InvalidFeatures(
-            f"{field} has {len(array)} entries, the state has {state_dim}: give one number or "
-            f"{state_dim}"
-        )
-    return np.broadcast_to(array, (state_dim,))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from abc import abstractmethod
 from typing import Any, Self
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
-from fedlsvi.features.blocks import BlockFeatures, fits
+from fedlsvi.features.blocks import BlockFeatures
+from fedlsvi.features.validation import fits, numbers, whole
 
 MOST = 20_000
 """Largest D of one action: beyond it a grid over the state's dimensions is a mistake."""
@@ -27,7 +29,8 @@ class BoxFeatures(BlockFeatures):
     """What the maps on a box share: the box, and how they are written down."""
 
     def __init__(self, low: Bound = None, high: Bound = None) -> None:
-        self.low, self.high = _bound("low", low), _bound("high", high)
+        self.low = None if low is None else numbers("low", low)
+        self.high = None if high is None else numbers("high", high)
 
     def bind(self, env: Bindable) -> Self:
         """The map on the states of `env`; a box that was left out is the environment's."""
@@ -56,8 +59,8 @@ class BoxFeatures(BlockFeatures):
         width = self.size(state_dim)
         if width > MOST:
             raise InvalidFeatures(
-                f"{self.kind} features would have {width} entries per action on {state_dim} "
-                f"dimensions: choose coarser ones (at most {MOST}), or random Fourier features"
+                f"{self.kind} features would have more than {MOST} entries per action on "
+                f"{state_dim} dimensions: choose coarser ones, or random Fourier features"
             )
         return width
 
@@ -99,9 +102,10 @@ class FourierBasis(BoxFeatures):
         self.coupled = None if coupled is None else whole("coupled", coupled)
 
     def size(self, state_dim: int) -> int:
-        if (self.order + 1) ** state_dim > 10**7 and self.coupled is None:
-            return int((self.order + 1) ** state_dim)  # refused: too many
         most = state_dim if self.coupled is None else min(self.coupled, state_dim)
+        width: int = sum(math.comb(state_dim, n) * self.order**n for n in range(most + 1))
+        if width > MOST:
+            return width  # it is refused
         rows = [np.zeros(state_dim)]
         for n in range(1, most + 1):
             for places in itertools.combinations(range(state_dim), n):
@@ -110,7 +114,7 @@ class FourierBasis(BoxFeatures):
                     row[list(places)] = c
                     rows.append(row)
         self.C = np.pi * np.array(rows)
-        return len(rows)
+        return width
 
     def psi(self, states: np.ndarray) -> np.ndarray:
         psi: np.ndarray = np.cos(self.unit(states) @ self.C.T) / np.sqrt(len(self.C))
@@ -140,7 +144,10 @@ class TileFeatures(BoxFeatures):
     ) -> None:
         super().__init__(low, high)
         self.tilings = whole("tilings", tilings)
-        self.tiles = np.array([whole("tiles", n) for n in np.atleast_1d(tiles).tolist()])
+        listed = tiles if isinstance(tiles, list | tuple | np.ndarray) else [tiles]
+        if not len(listed):
+            raise InvalidFeatures("tiles is empty: give one number, or one per state dimension")
+        self.tiles = np.array([whole("tiles", n) for n in listed])
         self.simplex = self.tilings == 1
 
     def size(self, state_dim: int) -> int:
@@ -178,12 +185,15 @@ class PolynomialFeatures(BoxFeatures):
         self.degree = whole("degree", degree)
 
     def size(self, state_dim: int) -> int:
+        width = math.comb(state_dim + self.degree, state_dim)
+        if width > MOST:
+            return width  # it is refused
         exponents = itertools.chain.from_iterable(
             itertools.combinations_with_replacement(range(state_dim), n)
             for n in range(self.degree + 1)
         )
         self._factors = [list(one) for one in exponents]
-        return len(self._factors)
+        return width
 
     def psi(self, states: np.ndarray) -> np.ndarray:
         centred = 2.0 * self.unit(states) - 1.0
@@ -193,27 +203,6 @@ class PolynomialFeatures(BoxFeatures):
 
     def parameters(self) -> dict[str, Any]:
         return {"degree": self.degree}
-
-
-def whole(field: str, value: Any, least: int = 1) -> int:
-    """An integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidFeatures(f"{field} must be an integer of at least {least}, got {value!r}")
-    return int(value)
-
-
-def _bound(field: str, value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise InvalidFeatures(
-            f"{field} must be a number or a list of them, got {value!r}"
-        ) from None
-    if array.ndim > 1 or not array.size or not np.isfinite(array).all():
-        raise InvalidFeatures(f"{field} must be finite numbers, got {value!r}")
-    return array
 
 
 def _plain(array: np.ndarray | None) -> Any:

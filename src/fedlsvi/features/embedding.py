@@ -58,8 +58,8 @@ class EmbeddingFeatures(BlockFeatures):
         by = float(self.norm)
         if lengths.size and lengths.max() > by * (1.0 + NORM_TOLERANCE):
             raise InvalidFeatures(
-                f"the embedding has length {lengths.max():.6g} at a state, above norm = {by:g}: "
-                "give a larger norm=, or norm='unit'"
+                f"the embedding has length {lengths.max():.10g} at a state, above norm = "
+                f"{by:.10g}: give a larger norm=, or norm='unit'"
             )
         return psi / by
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.blocks import BlockFeatures, fits, positive
+from fedlsvi.features.blocks import BlockFeatures
+from fedlsvi.features.validation import fits, positive, whole
 
 
 class FourierFeatures(BlockFeatures):
@@ -22,11 +22,8 @@ class FourierFeatures(BlockFeatures):
     def __init__(
         self, n_frequencies: int = 16, bandwidth: float | list[float] = 1.0, seed: int = 0
     ) -> None:
-        if isinstance(n_frequencies, bool) or not isinstance(n_frequencies, int | np.integer):
-            raise InvalidFeatures(f"n_frequencies must be an integer, got {n_frequencies!r}")
-        if n_frequencies < 1:
-            raise InvalidFeatures(f"n_frequencies must be at least 1, got {n_frequencies}")
-        self.n_frequencies, self.seed = int(n_frequencies), seed
+        self.n_frequencies = whole("n_frequencies", n_frequencies)
+        self.seed = whole("seed", seed, 0)
         self.bandwidth = positive("bandwidth", bandwidth)
 
     def prepare(self, state_dim: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.validation import whole
 
 
 class HatFeatures(FeatureMap):
@@ -21,9 +22,7 @@ class HatFeatures(FeatureMap):
     state_dim = 1
 
     def __init__(self, dim: int = 8, n_actions: int = 0) -> None:
-        if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 2:
-            raise InvalidFeatures(f"dim must be an integer of at least 2 knots, got {dim!r}")
-        self.dim, self.n_actions = int(dim), int(n_actions)
+        self.dim, self.n_actions = whole("dim", dim, 2), whole("n_actions", n_actions, 0)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         phi = np.empty((len(states), self.n_actions, self.dim))
@@ -35,13 +34,13 @@ class HatFeatures(FeatureMap):
 
         if not self.n_actions:
             raise InvalidFeatures("HatFeatures is not bound: call .bind(env) first")
-        fill_hat(states, out)
+        _refuse(states, fill_hat(states, out))
 
     def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
         from fedlsvi.features.tent import fill_chosen
 
         rows = np.empty((len(states), self.dim))
-        fill_chosen(states, actions, self.n_actions, rows)
+        _refuse(states, fill_chosen(states, actions, self.n_actions, rows))
         return rows
 
     def bind(self, env: Bindable) -> HatFeatures:
@@ -49,6 +48,12 @@ class HatFeatures(FeatureMap):
             raise InvalidFeatures(
                 f"hat features need a state in [0, 1], {env.name} has another state space: "
                 "give one-hot or table features, or a callable"
+            )
+        low, high = getattr(env, "low", None), getattr(env, "high", None)
+        if low is not None and high is not None and not (low[0] >= 0.0 and high[0] <= 1.0):
+            raise InvalidFeatures(
+                f"hat features need a state in [0, 1], that of {env.name} lies in "
+                f"[{low[0]:g}, {high[0]:g}]: scale it, or give rbf, tile or Fourier features"
             )
         if self.n_actions not in (0, env.n_actions):
             raise InvalidFeatures(
@@ -60,3 +65,12 @@ class HatFeatures(FeatureMap):
     def spec(self) -> dict[str, Any]:
         """Registered name and parameters, ready for JSON."""
         return {"name": "hat", "params": {"dim": self.dim}}
+
+
+def _refuse(states: np.ndarray, row: int) -> None:
+    """An error that names the state in this row; −1 is none."""
+    if row >= 0:
+        raise InvalidFeatures(
+            f"hat features need a state in [0, 1], got {states[row, 0]}: scale the states, "
+            "or give rbf, tile or Fourier features"
+        )

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
-from fedlsvi.features.box import whole
 from fedlsvi.features.tabular import TableFeatures, finite_states
+from fedlsvi.features.validation import whole
 
 
 class LowRankFeatures(FeatureMap):

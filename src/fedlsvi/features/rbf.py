@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.blocks import BlockFeatures, fits, positive
+from fedlsvi.features.base import Bindable
+from fedlsvi.features.blocks import BlockFeatures
+from fedlsvi.features.box import MOST, Bound, BoxFeatures
+from fedlsvi.features.validation import fits, positive, whole
 
 
-class RBFFeatures(BlockFeatures):
+class RBFFeatures(BoxFeatures):
     """φ(x,a) = e_a ⊗ k(x)/Σ_j k_j(x) with k_j(x) = exp(−½ Σ_i ((x_i − c_{j,i})/bandwidth_i)²).
 
     Non-negative and sums to one, so ‖φ‖₂ ≤ ‖φ‖₁ = 1. Centres: an array (D, s), or a number of them
-    per dimension, spread over the box [low, high]; bandwidth defaults to their distance.
+    per dimension, spread over the box [low, high]; left out, that is the environment's box.
+    bandwidth defaults to their distance.
     """
 
     kind = "rbf"
@@ -25,30 +29,16 @@ class RBFFeatures(BlockFeatures):
         self,
         centres: int | np.ndarray | list[list[float]] = 5,
         bandwidth: float | list[float] | None = None,
-        low: float | list[float] = 0.0,
-        high: float | list[float] = 1.0,
+        low: Bound = None,
+        high: Bound = None,
     ) -> None:
-        self.low, self.high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
-            raise InvalidFeatures(f"low and high must be finite, got {low} and {high}")
-        if not (self.high > self.low).all():
-            raise InvalidFeatures(f"high must lie above low, got low={low} and high={high}")
+        super().__init__(low, high)
+        self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
         self.per_dimension: int | None = None
-        if isinstance(centres, int | np.integer):
-            if isinstance(centres, bool) or centres < 1:
-                raise InvalidFeatures(f"centres must be at least 1 per dimension, got {centres}")
-            self.per_dimension = int(centres)
+        if isinstance(centres, list | tuple | np.ndarray):
+            self.centres = _placed(centres)
         else:
-            self.centres = np.array(centres, dtype=np.float64)
-            if self.centres.ndim != 2 or not np.isfinite(self.centres).all():
-                raise InvalidFeatures(
-                    f"centres have shape {self.centres.shape}: give a finite array (D, state_dim)"
-                )
-        if bandwidth is None:
-            between = max((self.per_dimension or 2) - 1, 1)
-            self.bandwidth = (self.high - self.low) / between
-        else:
-            self.bandwidth = positive("bandwidth", bandwidth)
+            self.per_dimension = whole("centres", centres)
 
     @classmethod
     def from_states(cls, states: np.ndarray, n: int, seed: int = 0) -> RBFFeatures:
@@ -71,32 +61,63 @@ class RBFFeatures(BlockFeatures):
         width = float(apart.min(axis=1).mean()) if n > 1 else 1.0
         return cls(centres * spread, (width * spread).tolist())
 
+    def bind(self, env: Bindable) -> Self:
+        """The map on the states of `env`; centres that were given need no box."""
+        if self.per_dimension is None:
+            return BlockFeatures.bind(self, env)
+        return super().bind(env)
+
     def prepare(self, state_dim: int) -> int:
-        self.bandwidth = fits("bandwidth", self.bandwidth, state_dim)
         if self.per_dimension is not None:
-            ends = zip(
-                fits("low", self.low, state_dim), fits("high", self.high, state_dim), strict=True
-            )
-            axes = [np.linspace(*pair, self.per_dimension) for pair in ends]
-            self.centres = np.array(list(itertools.product(*axes)))
+            return super().prepare(state_dim)
         if self.centres.shape[1] != state_dim:
             raise InvalidFeatures(
                 f"centres have {self.centres.shape[1]} coordinates, the state has {state_dim}: "
                 f"give an array (D, {state_dim})"
             )
+        low, high = 0.0 if self.low is None else self.low, 1.0 if self.high is None else self.high
+        self._spread(positive("high − low", np.asarray(high) - low), state_dim)
         return len(self.centres)
 
+    def size(self, state_dim: int) -> int:
+        assert self.per_dimension is not None
+        n, (low, high) = self.per_dimension, self._box
+        if n**state_dim <= MOST:  # else it is refused
+            axes = [np.linspace(*ends, n) for ends in zip(low, high, strict=True)]
+            self.centres = np.array(list(itertools.product(*axes)))
+            self._spread((high - low) / max(n - 1, 1), state_dim)
+        return int(n**state_dim)
+
+    def _spread(self, default: np.ndarray, state_dim: int) -> None:
+        """Fix the bandwidth of every dimension."""
+        given = default if self.bandwidth is None else self.bandwidth
+        self.bandwidth = self._widths = fits("bandwidth", given, state_dim)
+
     def psi(self, states: np.ndarray) -> np.ndarray:
-        away = (states[:, None, :] - self.centres) / self.bandwidth
+        away = (states[:, None, :] - self.centres) / self._widths
         exponent = -0.5 * np.einsum("njs,njs->nj", away, away)
         # the largest exponent becomes 0, so that states far from every centre do not give 0/0
         weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         psi: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
         return psi
 
-    def spec(self) -> dict[str, Any]:
-        """Registered name and parameters, ready for JSON."""
-        centres = self.centres.tolist() if self.per_dimension is None else self.per_dimension
-        box = {"low": self.low.tolist(), "high": self.high.tolist()}
-        params = {"centres": centres, "bandwidth": self.bandwidth.tolist(), **box}
-        return {"name": self.kind, "params": params}
+    def parameters(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"centres": self.per_dimension}
+        if self.per_dimension is None:
+            own["centres"] = self.centres.tolist()
+        return own if self.bandwidth is None else own | {"bandwidth": self.bandwidth.tolist()}
+
+
+def _placed(centres: Any) -> np.ndarray:
+    """Centres as a finite array (D, s)."""
+    try:
+        array = np.array(centres, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidFeatures(
+            f"centres must be numbers, got {centres!r}: give a finite array (D, state_dim)"
+        ) from None
+    if array.ndim != 2 or not array.size or not np.isfinite(array).all():
+        raise InvalidFeatures(
+            f"centres have shape {array.shape}: give a finite array (D, state_dim)"
+        )
+    return array

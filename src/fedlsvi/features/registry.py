@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import InvalidFeatures, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidFeatures, UnknownName
 from fedlsvi.extensions import load_extensions
 from fedlsvi.features.aggregate import AggregateFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
@@ -29,6 +30,10 @@ class OwnFeatures(FeatureMap):
 
     def bind(self, env: Bindable) -> FeatureMap:
         return env.default_features()
+
+    def spec(self) -> dict[str, Any]:
+        """Registered name and parameters, ready for JSON."""
+        return {"name": "own", "params": {}}
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,24 @@ def make(name: str, /, **params: Any) -> FeatureMap:
             raise UnknownName(f"parameter of features '{name}'", key, known)
     if name == "table" and "table" not in params:
         raise InvalidFeatures("table features need their array: give table=, of shape (S, A, d)")
-    return row.constructor(**params)
+    try:
+        made = row.constructor(**params)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, FedLSVIError):
+            raise
+        raise InvalidFeatures(f"features '{name}' cannot be made from {params}: {error}") from error
+    if isinstance(made, FeatureMap) and made.spec() is None:
+        made.made_as = _written(name, params)
+    return made
+
+
+def _written(name: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """The spec of what was made by name; None where the parameters cannot be written down."""
+    try:
+        text = json.dumps(params, default=lambda array: array.tolist())
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return {"name": name, "params": json.loads(text)}
 
 
 register("own", lambda: OwnFeatures(), "the environment's own: its linear features, else one-hot")

@@ -22,23 +22,30 @@ def knot(x, a, n_actions, dim):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def fill_hat(states, out):  # type: ignore[no-untyped-def]
-    """out[n, a] = φ(states[n, 0], a)."""
+    """out[n, a] = φ(states[n, 0], a). Returns the first row outside [0, 1], or −1."""
     n, n_actions, dim = out.shape
     for e in range(n):
         out[e] = 0.0
         x = states[e, 0]
+        if not 0.0 <= x <= 1.0:  # its knots would lie outside `out`
+            return e
         for a in range(n_actions):
             k, f = knot(x, a, n_actions, dim)
             out[e, a, k] = 1.0 - f
             out[e, a, k + 1] = f
+    return -1
 
 
 @njit(cache=True, nogil=True)
 def fill_chosen(states, actions, n_actions, out):  # type: ignore[no-untyped-def]
-    """out[n] = φ(states[n, 0], actions[n])."""
+    """out[n] = φ(states[n, 0], actions[n]). Returns the first row outside [0, 1], or −1."""
     n, dim = out.shape
     for e in range(n):
         out[e] = 0.0
-        k, f = knot(states[e, 0], actions[e], n_actions, dim)
+        x = states[e, 0]
+        if not 0.0 <= x <= 1.0:
+            return e
+        k, f = knot(x, actions[e], n_actions, dim)
         out[e, k] = 1.0 - f
         out[e, k + 1] = f
+    return -1

@@ -1,9 +1,14 @@
-"""Records into files as they come: one line per round."""
+"""Records into files as they come: one line per round.
+
+A run that begins begins its file anew. One that is resumed goes on with it: the rounds that it
+plays again are cut off, the earlier ones stay.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import IO
@@ -11,6 +16,8 @@ from typing import IO
 from fedlsvi.errors import StoreError
 from fedlsvi.observers.metrics import metrics
 from fedlsvi.records import RoundRecord
+
+EPISODE = "episode"
 
 
 class CSVLog:
@@ -22,12 +29,24 @@ class CSVLog:
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
-        row = {"episode": float(record.last), **metrics(record)}
+        row = {EPISODE: float(record.last), **metrics(record)}
         if self._rows is None:
-            self._rows = csv.DictWriter(self._file, list(row), restval="", extrasaction="ignore")
-            self._rows.writeheader()
+            self._rows = self._begin(record.first, list(row))
         self._rows.writerow({name: f"{value:.10g}" for name, value in row.items()})
         self._file.flush()
+
+    def _begin(self, first: int, names: list[str]) -> csv.DictWriter[str]:
+        """Rows under the names that the file has already, or under these."""
+        self._file.seek(0)
+        header = next(csv.reader([self._file.readline()]), [])
+        if first > 1 and EPISODE in header:
+            at = header.index(EPISODE)
+            _cut(self._file, first, lambda line: float(next(csv.reader([line]))[at]))
+            return _table(self._file, header)
+        self._file.truncate(0)
+        rows = _table(self._file, names)
+        rows.writeheader()
+        return rows
 
     def close(self) -> None:
         """Close the file."""
@@ -39,9 +58,14 @@ class JSONLLog:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._file = _open(path)
+        self._begun = False
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
+        if not self._begun:
+            self._file.seek(0)
+            _cut(self._file, record.first, lambda line: float(json.loads(line)["last"]))
+            self._begun = True
         self._file.write(json.dumps(record.to_dict()) + "\n")
         self._file.flush()
 
@@ -50,10 +74,30 @@ class JSONLLog:
         self._file.close()
 
 
+def _table(file: IO[str], names: list[str]) -> csv.DictWriter[str]:
+    return csv.DictWriter(file, names, restval="", extrasaction="ignore")
+
+
+def _cut(file: IO[str], first: int, episode: Callable[[str], float]) -> None:
+    """End the file before the first line, from here on, that is not whole or whose `episode` is
+    not before `first`."""
+    end = file.tell()
+    while line := file.readline():
+        try:
+            earlier = line.endswith("\n") and episode(line) < first
+        except (ValueError, LookupError, TypeError, StopIteration):
+            break
+        if not earlier:
+            break
+        end = file.tell()
+    file.truncate(end)
+
+
 def _open(path: str | PathLike[str]) -> IO[str]:
+    """To be read and appended to; nothing is changed yet."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        return target.open("w", newline="")
+        return target.open("a+", newline="", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error

@@ -14,10 +14,6 @@ from fedlsvi.report.groups import Group, grouped
 from fedlsvi.report.html import write_page
 from fedlsvi.report.pages import comparison, page
 from fedlsvi.run import Run
-from fedlsvi.settings_file import dump
-from fedlsvi.store import versions
-from fedlsvi.store.describe import describe
-from fedlsvi.store.setup import read_setup
 
 __all__ = ["compare_regret", "figure", "write_report"]
 
@@ -26,26 +22,26 @@ def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()
     """Write plots/*.png, plots/*.svg and report.html into `out`; returns their paths, page first.
 
     Runs that differ in their seed alone are drawn together, with bands; runs of several algorithms
-    or settings are compared. All must be of one environment. `alone`: runs of single agents on that
-    problem, to set against the first run.
+    or settings are compared, after as many episodes as all of them have. A seed that was
+    interrupted before the others is left out, and named. All must be of one environment. `alone`:
+    runs of single agents on that problem, to set against the first run.
     """
     groups = grouped(runs)
     if len(groups) > 1:
         if alone:
             raise InvalidInput("runs of single agents are set against one run: give one")
         svgs, written = _drawn(out, {w: partial(contrast, w, groups) for w in contrasts(groups)})
-        made = [_played_with(group.first) for group in groups]
-        text = comparison(groups, svgs, [_settings(group.first) for group in groups], made)
+        text = comparison(groups, svgs)
     else:
-        group, first = groups[0], runs[0]
+        group, first = groups[0], groups[0].first
         levels = _levels(group)
         draws: dict[str, Callable[[], Any]] = {
-            what: partial(figure, what, runs, marks=levels) for what in available(first)
+            what: partial(figure, what, group.runs, marks=levels) for what in available(first)
         }
         if alone:
             draws = {"alone": partial(compare_regret, first, alone), **draws}
         svgs, written = _drawn(out, draws)
-        text = page(group, svgs, levels, _settings(first), _played_with(first))
+        text = page(group, svgs, levels)
     index = Path(out) / "report.html"
     try:
         write_page(index, text)
@@ -79,18 +75,3 @@ def _levels(group: Group) -> dict[str, float]:
         return group.first.references()
     except (FedLSVIError, ImportError):
         return {}
-
-
-def _settings(run: Run) -> str:
-    """The TOML that plays the run again."""
-    if run.plan is not None:
-        return dump(describe(run.plan, run.algorithm, run.settings)[0].table())
-    assert run.folder is not None  # a run without a plan was read from a folder
-    return (Path(run.folder) / "settings.toml").read_text(encoding="utf-8")
-
-
-def _played_with(run: Run) -> str:
-    """The versions that decided the last bit."""
-    found = versions() if run.folder is None else read_setup(run.folder).versions
-    shown = ("fedlsvi", "python", "numpy", "scipy", "numba")
-    return ", ".join(f"{name} {found[name]}" for name in shown if found.get(name))

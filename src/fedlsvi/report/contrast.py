@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.report.groups import Group
+from fedlsvi.report.groups import Group, alike, common
 from fedlsvi.report.panels import spread, windows
 from fedlsvi.report.style import COLOURS, DASHED, MUTED, episodes, frame, legend_above, thin
 
@@ -47,18 +47,23 @@ def _returns(axes: Any, groups: Sequence[Group]) -> None:
 
 
 def _price(axes: Any, groups: Sequence[Group]) -> None:
-    """Regret at the end against what was sent for it; a cross where nothing was."""
+    """Regret at the end, or after as many episodes as all have, against what was sent for it; a
+    cross where nothing was."""
     sizes, name = shares(groups)
-    sent = [np.array([run.ledger.total for run in group.runs]) for group in groups]
+    t = common(groups)
+    sent = [np.array(group.counted("scalars", t)) for group in groups]
     least = min((total.min() for total in sent if total.min() > 0), default=10)
     for group, size, total, look in zip(groups, sizes, sent, _looks(groups), strict=True):
-        lost = np.array([run.regret[-1] for run in group.runs if run.regret is not None]) / size
+        curves = group.regret(np.array([t - 1]))
+        assert curves is not None
+        lost = curves[:, 0] / size
         silent = total.max() == 0
         x = np.full(len(total), least / 3) if silent else total
         mark = "X" if silent else "o"
         axes.scatter(x, lost, s=44.0, marker=mark, color=look["color"], alpha=0.8, linewidths=0,
                      label=group.label)  # fmt: skip
-    axes.set(xlabel="scalars sent, all agents", ylabel=name, xscale="log")
+    end = "" if alike(groups) else f", first {t:,} episodes"
+    axes.set(xlabel=f"scalars sent, all agents{end}", ylabel=name, xscale="log")
     axes.margins(x=0.12, y=0.12)
     axes.set_ylim(bottom=0.0)
     axes.set_title("Regret and its price")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.job import ARRAYS
+from fedlsvi.records import returns_between
 from fedlsvi.run import Run
+from fedlsvi.store.describe import fingerprints
+from fedlsvi.store.setup import read_setup
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
@@ -21,6 +25,8 @@ class Group:
 
     label: str
     runs: list[Run]
+    left_out: list[Run] = field(default_factory=list)
+    """Seeds that were interrupted before the others, and have no part in the means."""
 
     @property
     def first(self) -> Run:
@@ -38,41 +44,50 @@ class Group:
         return None if any(c is None for c in curves) else np.array([c[at] for c in curves])  # type: ignore[index]
 
     def returns(self, edges: np.ndarray) -> np.ndarray | None:
-        """(runs, windows) mean return of the episodes between edges, from the rounds' means.
-
-        edges: numbers of episodes, rising from 0; a window holds those after its left edge.
-        """
-        found = []
-        for run in self.runs:
-            if run.mean_returns is None:
-                return None
-            earned = np.cumsum(run.mean_returns * np.diff(run.taus))
-            total = np.interp(edges, np.array(run.taus) - 1, np.append(0.0, earned))
-            found.append(np.diff(total) / np.diff(edges))
-        return np.array(found)
+        """(runs, windows) mean return of the episodes between edges; None where one has none."""
+        found = [returns_between(run.records, edges) for run in self.runs]
+        return None if any(one is None for one in found) else np.array(found)
 
     def count(self, what: str, at: np.ndarray) -> np.ndarray:
-        """(runs, points) "rounds" or "scalars" so far, known at the end of each record."""
+        """(runs, points) "rounds", "scalars" or, of these, "trajectories" so far, known at the end
+        of each record."""
         found = []
         for run in self.runs:
             if what == "rounds":
                 totals = np.cumsum([record.rounds for record in run.records])
+            elif what == "trajectories":
+                sent = [record.scalars for record in run.records]
+                totals = np.array([one["up_raw"] + one["down_raw"] for one in sent])
             else:
                 totals = np.array([sum(record.scalars.values()) for record in run.records])
             ended = np.searchsorted([record.last for record in run.records], at + 1, side="right")
-            before = 0 if what == "rounds" else run.ledger.scalars["init"]
+            before = run.ledger.scalars["init"] if what == "scalars" else 0
             found.append(np.concatenate(([before], totals))[ended])
         return np.array(found, np.float64)
+
+    def counted(self, what: str, t: int) -> list[float]:
+        """`count` of each run after t episodes."""
+        return [float(value) for value in self.count(what, np.array([t - 1]))[:, 0]]
+
+
+def common(groups: Sequence[Group]) -> int:
+    """Episodes per agent that all groups have, at which they are compared."""
+    return min(group.played for group in groups)
+
+
+def alike(groups: Sequence[Group]) -> bool:
+    """Whether they all have played equally long."""
+    return len({group.played for group in groups}) == 1
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of their first runs, each named by what sets it apart."""
     if not runs:
         raise InvalidInput("there is no run to report: give at least one")
-    first = runs[0]
+    first, problem = runs[0], _problem(runs[0])
     sets: dict[str, list[Run]] = {}
     for run in runs:
-        if run.environment != first.environment:
+        if _problem(run) != problem:
             raise InvalidInput(
                 f"{run.folder or 'a run'} and {first.folder or 'the first'} are of different "
                 "environments, so that their numbers cannot be compared: report them one by one"
@@ -85,7 +100,27 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
             )
         same.append(run)
     members = list(sets.values())
-    return [Group(_label(same, members), same) for same in members]
+    return [_group(_label(same, members), same) for same in members]
+
+
+def _group(label: str, same: list[Run]) -> Group:
+    """Those that got furthest; a mean over seeds takes as many episodes of each."""
+    most = max(run.played for run in same)
+    behind = [run for run in same if run.played < most]
+    return Group(label, [run for run in same if run.played == most], behind)
+
+
+def _problem(run: Run) -> Any:
+    """What tells environments apart: names and parameters, or the arrays where there is no name."""
+    unnamed = any(spec["name"] in (None, ARRAYS) for spec in run.environment)
+    if not unnamed:
+        return run.environment
+    if run.plan is not None:
+        arrays = fingerprints(run.plan)
+    else:
+        assert run.folder is not None  # a run without a plan was read from a folder
+        arrays = read_setup(run.folder).fingerprints
+    return run.environment if None in arrays else arrays
 
 
 def _choices(run: Run) -> dict[str, Any]:

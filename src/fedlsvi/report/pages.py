@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from fedlsvi.report import html, sections
+from fedlsvi.report.again import again
 from fedlsvi.report.groups import SYMBOLS, Group
-from fedlsvi.report.words import count, outcome, ranked, verdict
+from fedlsvi.report.privacy import privacy
+from fedlsvi.report.words import count, outcome, ranked, unfinished, verdict
 
 CAPTIONS = {
     "alone": "The same number of agents on the same task. Alone, an agent replans after every "
@@ -28,22 +30,16 @@ CONTRASTS = CAPTIONS | {
     "regret": "What the agents lost against an optimal policy; less is better. Bands are over the "
     "seeds.",
     "returns": "What episodes earned on average; more is better. Bands are over the seeds.",
-    "price": "Each run's regret at the end against all that it sent; crosses sent nothing. Best is "
-    "low and to the left.",
+    "price": "Each run's regret against what it sent for it; crosses sent nothing. Best is low and "
+    "to the left.",
     "traffic": "The same regret against what had been sent by then. Best is low and to the left.",
     "rounds": "How often the agents synchronised. An agent that learns alone replans in rounds of "
     "its own.",
 }
 
 
-def page(
-    group: Group,
-    svgs: Mapping[str, bytes],
-    levels: Mapping[str, float],
-    again: str,
-    versions: str,
-) -> str:
-    """One run, or several seeds of it. `svgs`: figure → SVG file; `again`: the settings in TOML."""
+def page(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
+    """One run, or several seeds of it. `svgs`: figure → SVG file."""
     run, several = group.first, len(group.runs) > 1
 
     def figures(*names: str) -> str:
@@ -52,9 +48,11 @@ def page(
     parts = [
         html.paragraph(", ".join(_what(group)), "sub"),
         html.paragraph(outcome(group, levels), "outcome"),
+        _remark([group]),
         sections.numbers(group),
         _heading("Return" if run.regret is None else "Regret"),
         figures("alone", "regret", "returns"),
+        sections.units(run),
         sections.levels(levels, run.seed),
         sections.every(group) if several else "",
         _heading("Rounds and traffic against the bounds"),
@@ -69,21 +67,16 @@ def page(
         sections.sent(run),
         sections.agents(run),
         _heading("Privacy: the smallest upload"),
-        sections.privacy(group),
+        privacy(group),
         _heading("Where the time went"),
         sections.timing(group),
         _heading("Run it again"),
-        _again(group, again, versions),
+        again(group),
     ]
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
 
 
-def comparison(
-    groups: Sequence[Group],
-    svgs: Mapping[str, bytes],
-    again: Sequence[str],
-    versions: Sequence[str],
-) -> str:
+def comparison(groups: Sequence[Group], svgs: Mapping[str, bytes]) -> str:
     """Several groups on one problem."""
     first = groups[0].first
     names = {group.first.algorithm for group in groups}
@@ -92,14 +85,16 @@ def comparison(
     parts = [
         html.paragraph(_shared(groups), "sub"),
         html.paragraph(verdict(groups), "outcome"),
+        _remark(groups),
         sections.ranking(groups, ranked(groups)),
         _heading("Return" if "returns" in svgs else "Regret"),
         html.images({n: svgs[n] for n in ("regret", "returns", "price") if n in svgs}, CONTRASTS),
+        sections.units(first),
         _heading("Rounds and traffic"),
         html.images({n: svgs[n] for n in ("rounds", "scalars") if n in svgs}, CONTRASTS),
         _heading("Each of them"),
     ]
-    for group, toml, made in zip(groups, again, versions, strict=True):
+    for group in groups:
         run = group.first
         inside = [
             html.paragraph(", ".join(_what(group)), "sub"),
@@ -109,9 +104,9 @@ def comparison(
             sections.synchronisations(run), sections.remarks(run),
             _small("What left each agent" + _only(group)), sections.sent(run),
             sections.agents(run),
-            _small("Privacy: the smallest upload"), sections.privacy(group),
+            _small("Privacy: the smallest upload"), privacy(group),
             _small("Where the time went"), sections.timing(group),
-            _small("Run it again"), _again(group, toml, made),
+            _small("Run it again"), again(group),
         ]  # fmt: skip
         parts.append(html.folded(group.label, inside))
     return html.document(f"{what} on {first.environment_name}", parts)
@@ -162,12 +157,10 @@ def _only(group: Group) -> str:
     return "" if len(group.runs) == 1 else f", seed {group.first.seed}"
 
 
-def _again(group: Group, toml: str, versions: str) -> str:
-    seeds = ",".join(str(run.seed) for run in group.runs)
-    more = f" --seeds {seeds}" if len(group.runs) > 1 else ""
-    command = f"<code>fedlsvi run settings.toml{more}</code>"
-    note = html.paragraph(f"Played with {versions}.", "note") if versions else ""
-    return f"<p>Save as settings.toml and call {command}.</p>{html.code(toml)}{note}"
+def _remark(groups: Sequence[Group]) -> str:
+    """Who was interrupted."""
+    text = unfinished(groups)
+    return html.paragraph(text) if text else ""
 
 
 def _heading(text: str) -> str:

@@ -63,7 +63,8 @@ def _returns(axes: Any, group: Group, marks: dict[str, float]) -> None:
     for (name, value), colour in zip(marks.items(), (GREEN, ORANGE, VERMILION), strict=False):
         axes.axhline(value, color=colour, linestyle=":", label=f"{name}: {value:.4g}")
     low, high = (f([f(curves), *marks.values()]) for f in (np.min, np.max))
-    axes.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+    margin = 0.1 * (high - low) or 1.0  # returns that never change are a line in the middle
+    axes.set_ylim(low - margin, high + margin)
     axes.set(ylabel=f"mean return, windows of {edges[1]:,.0f}")
     axes.set_title("Return")
     episodes(axes, group.played)
@@ -92,7 +93,7 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     last = max(run.played for run in group.runs)
     _steps(axes, group.runs, lambda run: [sum(r.scalars.values()) for r in run.records])
     t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
-    if "theorem_3" in run.bounds:
+    if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
         rounds = [int(theory.rounds_bound(*size, int(n), p.gamma, p.lam)) for n in t]
         most = [theory.scalars_total(*size, p.packing, k, p.n_agents * k) for k in rounds]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at Theorem 3's rounds")
@@ -102,7 +103,7 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     axes.set(xscale="log", yscale="log")
     axes.set_title("Communication")
     ratio = run.scalars_raw / np.mean([one.ledger.total for one in group.runs])
-    times = f"{ratio:.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:.1f} times more"
+    times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
     note(axes, f"at the end {times} than sharing trajectories")
     legend_above(axes)
 
@@ -119,7 +120,7 @@ def _lengths(axes: Any, group: Group, marks: dict[str, float]) -> None:
         top = max(top, lengths.max())
         axes.scatter(k, lengths, s=size, color=BLUE, alpha=0.8 if len(group.runs) == 1 else 0.35,
                      linewidths=0, label=None if i else "measured")  # fmt: skip
-    if "theorem_3" in bounds:
+    if "theorem_3" in bounds and p.gamma <= p.episodes:  # else no round can come near it
         cap = np.ceil(p.gamma)
         top = max(top, cap)
         # episodes beyond the signal that were kept may carry a round past it

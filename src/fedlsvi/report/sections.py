@@ -10,8 +10,8 @@ import numpy as np
 from fedlsvi.messages import SCALAR_BYTES
 from fedlsvi.records import LISTED, RoundRecord
 from fedlsvi.report import html
-from fedlsvi.report.groups import Group
-from fedlsvi.report.words import count, judged, measured, number, regrets
+from fedlsvi.report.groups import Group, alike, common
+from fedlsvi.report.words import count, judged, measured, number, regrets, unit
 from fedlsvi.run import Run
 
 SHOWN = 200
@@ -33,7 +33,8 @@ def numbers(group: Group) -> str:
     most = first.bounds.get("theorem_3")
     cells = []
     if regrets(group):
-        cells.append((measured(regrets(group)), "cumulative regret, all agents"))
+        mapped = "" if unit(first) == 1.0 else "; rewards mapped into [0, 1]"
+        cells.append((measured(regrets(group)), f"cumulative regret, all agents{mapped}"))
     allowed = f"rounds; Theorem 3 allows {most.bound:,.0f}" if most else "rounds"
     cells.append((measured([run.rounds for run in runs]), allowed))
     raw = f"scalars sent; sharing trajectories: {first.scalars_raw:,}"
@@ -54,6 +55,17 @@ def levels(found: Mapping[str, float], seed: int) -> str:
     return html.table(("an episode is worth", "mean return"), rows)
 
 
+def units(run: Run) -> str:
+    """What regret is counted in, where that is not the environment's own unit."""
+    if run.regret is None or unit(run) == 1.0:
+        return ""
+    return html.paragraph(
+        f"Regret counts rewards that were mapped into [0, 1]: 1 of it is {number(unit(run))} in "
+        "the environment's own units.",
+        "note",
+    )
+
+
 def every(group: Group) -> str:
     """Each seed's run."""
     rows = []
@@ -61,14 +73,14 @@ def every(group: Group) -> str:
     for i, run in enumerate(group.runs):
         merit = f"{found[i]:,.2f}" if found else "–"
         row = (f"seed {run.seed}", merit, f"{run.rounds:,}", f"{run.ledger.total:,}")
-        rows.append((*row, _shortest([run])))
-    return html.table(("run", name, "rounds", "scalars", "shortest round"), rows)
+        rows.append((*row, _smallest([run])))
+    return html.table(("run", name, "rounds", "scalars", "smallest upload"), rows)
 
 
-def _shortest(runs: Sequence[Run]) -> str:
+def _smallest(runs: Sequence[Run]) -> str:
     """Episodes in the smallest upload."""
     sent = any(run.ledger.scalars["up_stats"] + run.ledger.scalars["up_raw"] for run in runs)
-    return f"{min(run.summary()['shortest_round'] for run in runs):,}" if sent else "–"
+    return f"{min(r.smallest for run in runs for r in run.records):,}" if sent else "–"
 
 
 def bounds(group: Group) -> str:
@@ -190,28 +202,6 @@ def agents(run: Run) -> str:
     return html.table(head, rows) + html.paragraph(note, "note")
 
 
-def privacy(group: Group) -> str:
-    """The smallest upload, and what may be read from it."""
-    ledgers = [run.ledger.scalars for run in group.runs]
-    if any(ledger["up_raw"] for ledger in ledgers):
-        most = max(ledger["up_raw"] for ledger in ledgers)
-        return html.paragraph(
-            f"Trajectories left the agents: {most:,} scalars of states, actions and rewards in a "
-            "run. Nothing in this algorithm keeps them private."
-        )
-    if not any(ledger["up_stats"] for ledger in ledgers):
-        return html.paragraph("Nothing was uploaded: no agent told another anything.")
-    least = min(run.summary()["shortest_round"] for run in group.runs)
-    lengths = [r.shortest for run in group.runs for r in run.records]
-    often, total = lengths.count(least), len(lengths)
-    return html.paragraph(
-        f"No trajectory left an agent. The smallest upload summed up {count(least, 'episode')} "
-        f"({often:,} of {count(total, 'round')}{'' if len(group.runs) == 1 else ', all seeds'}): "
-        "with one episode a Gram matrix shows the feature vector up to its sign, and the more "
-        "episodes are in it, the less it says about each."
-    )
-
-
 def timing(group: Group) -> str:
     """Seconds by phase, and each phase's share; the mean where there are several runs."""
     found = [run.summary()["seconds"] for run in group.runs]
@@ -221,23 +211,27 @@ def timing(group: Group) -> str:
         (name, f"{value:.2f}", f"{100 * value / total:.0f} %" if total else "–")
         for name, value in phases.items()
     ]
-    rows.append(("all", f"{total:.2f}", f"{1e3 * total / group.first.played:,.3g} ms an episode"))
+    each = number(1e3 * total / group.first.played)
+    rows.append(("all", f"{total:.2f}", f"{each} ms an episode"))
     return html.table(("phase", "seconds", "share"), rows)
 
 
 def ranking(groups: Sequence[Group], order: Sequence[int]) -> str:
-    """One row for each group."""
+    """One row for each group, at as many episodes as all have."""
     name, found = judged(groups)
     head = ("", "seeds", name, "rounds", "scalars sent", "of them trajectories",
-            "shortest round", "seconds")  # fmt: skip
-    rows = []
+            "smallest upload", "seconds")  # fmt: skip
+    rows, t = [], common(groups)
     for i in order:
         group, runs = groups[i], groups[i].runs
-        raw = [run.ledger.scalars["up_raw"] + run.ledger.scalars["down_raw"] for run in runs]
+        counts = (group.counted(what, t) for what in ("rounds", "scalars", "trajectories"))
         rows.append((
             group.label, f"{len(runs)}", measured(found[i]) if found[i] else "–",
-            measured([run.rounds for run in runs]), measured([run.ledger.total for run in runs]),
-            measured(raw), _shortest(runs),
+            *(measured(values) for values in counts), _smallest(runs),
             number(float(np.mean([sum(r.summary()["seconds"].values()) for r in runs]))),
         ))  # fmt: skip
-    return html.table(head, rows)
+    note = (
+        f"After {count(t, 'episode')} each, as many as all of them have; the smallest upload and "
+        "the seconds are those of the whole runs."
+    )
+    return html.table(head, rows) + ("" if alike(groups) else html.paragraph(note, "note"))

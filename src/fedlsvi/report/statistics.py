@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-MEASURES = ("regret", "rounds", "scalars")
+MEASURES = ("regret", "return", "rounds", "scalars")
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> dict[str, float | None]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedlsvi.records import late_return
 from fedlsvi.report.contrast import shares
-from fedlsvi.report.groups import Group
+from fedlsvi.report.groups import Group, alike, common
 from fedlsvi.report.statistics import interval
 from fedlsvi.run import Run
 
@@ -51,26 +52,35 @@ def late_loss(run: Run) -> float:
     return float(run.regret[-1] - before) / last / run.parameters.n_agents
 
 
-def late_return(run: Run) -> float:
-    """Mean return over the last tenth of the episodes."""
-    found = Group("", [run]).returns(np.array([run.played - max(1, run.played // 10), run.played]))
-    assert found is not None
-    return float(found[0, 0])
+def late_returns(group: Group, t: int) -> list[float]:
+    """Each run's mean return over the last tenth of t episodes; empty where one has none."""
+    found = [late_return(run.records, t) for run in group.runs]
+    return [] if None in found else [float(one) for one in found if one is not None]
 
 
-def regrets(group: Group) -> list[float]:
-    """Final regret of each run."""
-    return [float(run.regret[-1]) for run in group.runs if run.regret is not None]
+def regrets(group: Group, t: int | None = None) -> list[float]:
+    """Regret of each run after t episodes, or as many as all of them have; empty where one has
+    none."""
+    curves = group.regret(np.array([(t or group.played) - 1]))
+    return [] if curves is None else [float(value) for value in curves[:, 0]]
+
+
+def unit(run: Run) -> float:
+    """What 1 of regret is in the environment's own units: high − low, where rewards were mapped
+    from [low, high] into [0, 1]."""
+    return round(float(run.original_value(1.0) - run.original_value(0.0)), 9)
 
 
 def judged(groups: Sequence[Group]) -> tuple[str, list[list[float]]]:
-    """What groups are judged by, and its number for each of their runs; empty where not known."""
+    """What groups are judged by, and its number for each of their runs after as many episodes as
+    all have; empty where not known."""
+    t = common(groups)
     if all(regrets(group) for group in groups):
         sizes, name = shares(groups)
-        lost = [[v / m for v in regrets(g)] for g, m in zip(groups, sizes, strict=True)]
+        lost = [[v / m for v in regrets(g, t)] for g, m in zip(groups, sizes, strict=True)]
         return name.removeprefix("cumulative "), lost
-    if all(group.first.mean_returns is not None for group in groups):
-        return "return, last tenth", [[late_return(run) for run in g.runs] for g in groups]
+    if all(late_returns(group, t) for group in groups):
+        return "return, last tenth", [late_returns(group, t) for group in groups]
     return "regret", [[] for _ in groups]
 
 
@@ -91,16 +101,16 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
     if len(group.runs) > 1:
         opening += f", on average over {len(group.runs)} seeds"
     if run.regret is not None:
-        lost = float(np.mean(regrets(group)))
-        late = float(np.mean([late_loss(one) for one in group.runs]))
+        lost = unit(run) * float(np.mean(regrets(group)))
+        late = unit(run) * float(np.mean([late_loss(one) for one in group.runs]))
         who = "the agent" if p.n_agents == 1 else f"the {p.n_agents} agents together"
         text = (
             f"{opening}, {who} had lost {number(lost)} reward against an optimal policy, "
             f"{number(lost / run.played / p.n_agents)} per episode played and {number(late)} in "
             "the last tenth"
         )
-    elif run.mean_returns is not None:
-        late = float(np.mean([late_return(one) for one in group.runs]))
+    elif earned := late_returns(group, group.played):
+        late = float(np.mean(earned))
         text = f"{opening}, the last tenth of the episodes earned {number(late)} each"
         known = [f"{name} {number(level)}" for name, level in levels.items()]
         text += f" ({', '.join(known)})" if known else ""
@@ -116,7 +126,7 @@ def _price(group: Group) -> str:
         return "nothing was sent"
     rounds = float(np.mean([run.rounds for run in group.runs]))
     ratio = group.first.scalars_raw / sent
-    times = f"{ratio:,.3g} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.3g} times more"
+    times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
     return (
         f"it took {number(round(rounds))} synchronisations and {number(round(sent))} scalars, "
         f"{times} than sharing every trajectory"
@@ -124,20 +134,39 @@ def _price(group: Group) -> str:
 
 
 def verdict(groups: Sequence[Group]) -> str:
-    """One sentence: who did best, and by how much."""
+    """One sentence: who did best, and by how much, after as many episodes as all have."""
     name, found = judged(groups)
-    order = ranked(groups)
+    order, t = ranked(groups), common(groups)
+    opening = "" if alike(groups) else f"After {count(t, 'episode')} each, "
     best, worst = groups[order[0]].label, groups[order[-1]].label
     if found[0]:
         top, bottom = (number(float(np.mean(found[i]))) for i in (order[0], order[-1]))
         did = ("lost least", "most") if name.startswith("regret") else ("earned most", "least")
-        text = f"{best} {did[0]} ({name}: {top}), {worst} {did[1]} ({bottom})"
+        text = f"{opening}{best} {did[0]} ({name}: {top}), {worst} {did[1]} ({bottom})"
     else:
         text = "What the policies earned is not known for all of these runs"
-    sent = [float(np.mean([run.ledger.total for run in group.runs])) for group in groups]
-    silent = [group.label for group, n in zip(groups, sent, strict=True) if n == 0.0]
+    sent = [float(np.mean(group.counted("scalars", t))) for group in groups]
+    silent = [g.label for g in groups if not any(run.ledger.total for run in g.runs)]
     if silent:
         return f"{text}; nothing was sent by {', '.join(silent)}."
     frugal = int(np.argmin(sent))
     least = number(round(sent[frugal]))
     return f"{text}; {groups[frugal].label} sent the fewest scalars, {least}."
+
+
+def unfinished(groups: Sequence[Group]) -> str:
+    """Who was interrupted and which seeds are left out for it; empty where it needs no word."""
+    found = []
+    for group in groups:
+        several = len(groups) > 1
+        if several and group.first.played < group.first.parameters.episodes:
+            found.append(f"{group.label} was interrupted after {_so_far(group.first)}.")
+        for run in group.left_out:
+            who = f"{group.label}, seed {run.seed}," if several else f"Seed {run.seed}"
+            rest = f": fedlsvi resume {run.folder} plays the rest." if run.folder else "."
+            found.append(f"{who} was interrupted after {_so_far(run)} and is left out{rest}")
+    return " ".join(found)
+
+
+def _so_far(run: Run) -> str:
+    return f"{run.played:,} of {count(run.parameters.episodes, 'episode')}"

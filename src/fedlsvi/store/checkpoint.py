@@ -1,6 +1,6 @@
 """Checkpoints: the state between two rounds, sealed by a manifest of hashes.
 
-    checkpoints/000012.safetensors   w, Λ and what the agents remember
+    checkpoints/000012.safetensors   w, Λ, the policy and what the agents remember
     checkpoints/000012.json          the manifest: hashes of that file and of what it builds on
 
 The manifest is renamed into place last, so a checkpoint exists whole or not at all. The last two

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,12 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Settings
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import InvalidFeatures
+from fedlsvi.errors import InvalidEnvironment, InvalidFeatures
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.rbf import RBFFeatures
-from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.features.tabular import TableFeatures
 from fedlsvi.job import ARRAYS, GIVEN, Job, compact
-from fedlsvi.plan import Plan
+from fedlsvi.plan import Plan, own_features
 from fedlsvi.settings_file import Table
 
 ENVIRONMENT = "environment.safetensors"
@@ -38,7 +38,7 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Files
     else:
         entries = [_keep(env, m, shared, files) for m, env in enumerate(kept)]
     features = _features(plan, files)
-    given = dataclasses.asdict(settings)
+    given = plain(dataclasses.asdict(settings))
     if algorithm in algorithms.names():  # what its constructor takes, where that is less
         given = {k: v for k, v in given.items() if k in algorithms.entry(algorithm).parameters()}
     job = Job(
@@ -65,7 +65,7 @@ def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
 def _features(plan: Plan, files: Files) -> Table | None:
     """How to make the features again; None where they are the environment's own."""
     phi = plan.features
-    if _is_own(phi, plan.envs[0]):
+    if _is_own(phi, plan.envs):
         return None
     if isinstance(phi, TableFeatures):
         files[FEATURES] = {"table": phi.table}
@@ -76,11 +76,11 @@ def _features(plan: Plan, files: Files) -> Table | None:
     return params
 
 
-def _is_own(phi: FeatureMap, env: Environment) -> bool:
-    """Whether the environment itself gives this map, as an object or by the same function."""
+def _is_own(phi: FeatureMap, envs: Sequence[Environment]) -> bool:
+    """Whether the environments themselves give this map, as an object or by the same function."""
     try:
-        own = env.default_features()
-    except InvalidFeatures:  # it has none
+        own = own_features(envs)
+    except (InvalidFeatures, InvalidEnvironment):  # they have none in common
         return False
     same = type(phi) is type(own) and _function(phi) is not None
     return phi is own or (same and _function(phi) == _function(own))
@@ -93,16 +93,9 @@ def _function(phi: FeatureMap) -> Any:
 def _parameters(phi: FeatureMap) -> Table | None:
     """Name and parameters of a feature map: what its `spec()` says, or those of its registered
     class, read from the attributes of the same names; None where neither is to be had."""
-    spec = getattr(phi, "spec", None)
-    if callable(spec):
-        own = spec()
-        return {"name": own["name"], **own["params"]}
-    if isinstance(phi, OneHot):
-        return {"name": "one-hot"}
-    if isinstance(phi, RBFFeatures):  # its centres are numbered before they are placed
-        centres = phi.centres if phi.per_dimension is None else phi.per_dimension
-        box = {"bandwidth": phi.bandwidth, "low": phi.low, "high": phi.high}
-        return {"name": "rbf", **plain({"centres": centres, **box})}
+    own = phi.spec()
+    if own is not None:
+        return {"name": own["name"], **plain(own["params"])}
     for name in registry.names():
         row = registry.entry(name)
         keys = row.parameters()
@@ -112,6 +105,11 @@ def _parameters(phi: FeatureMap) -> Table | None:
 
 
 def fingerprints(plan: Plan) -> list[str | None]:
-    """What the environments are made of, so that a resumed run cannot go on with others."""
-    distinct = {id(env): env for env in plan.envs}.values()
-    return [env.fingerprint if isinstance(env, FiniteMDP) else None for env in distinct]
+    """What the environments are made of, so that a resumed run cannot go on with others: one for
+    each agent, or one where all are alike."""
+    return collapsed([env.fingerprint if isinstance(env, FiniteMDP) else None for env in plan.envs])
+
+
+def collapsed(prints: list[str | None]) -> list[str | None]:
+    """One fingerprint where all are equal."""
+    return prints[:1] if len(set(prints)) == 1 else prints

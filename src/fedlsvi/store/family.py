@@ -8,9 +8,7 @@ from fedlsvi.errors import StoreError
 from fedlsvi.job import Job
 from fedlsvi.store import files
 from fedlsvi.store.checkpoint import FORMAT, check_version
-from fedlsvi.store.journal import refuse_existing
-
-LIST = "seeds.json"
+from fedlsvi.store.journal import SEEDS, refuse_existing
 
 
 def begin(folder: Path, job: Job, seeds: list[int]) -> None:
@@ -19,12 +17,19 @@ def begin(folder: Path, job: Job, seeds: list[int]) -> None:
     files.make_folder(folder)
     base = str(job.base.absolute())
     content = {"format": FORMAT, "seeds": seeds, "base": base, "job": job.table()}
-    files.write_json(folder / LIST, content)
+    files.write_json(folder / SEEDS, content)
+
+
+def forget(folder: Path) -> None:
+    """Remove a family of which no run has begun."""
+    if [path.name for path in folder.iterdir()] == [SEEDS]:
+        (folder / SEEDS).unlink()
+        folder.rmdir()
 
 
 def is_one(folder: Path) -> bool:
     """Whether this folder holds a family."""
-    return (folder / LIST).exists()
+    return (folder / SEEDS).exists()
 
 
 def member(folder: Path, seed: int) -> Path:
@@ -34,8 +39,8 @@ def member(folder: Path, seed: int) -> Path:
 
 def read(folder: Path) -> tuple[Job, list[int]]:
     """What `begin` noted."""
-    content = files.read_json(folder / LIST)
-    check_version(folder / LIST, content.get("format"))
+    content = files.read_json(folder / SEEDS)
+    check_version(folder / SEEDS, content.get("format"))
     return Job.parse(content["job"], Path(content["base"])), list(content["seeds"])
 
 

@@ -26,7 +26,11 @@ from fedlsvi.session import Session
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
 from fedlsvi.store.files import AppendOnly
+from fedlsvi.store.reading import RESULT, policy_table
 from fedlsvi.store.setup import setup_files
+
+SEEDS = "seeds.json"
+"""What a folder has instead of a run's files if it holds several runs, one per seed."""
 
 SHARE = 20.0
 """A checkpoint is followed by at least this many times its own duration without one."""
@@ -41,7 +45,7 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
         run.parent.mkdir(parents=True, exist_ok=True)
         temp = Path(tempfile.mkdtemp(prefix=f".{run.name}.", dir=run.parent))
     except OSError as error:
-        raise files.cannot("make", run, error) from error
+        raise files.cannot_make(run, error) from error
     try:
         temp.chmod(0o755)
         for name, data in contents.items():
@@ -52,17 +56,18 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
         files.sync_folder(run.parent)
     except (OSError, StoreError) as error:
         shutil.rmtree(temp, ignore_errors=True)
-        if isinstance(error, StoreError):
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
             raise
         refuse_existing(run)
-        raise files.cannot("make", run, error) from error
+        raise files.cannot_make(run, cause) from error
     return run
 
 
 def refuse_existing(run: Path) -> None:
     """A run is never written over another one, nor among files that are not its own."""
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        holds = (run / "versions.json").exists()
+        holds = any((run / name).exists() for name in ("versions.json", SEEDS))
         hint = f"`fedlsvi resume {run}` continues it" if holds else "it holds other files"
         raise FolderExists(
             f"folder {run} exists already: {hint}; choose another folder for a new run"
@@ -115,11 +120,12 @@ class Journal:
             self._regret.append(session.regret[self._t : t].astype("<f8").tobytes())
             appended[REGRET] = self._regret.sync()
         arrays, plain = session.state()
+        arrays |= policy_table(session.values)
         plain = {**plain, "cohorts": len(session.cohorts)}
         if t < session.plan.parameters.episodes:
             self._keep_history(t)
         else:  # nothing is left to play, so what the agents remember is not needed any more
-            arrays, self._history = {"w": arrays["w"], "gram": arrays["gram"]}, []
+            arrays, self._history = {k: arrays[k] for k in RESULT if k in arrays}, []
         self._number += 1
         manifest = checkpoint.save(self.run, self._number, arrays, plain, appended, self._history)
         self._t = t

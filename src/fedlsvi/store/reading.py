@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput, StoreError, UnknownName
 from fedlsvi.ledger import Ledger
 from fedlsvi.plan import make_plan
@@ -19,6 +20,11 @@ from fedlsvi.run import Run
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
 from fedlsvi.store.setup import Setup, read_setup
+from fedlsvi.values import TabularValues
+
+POLICY = "policy"
+RESULT = ("w", "gram", POLICY)
+"""The arrays of a checkpoint that a finished run keeps."""
 
 Found = tuple[Manifest, dict[str, np.ndarray]]
 
@@ -53,7 +59,11 @@ def loaded(setup: Setup, found: Found, env: Any = None, features: Any = None) ->
         w=arrays["w"],
         gram_packed=arrays["gram"],
         ledger=Ledger.from_dict(manifest.plain["ledger"]),
-        policy=Policy(lambda: _values(setup, arrays, env, features), setup.parameters.horizon),
+        policy=Policy(
+            lambda: _model(setup, arrays, env, features),
+            setup.parameters.horizon,
+            _spec(setup.job.env[0]),
+        ),
         records=past,
         parameters=setup.parameters,
         settings=setup.job.learner().settings,
@@ -83,7 +93,9 @@ def problem(setup: Setup, env: Any, features: Any) -> tuple[Any, Any]:
     return world, phi
 
 
-def _values(setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any) -> Values:
+def _model(
+    setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any
+) -> tuple[Values, Spaces]:
     """The model of the checkpoint, ready to act."""
     world, phi = problem(setup, env, features)
     job, p = setup.job, setup.parameters
@@ -92,7 +104,15 @@ def _values(setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any
     values.beta = p.beta
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
-    return values
+    if POLICY in arrays and isinstance(values, TabularValues):
+        values.policy[:] = arrays[POLICY]
+    return values, Spaces.of(plan.envs[0])
+
+
+def policy_table(values: Any) -> dict[str, np.ndarray]:
+    """The policy of a run as an array of its checkpoint, where states are finite: not with every
+    algorithm does it follow from (w, Λ)."""
+    return {POLICY: values.policy} if isinstance(values, TabularValues) else {}
 
 
 def records(run: Path, manifest: Manifest) -> list[RoundRecord]:

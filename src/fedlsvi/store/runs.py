@@ -34,10 +34,15 @@ def record(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: bool | None = False,
 ) -> Run:
-    """Play a new session into a new folder."""
+    """Play a new session into a new folder; none is left where its first round is refused."""
     check_seconds(checkpoint_seconds)
     run = begin(folder, session.plan, algorithm, settings)
-    return _play(Journal(run, session, checkpoint_seconds), settings, observers, progress)
+    try:
+        return _play(Journal(run, session, checkpoint_seconds), settings, observers, progress)
+    except InvalidInput:
+        if not session.records:
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 def resume(
@@ -83,7 +88,7 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
         appended[REGRET] = files.write(target / REGRET, run.regret.astype("<f8").tobytes())
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
              "counts": run.counts}  # fmt: skip
-    arrays = {"w": run.w, "gram": run.gram_packed}
+    arrays = {"w": run.w, "gram": run.gram_packed} | reading.policy_table(run.policy.values)
     checkpoint.save(target, 1, arrays, plain, appended, [])
     _finish(target, run)
 

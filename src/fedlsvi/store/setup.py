@@ -22,7 +22,7 @@ from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.settings_file import dump, read
 from fedlsvi.store import files
 from fedlsvi.store.checkpoint import FORMAT, check_version
-from fedlsvi.store.describe import describe, fingerprints
+from fedlsvi.store.describe import collapsed, describe, fingerprints
 
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
@@ -90,5 +90,5 @@ def read_setup(folder: str | PathLike[str]) -> Setup:
     numbers = json.loads((run / "parameters.json").read_text())
     return Setup(
         run, job, Parameters(**numbers["parameters"]), numbers["raw_scalars_per_step"],
-        numbers["fingerprints"], sealed["versions"],
+        collapsed(numbers["fingerprints"]), sealed["versions"],
     )  # fmt: skip

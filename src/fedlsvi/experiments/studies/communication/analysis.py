@@ -61,7 +61,8 @@ def finding(points: Sequence[Point]) -> Finding:
         claim="Fed-LSVI's communication is logarithmic in T; cooperative algorithms that share "
         "raw trajectories pay linearly.",
         setup="Random linear MDPs (20 states, 4 actions, d = 8, H = 5), M = 8, every algorithm at "
-        "its default settings (`periodic` every 100 episodes). All scalars in both directions, 8 "
+        "its default settings (`periodic` every 100 episodes). `stale` is left out: a round of it "
+        "sends what one of Fed-LSVI's sends. All scalars in both directions, 8 "
         "bytes each; a broadcast to M agents counts M times. The predicted crossing is "
         "T = 2(P + d)K/(Mρ) against Coop-LSVI and CoopTS, P = d(d+1)/2, ρ = 3.",
         checks=checks,
@@ -79,7 +80,7 @@ def finding(points: Sequence[Point]) -> Finding:
         notes=[
             f"Where Fed-LSVI loses: at T = {first} it sends more than "
             f"{', '.join(losing) if losing else 'nobody'}. A round costs 2MH(P + d) scalars "
-            "whatever it carries, and there are never fewer than about Md rounds.",
+            "whatever it carries, and there are never fewer than about min(T, Md) rounds.",
             "Tabular algorithms (fedq-…, fed-ucbvi) do not know the features and count all S·A·H "
             "cells; they send statistics, and on this problem far more of them.",
             "Async-Coop sends a model with every message, which at small T is most of what it "

@@ -1,4 +1,4 @@
-"""Scalars over T for everybody who sends something."""
+"""Scalars over T for everybody who sends something, but `stale`, whose rounds are Fed-LSVI's."""
 
 from __future__ import annotations
 

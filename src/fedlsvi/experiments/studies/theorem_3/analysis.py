@@ -21,7 +21,7 @@ ARMS = ("T", "T, γ fixed", "M", "d", "H", "γ")
 
 def finding(points: Sequence[Point]) -> Finding:
     """Bound, floor and growth."""
-    every = [p.outcome for p in points]
+    every = list({id(p.outcome): p.outcome for p in points}.values())  # arms may share a run
     bound = always([o.rounds <= o.bounds["theorem_3"] for o in every])
     floor = always([o.rounds >= rounds_floor(o.episodes, o.gamma) for o in every])
     largest = max(o.rounds / o.bounds["theorem_3"] for o in every)
