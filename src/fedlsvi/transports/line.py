@@ -14,17 +14,14 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from secrets import token_bytes
-from selectors import EVENT_READ, BaseSelector, DefaultSelector, SelectorKey
 from threading import Thread, Timer
-from time import perf_counter, sleep
+from time import sleep
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
-_give_way = getattr(os, "sched_yield", partial(sleep, 0))
 
 REACH_SECONDS = 5.0
 """How long a door may take to be reached, and a caller to prove that it holds the key."""
@@ -34,9 +31,6 @@ CROWDED_SECONDS = 0.1
 
 STALLED_SECONDS = 60
 """A frame that stops halfway for so long has lost its line."""
-
-SPIN_SECONDS = 200e-6
-"""What comes so soon is looked for over and over: to sleep and be woken would take as long."""
 
 LOST = (OSError, EOFError, AuthenticationError, AssertionError)
 """The other side hung up, or does not hold the key."""
@@ -113,11 +107,8 @@ class Door:
             with _limited(caller):
                 deliver_challenge(end, self.key.secret)
                 answer_challenge(end, self.key.secret)
-            with DefaultSelector() as selector:
-                selector.register(end, EVENT_READ)
-                while True:
-                    end.send_bytes(self._answer(end.recv_bytes()))
-                    soon(selector)
+            while True:
+                end.send_bytes(self._answer(end.recv_bytes()))
 
 
 class Line:
@@ -192,14 +183,6 @@ class Line:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def soon(selector: BaseSelector) -> list[tuple[SelectorKey, int]]:
-    """What `selector` finds, if it comes soon; whoever else has work to do goes first."""
-    end = perf_counter() + SPIN_SECONDS
-    while not (found := selector.select(0)) and perf_counter() < end:
-        _give_way()
-    return found
 
 
 def _tune(end: socket.socket) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from fedlsvi.config import Parameters
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.guard import Guard
-from fedlsvi.transports.line import REACH_SECONDS, Door, Key, Line, soon
+from fedlsvi.transports.line import REACH_SECONDS, Door, Key, Line
 from fedlsvi.transports.local import Handler
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wired import Wired
@@ -195,7 +195,7 @@ class Ray(Wired):
             if self._doors:
                 self._reopen()
                 left = min(left, RESTART_SECONDS)
-            for found, _ in soon(self._selector) or self._selector.select(left):
+            for found, _ in self._selector.select(left):
                 c = found.data
                 try:
                     data = self._lines[c].answer()
