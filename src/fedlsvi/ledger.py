@@ -51,6 +51,11 @@ class Ledger:
         return sum(self.scalars.values())
 
     @property
+    def alike(self) -> bool:
+        """Whether all agents took part in every synchronisation: nobody was away or excluded."""
+        return not self._single["up_stats"] and not self._single["down_model"]
+
+    @property
     def by_agent(self) -> dict[str, np.ndarray]:
         """Scalars by category for each agent, (M,) each."""
         return {c: self.agents[:, i] + self._every[c] for i, c in enumerate(CATEGORIES)}

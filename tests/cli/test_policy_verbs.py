@@ -68,6 +68,11 @@ def test_an_episode_is_written(folders: tuple[Path, Path], tmp_path: Path) -> No
         (["evaluate", "POLICY", "--set", "env.kwarg.x=3"], "did you mean 'kwargs'"),
         (["evaluate", "POLICY", "--set", "env.horizon=3"], "the policy knows 20 steps"),
         (["evaluate", "POLICY", "--set", "env.kwargs=3"], "env.kwargs is 3"),
+        (["evaluate", "POLICY", "--set", "env.kwargs.bogus=1"], "cannot be made with kwargs"),
+        (
+            ["record", "POLICY", "--set", "env.kwargs.bogus=1", "--out", "x.txt"],
+            "with kwargs = {'b",
+        ),
     ],
 )
 def test_wrong_requests_get_a_sentence(
@@ -101,6 +106,11 @@ def test_a_policy_is_played_where_it_was_learned(
             found = _evaluated(capsys, folder, *named)
             assert found["environment"] == "FrozenLake-v1 (is_slippery = False)"
             assert found["low"] == found["high"]
+        larger = ["--set", "env.kwargs.map_name=8x8"]  # the policy's own stays what it was
+        assert main(["evaluate", folder, *larger]) == 2
+        assert "has 64 states and 4 actions, the policy was learned with 16" in (
+            capsys.readouterr().err
+        )
     slippery = _evaluated(capsys, "policy", "--set", "env.kwargs.is_slippery=true")
     assert slippery["environment"] == "FrozenLake-v1 (is_slippery = True)"
 

@@ -47,6 +47,7 @@ class Trial:
     def play(
         self, last: int | None = None, seed: int = 1, absent: Absent = "fail",
         since: float = math.inf, agents: int = 4, cohorts: int = 2, gamma: float = 8.0,
+        features: dict[str, Any] | None = None,
     ) -> Server:  # fmt: skip
         """Serve from where it was, and die after round `last`."""
         learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
@@ -62,8 +63,9 @@ class Trial:
                 raise Killed
 
         try:
-            check(plan.parameters, transport.cuts, run, self.folder / "server")
-            return serve(plan.parameters, transport, self.folder / "server", observe)
+            server = self.folder / "server"
+            check(plan.parameters, transport.cuts, run, server, features)
+            return serve(plan.parameters, transport, server, observe, features)
         finally:
             transport.close()
 
@@ -85,6 +87,7 @@ def test_it_goes_on_where_it_was(trial: Trial, tmp_path: Path) -> None:
         ({"seed": 2}, "begun with another seed: set that back, or give the federation another"),
         ({"gamma": 9.0}, "begun with gamma 8.0 and not 9.0: set that back"),
         ({"agents": 5}, r"n_agents 4 and not 5, agents \[2, 2\] at its sites and not \[2, 3\]"),
+        ({"features": {"name": "rbf"}}, r"begun with features None and not {'name': 'rbf'}"),
         ({"cohorts": 1}, r"begun with agents \[2, 2\] at its sites and not \[4\]"),
     ],
 )

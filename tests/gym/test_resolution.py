@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import gymnasium
@@ -44,6 +45,8 @@ def test_id_spec_instance_and_factory_are_the_same_problem() -> None:
         env = as_environment(other)
         assert isinstance(env, GymMDP)
         assert env.fingerprint == by_id.fingerprint
+        travelled = pickle.loads(pickle.dumps(env))  # also where its maker cannot
+        assert travelled.fingerprint == by_id.fingerprint
 
 
 def test_names_of_this_package_work_too() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import problems
-from fedlsvi import FedLSVI
+from fedlsvi import FedLSVI, Run
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.learner import drive
@@ -72,6 +72,16 @@ def test_exclude_goes_on_and_writes_it_down() -> None:
     assert "agents 2 to 3 excluded" in notes[0]
     by_agent = session.transport.ledger.by_agent["up_stats"]
     assert by_agent[0] > by_agent[2]
+    # the closed formula is of M agents who all stay
+    assert "scalars" not in Run.of(session, LEARNER.settings).bounds
+
+
+def test_questions_of_an_engine_stand_beside_the_closed_formula() -> None:
+    run = LEARNER.learn(problems.simplex().envs, 80, 1, progress=False, transport=over_frames(2))
+    found = run.bounds["scalars"]
+    assert found.holds
+    assert found.claim.startswith("scalars = closed formula, and ")
+    assert run.ledger.total > found.bound
 
 
 def test_wait_asks_until_it_is_there() -> None:

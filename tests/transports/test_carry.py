@@ -208,13 +208,21 @@ def test_nobody_left_is_said(tmp_path: Path) -> None:
         drive(session, [])
 
 
-def test_the_ledger_and_the_log_of_a_site_agree(tmp_path: Path) -> None:
-    """What is sent again on a return is counted once at both ends."""
-    for position in range(7):
-        folder = tmp_path / str(position)
+@pytest.mark.parametrize(
+    ("kind", "lost"),
+    [("reply", [(22 + position,) for position in range(7)]),
+     ("request", [(18, 18 + later) for later in range(5, 17)])],
+)  # fmt: skip
+def test_the_ledger_and_the_log_of_a_site_agree(
+    kind: str, lost: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    """What is sent again on a return is counted once at both ends, also where the site is lost once
+    more before what it owed was accepted."""
+    for positions in lost:
+        folder = tmp_path / str(positions[-1])
         session = LEARNER.prepare(
             problems.one_hot().envs, EPISODES, 1,
-            transport=lossy(between(22 + position, 22 + position, "reply"), folder),
+            transport=lossy(lambda n: kind if n in positions else None, folder),  # noqa: B023
         )  # fmt: skip
         transport: Any = session.transport
         transport.handlers[1].outbox = Audit(folder / "sent.jsonl", durable=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.cli.text import as_json
 from fedlsvi.envs import registry
 from fedlsvi.envs.gym import REGISTERED
+from fedlsvi.envs.gym_ids import find_spec
 from fedlsvi.envs.gym_play import evaluate_policy, record
 from fedlsvi.errors import InvalidInput, UnknownName
 from fedlsvi.job import ARRAYS, GIVEN, Job
@@ -74,6 +76,7 @@ def _stage(arguments: argparse.Namespace, policy: Policy) -> Stage:
         made = Job.parse({"env": entry}, Path(arguments.policy)).environments()
         assert not isinstance(made, list)  # of one agent
         return Stage(made, None, made.name)
+    find_spec(str(entry.get("id", name)))  # refuses what nobody has registered
     known = registry.entry(REGISTERED).parameters()
     for key in entry:
         if key != "name" and key not in known:
@@ -124,4 +127,4 @@ def _own(arguments: argparse.Namespace, policy: Policy) -> Table | None:
         return None
     if name == ARRAYS and not (Path(arguments.policy) / "settings.toml").exists():
         return None  # they stayed in the run's folder
-    return {"name": name, **made["params"]}
+    return {"name": name, **deepcopy(made["params"])}

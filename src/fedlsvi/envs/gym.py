@@ -13,6 +13,7 @@ Gymnasium is an extra and is imported when it is first needed.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -53,6 +54,15 @@ class GymMDP(FiniteMDP):
         super().__init__(tables.P, shifted, horizon=horizon, initial=tables.initial, name=name)
         self.reward_range = (low, high)
         self.first_observation, self.first_action = tables.first_observation, tables.first_action
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without its maker where that cannot travel: the table is the environment."""
+        state = dict(self.__dict__)
+        try:
+            pickle.dumps(self.maker)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            del state["maker"]
+        return state
 
 
 def gymnasium(
@@ -206,10 +216,15 @@ def _from_factory(
     if H is None:
         raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
 
-    def again(horizon: int, **more: Any) -> Any:
-        return make(**{**options, **more})
-
+    again = partial(_make_again, make, options)
     return _wrap(again, name, count("horizon", H), reward_range, tables)
+
+
+def _make_again(
+    make: Callable[..., Any], options: dict[str, Any], horizon: int, **more: Any
+) -> Any:
+    """A copy of what a function makes; it has its own time limit, if any."""
+    return make(**{**options, **more})
 
 
 def _wrap(

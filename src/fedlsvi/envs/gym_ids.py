@@ -92,7 +92,7 @@ def make_copy(spec: Any, options: dict[str, Any], horizon: int, **more: Any) -> 
             return package().make(
                 spec, max_episode_steps=horizon, disable_env_checker=True, **given
             )
-    except (FedLSVIError, TypeError):  # a TypeError names the wrong keyword by itself
+    except FedLSVIError:
         raise
     except Exception as error:
         raise InvalidEnvironment(

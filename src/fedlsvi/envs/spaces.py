@@ -39,6 +39,7 @@ class Spaces:
         """Those of an environment of this package, or of a Gymnasium one behind it."""
         n_actions, first = int(env.n_actions), int(getattr(env, "first_action", 0))
         space = getattr(env, "space", None)
+        space = None if _kind(space) is None else space
         if hasattr(env, "n_states"):
             n = int(env.n_states if space is None else space.n)
             seen = numbered(n, int(getattr(env, "first_observation", 0)))

@@ -49,8 +49,10 @@ class HatFeatures(FeatureMap):
                 f"hat features need a state in [0, 1], {env.name} has another state space: "
                 "give one-hot or table features, or a callable"
             )
-        low, high = getattr(env, "low", None), getattr(env, "high", None)
-        if low is not None and high is not None and not (low[0] >= 0.0 and high[0] <= 1.0):
+        low, high = (
+            np.ravel(getattr(env, end, default)) for end, default in (("low", 0.0), ("high", 1.0))
+        )
+        if not (low[0] >= 0.0 and high[0] <= 1.0):
             raise InvalidFeatures(
                 f"hat features need a state in [0, 1], that of {env.name} lies in "
                 f"[{low[0]:g}, {high[0]:g}]: scale it, or give rbf, tile or Fourier features"

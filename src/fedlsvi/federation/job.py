@@ -24,7 +24,13 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms.settings import integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.gym import as_environment
-from fedlsvi.errors import InvalidEnvironment, InvalidInput, InvalidSetting, UnknownName
+from fedlsvi.errors import (
+    FedLSVIError,
+    InvalidEnvironment,
+    InvalidInput,
+    InvalidSetting,
+    UnknownName,
+)
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.federation.audit import Audit
 from fedlsvi.federation.journal import Journal
@@ -165,12 +171,11 @@ def environment(table: dict[str, Any]) -> Any:
     # sizes of a Gymnasium environment, unless the function takes them itself
     sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
              if key in rest and key not in taken}  # fmt: skip
-    try:
-        if ways[0] == "gym":
-            return as_environment(make, **sizes, kwargs=rest or None)
-        signature(make).bind(**rest)
-    except TypeError as error:
-        raise InvalidInput(f"[env] of {ways[0]} {what!r} has wrong keys: {error}") from None
+    if ways[0] == "entry":
+        try:
+            signature(make).bind(**rest)
+        except TypeError as error:
+            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
     return as_environment(make, **sizes, kwargs=rest or None)
 
 
@@ -196,7 +201,11 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     files.make_private(folder / "journal")
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(folder / "journal", settings.durable, patience=60.0)
-    return journal, Audit(folder / "sent.jsonl", settings.durable)
+    try:
+        return journal, Audit(folder / "sent.jsonl", settings.durable)
+    except FedLSVIError:
+        journal.close()
+        raise
 
 
 def open_station(

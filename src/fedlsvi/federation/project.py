@@ -26,12 +26,16 @@ COMPLETED = "FINISHED:COMPLETED"
 """FLARE's words for a job that has ended, and for one that has ended well."""
 
 
-def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
-    """The federation of a project, and its parties."""
+def _refuse_other(folder: str | Path) -> None:
     if not is_one(folder):
         raise InvalidInput(
             f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote"
         )
+
+
+def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
+    """The federation of a project, and its parties."""
+    _refuse_other(folder)
     table = settings_file.read(Path(folder) / FEDERATION)
     parties = table.pop("parties", None)
     if not isinstance(parties, dict) or not {"host", "sites", "storage"} <= parties.keys():
@@ -171,7 +175,7 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
 def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = False) -> list[str]:
     """End parties that `launch` started here, with all their processes."""
     project = Path(folder).absolute()
-    read(project)
+    _refuse_other(project)  # what stands in its settings does not matter here
     running = project / "running.json"
     pids: dict[str, int] = json.loads(running.read_text()) if running.exists() else {}
     ended = []

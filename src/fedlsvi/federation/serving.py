@@ -17,7 +17,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
-from fedlsvi.errors import InvalidSetting
+from fedlsvi.errors import InvalidSetting, WrongVersion
 from fedlsvi.ledger import Ledger
 from fedlsvi.records import LISTED, RoundRecord
 from fedlsvi.server import Round, Server
@@ -31,10 +31,13 @@ def serve(
     transport: Wired,
     folder: str | Path,
     observe: Callable[[RoundRecord], None] | None = None,
+    features: Mapping[str, Any] | None = None,
 ) -> Server:
-    """Play to the end, from the last checkpoint where there is one. BLAS keeps to one thread."""
+    """Play to the end, from the last checkpoint where there is one. BLAS keeps to one thread.
+    `features` are those that the sites agreed on, as their table."""
     with threadpool_limits(limits=1, user_api="blas"):
-        return _serve(p, transport, Path(folder), observe)
+        played = _played(p, transport.cuts, transport.run, features)
+        return _serve(p, transport, Path(folder), observe, played)
 
 
 def _serve(
@@ -42,17 +45,17 @@ def _serve(
     transport: Wired,
     run: Path,
     observe: Callable[[RoundRecord], None] | None,
+    played: Mapping[str, Any],
 ) -> Server:
     for part in (run, run / CHECKPOINTS):  # each site's share can be told from the others' there
         files.make_private(part)
     server = Server(transport.layout, p.lam, p.gamma, p.beta, p.episodes)
     found = checkpoint.newest(run, transport.notes.append)
     kept: list[Manifest] = []
-    played = _played(p, transport.cuts, transport.run)
     if found is not None:
         manifest, arrays = found
         plain = manifest.plain
-        _refuse_another(run, plain["played"], played)
+        _refuse_another(run, plain, played)
         server.w[:], server.gram[:] = arrays["w"], arrays["gram"]
         server.t, server.k = plain["t"], plain["k"]
         transport.last = plain["last"]
@@ -84,27 +87,42 @@ def _serve(
     return server
 
 
-def check(p: Parameters, cuts: Sequence[tuple[int, int]], run: int, folder: str | Path) -> None:
+def check(
+    p: Parameters, cuts: Sequence[tuple[int, int]], run: int, folder: str | Path,
+    features: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Refuse to go on, before any site is asked to, where the folder holds another run."""
     found = checkpoint.newest(Path(folder), lambda note: None)
     if found is not None:
-        _refuse_another(Path(folder), found[0].plain["played"], _played(p, cuts, run))
+        _refuse_another(Path(folder), found[0].plain, _played(p, cuts, run, features))
 
 
-def _played(p: Parameters, cuts: Sequence[tuple[int, int]], run: int) -> dict[str, Any]:
+def _played(
+    p: Parameters, cuts: Sequence[tuple[int, int]], run: int, features: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """What makes a run the one that it is, in the words of JSON."""
-    return {"parameters": asdict(p), "cuts": [list(cut) for cut in cuts], "run": run}
+    made = {"parameters": asdict(p), "cuts": cuts, "run": run, "features": features}
+    found: dict[str, Any] = json.loads(json.dumps(made))
+    return found
 
 
-def _refuse_another(run: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _refuse_another(run: Path, plain: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """A checkpoint is continued by the run that wrote it and by no other."""
+    before = plain.get("played")
     if before == now:
         return
+    if before is None:
+        raise WrongVersion(
+            f"the checkpoints in {run} are of an earlier fedlsvi: finish the run with that, or "
+            "give the federation another name"
+        )
     old, new = before["parameters"], now["parameters"]
     changed = [f"{key} {old[key]!r} and not {new[key]!r}" for key in old if old[key] != new[key]]
     if before["cuts"] != now["cuts"]:
         sizes = [[agents for _, agents in each["cuts"]] for each in (before, now)]
         changed.append(f"agents {sizes[0]} at its sites and not {sizes[1]}")
+    if before["features"] != now["features"]:
+        changed.append(f"features {before['features']} and not {now['features']}")
     raise InvalidSetting(
         f"{run} holds a run that was begun with {', '.join(changed) or 'another seed'}: "
         "set that back, or give the federation another name"

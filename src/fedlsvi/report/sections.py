@@ -89,7 +89,7 @@ def bounds(group: Group) -> str:
     if not run.bounds:
         return ""
     for name, bound in run.bounds.items():
-        held = [one.bounds[name].holds for one in group.runs]
+        held = [one.bounds[name].holds for one in group.runs if name in one.bounds]
         verdict = "not measured" if None in held else "holds" if all(held) else "broken"
         verdict += f", {len(held)} seeds" if len(held) > 1 and None not in held else ""
         shown = "–" if bound.measured is None else number(bound.measured)

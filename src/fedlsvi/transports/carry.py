@@ -53,6 +53,9 @@ class Carried:
         """Of those that are away: who has answered the call to come back."""
         self.upto: dict[int, np.ndarray] = {}
         """Of those that are away or just back, (H,): the last episode that Λ_h has of them."""
+        self.counted: dict[int, np.ndarray] = {}
+        """Of these, (H,): the last episode whose upload the ledger has; a cohort that is lost once
+        more before Λ has what it owed sends that again."""
         self.owed: dict[int, np.ndarray] = {}
         """Of those that are just back, (H, m, P): increments that Λ lacks."""
         self.base: dict[int, int] = {}
@@ -78,7 +81,7 @@ class Carried:
                     self.past.append(Past(k, t, self._w.copy(), self._gram.copy()))
                     self._settled = self.layout.horizon + 1
                     for c in set(self.upto) - set(self.away):
-                        del self.upto[c], self.owed[c]
+                        del self.upto[c], self.counted[c], self.owed[c]
 
     def lose(self, c: int, k: int, t: int, end: int) -> None:
         """A cohort stays away from here on, in round k, which began after episode t; where the
@@ -86,13 +89,14 @@ class Carried:
         if c not in self.upto:
             steps = np.arange(1, self.layout.horizon + 1)
             self.upto[c] = np.where(steps >= self._settled, end, t)
+            self.counted[c] = self.upto[c].copy()
         self.owed.pop(c, None)
         self.away[c] = k
 
     def forget(self, c: int) -> None:
         """A cohort will not be taken back."""
         self.awake.discard(c)
-        for known in (self.away, self.upto, self.owed, self.base, self._called):
+        for known in (self.away, self.upto, self.counted, self.owed, self.base, self._called):
             known.pop(c, None)
 
     def substitute(self, c: int, h: int) -> Upload:
@@ -133,7 +137,7 @@ class Carried:
         """Have a cohort that is awake carry out what it missed. Returns the scalars that travelled
         for each of its agents, by category; none where it fell silent and stays away. What Λ has
         already counts neither in the sum that is owed nor as sent."""
-        upto, layout = self.upto[c], self.layout
+        upto, counted, layout = self.upto[c], self.counted[c].copy(), self.layout
         size = packed_size(layout.dim, layout.packing)
         owed = np.zeros((layout.horizon, self.cuts[c][1], size))
         travelled = Counter(init=self.start(c).scalars)
@@ -146,7 +150,10 @@ class Carried:
                 travelled[DOWN[type(message)]] += message.scalars
                 if isinstance(reply, Upload) and past.t > upto[reply.h - 1]:
                     owed[reply.h - 1] += reply.gram
-                    travelled["up_stats"] += size + layout.dim
+                    if past.t > counted[reply.h - 1]:
+                        counted[reply.h - 1] = past.t
+                        travelled["up_stats"] += size + layout.dim
+        self.counted[c] = counted
         del self.away[c], self._called[c]
         self.awake.discard(c)
         self.owed[c] = owed
@@ -168,7 +175,10 @@ class Carried:
         return arrays, {
             "past": [[past.k, past.t] for past in self.past],
             "base": {str(c): k for c, k in self.base.items()},
-            "away": {str(c): [k, self.upto[c].tolist()] for c, k in self.away.items()},
+            "away": {
+                str(c): [k, self.upto[c].tolist(), self.counted[c].tolist()]
+                for c, k in self.away.items()
+            },
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any]) -> None:
@@ -177,5 +187,6 @@ class Carried:
         models = zip(plain["past"], arrays["carry.w"], arrays["carry.gram"], strict=True)
         self.past = [Past(k, t, w, gram) for (k, t), w, gram in models]
         self.base = {int(c): k for c, k in plain["base"].items()}
-        self.away = {int(c): k for c, (k, _) in plain["away"].items()}
-        self.upto = {int(c): np.array(upto) for c, (_, upto) in plain["away"].items()}
+        for c, (k, upto, counted) in plain["away"].items():
+            self.away[int(c)] = k
+            self.upto[int(c)], self.counted[int(c)] = np.array(upto), np.array(counted)

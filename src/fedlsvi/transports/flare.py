@@ -208,13 +208,13 @@ class Coordinator:
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
-        check(p, cuts, run, folder)
+        check(p, cuts, run, folder, federation.features)
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         guard = Guard(_layout(p), facts(p))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
         try:
-            serve(p, self._transport, folder)
+            serve(p, self._transport, folder, features=federation.features)
         finally:
             self._transport.close()
 

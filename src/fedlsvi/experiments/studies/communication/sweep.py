@@ -1,4 +1,4 @@
-"""Scalars over T for everybody who sends something, but `stale`, whose rounds are Fed-LSVI's."""
+"""Scalars over T for everybody who sends something."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fedlsvi.experiments.sweeping import Size, cell, random_linear
 
 SHARERS = (
     "fed-lsvi",
+    "stale",
     "periodic",
     "centralised",
     "coop-lsvi",
