@@ -29,14 +29,3 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-ENGINES = ("test_flare.py", "test_ray.py", "test_flare_kills.py")
-"""Modules that start engines and wait for them: they begin first, so that nothing waits for them at
-the end (pytest-xdist deals modules out in this order, see the Makefile)."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest modules first; the order within a module stays."""
-    order = {name: i for i, name in enumerate(ENGINES)}
-    items.sort(key=lambda item: order.get(item.path.name, len(ENGINES)))

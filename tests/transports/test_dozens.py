@@ -1,4 +1,4 @@
-"""Dozens of real agent processes: the run of one process, to the last bit."""
+"""Dozens of real agent processes: the run of two cohorts in one, to the last bit."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fedlsvi.plan import Plan
 from fedlsvi.transports.line import Door, Line
 from fedlsvi.transports.ray import LOOPBACK, Ray
 from fedlsvi.transports.wired import Wired, run_name
+from transports_over_frames import over_frames
 
 PROCESSES, AGENTS = 24, 48
 CONTEXT = get_context("forkserver")
@@ -66,7 +67,8 @@ def start() -> Iterator[Callable[[Plan], Processes]]:
 def test_dozens_of_processes(start: Callable[[Plan], Processes]) -> None:
     env = RandomLinearMDP(n_states=12, n_actions=3, dim=5, horizon=4, seed=0)
     learner = FedLSVI(n_agents=AGENTS, gamma=60.0)
-    here = learner.learn(env, episodes=300, seed=1, progress=False)
+    # over frames in this process: what the others run is compiled once, and not by each of them
+    here = learner.learn(env, episodes=300, seed=1, progress=False, transport=over_frames(2))
     there = learner.learn(env, episodes=300, seed=1, progress=False, transport=start)
     assert there.taus == here.taus
     assert there.w.tobytes() == here.w.tobytes()
