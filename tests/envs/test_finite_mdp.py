@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlsvi.core import random
-from fedlsvi.envs import FiniteMDP, RandomMDP, RiverSwim
+from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP, RiverSwim
 from fedlsvi.errors import InvalidInput
 
 
@@ -196,3 +198,13 @@ def test_steps_are_one_based(h: int) -> None:
     for call in (env.transition, env.reward, lambda h: env.step(h, 0, 0, 0.5)):
         with pytest.raises(InvalidInput, match=f"h is {h}: give a step from 1 to 3"):
             call(h)
+
+
+def test_arrays_stay_read_only_in_another_process() -> None:
+    """Else kernels would be compiled there once more, for another type."""
+    env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=4, seed=0)
+    assert len(env.tables) == 4
+    assert len(env.optimal_values()) == 5
+    for other in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        arrays = [other.P, other.r, other.phi, other.initial_laws, other.optimal_values()]
+        assert not any(array.flags.writeable for array in [*arrays, *other.tables])

@@ -15,6 +15,7 @@ from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.federation.stations import Maker, guard, makers
 from fedlsvi.plan import Plan
 from fedlsvi.transports.line import Door, Line
+from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.ray import LOOPBACK, Ray
 from fedlsvi.transports.wired import Wired, run_name
 from transports_over_frames import over_frames
@@ -36,7 +37,7 @@ class Processes(Ray):
         made = makers(plan, PROCESSES, threads=1)
         p = plan.parameters
         cuts = [(m.lo, m.hi - m.lo) for m in made]
-        Wired.__init__(self, p, cuts, run_name(p, plan.seed), None, guard(plan))
+        Wired.__init__(self, p, cuts, run_name(p, plan.seed), Patience(300.0), guard(plan))
         self._doors, self._lines, self._selector = {}, [], DefaultSelector()
         told = []
         for maker in made:

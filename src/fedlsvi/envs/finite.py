@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,9 +61,20 @@ class FiniteMDP(Environment):
         self._initial = initial_laws(initial, self.n_states)
         self._features: FeatureMap = OneHot() if phi is None else TableFeatures(phi)
         self._features = self._features.bind(self)
-        for array in (self.P, self.r, self.reward_on_transition, self._initial):
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Nobody writes into what an environment is made of."""
+        known = vars(self)
+        computed = [known.get(name, ()) for name in ("tables", "initial_tables", "_optimum")]
+        for array in chain((self.P, self.r, self.reward_on_transition, self._initial), *computed):
             if array is not None:
                 array.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # arrays come out of a pickle writable, which compiled kernels take for another type
+        vars(self).update(state)
+        self._freeze()
 
     @property
     def phi(self) -> np.ndarray | None:

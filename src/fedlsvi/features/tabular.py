@@ -33,6 +33,10 @@ class TableFeatures(FeatureMap):
         self.n_states, self.n_actions, self.dim = given.shape
         self.one_hot, self.nonnegative, self.simplex = flags(given)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.table.setflags(write=False)  # a pickle forgets it
+
     @cached_property
     def index(self) -> np.ndarray:
         """(S, A): the coordinate that is 1, where the map is one-hot; pairs may share one."""
