@@ -11,6 +11,9 @@ from fedlsvi.cli import main
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one sentence that the command says; the folder is as it was."""
+    assert not Path("pyproject.toml").exists(), (
+        "use the fixture `here`: others write in this folder"
+    )
     before = sorted(Path().rglob("*"))
     try:
         code = main(list(arguments))

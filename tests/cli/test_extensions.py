@@ -69,6 +69,7 @@ def test_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pointed-at" in names()
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["no_such_module", "no_such_file.py"])
 def test_what_is_not_there_gets_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"no_such_{name[8:12]}" in refused(capsys, "--import", name, "list", "environments")
