@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plane import Plane
 
 from fedlsvi.envs import ContinuousLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidFeatures
@@ -22,15 +23,6 @@ from fedlsvi.features import (
 
 ENV = ContinuousLinearMDP(dim=5, n_actions=3, horizon=2)
 STATES = np.linspace(0.0, 1.0, 101)[:, None]
-
-
-class Plane:
-    """An environment with two-dimensional states, as far as feature maps look at it."""
-
-    name, n_actions, state_dim, draws_at_reset = "Plane", 2, 2, 1
-
-    def default_features(self) -> FeatureMap:
-        raise NotImplementedError
 
 
 @given(st.integers(2, 12), st.integers(1, 6), st.floats(0.0, 1.0))
@@ -78,7 +70,7 @@ def test_radial_features_far_away_are_the_nearest_centre() -> None:
 
 def test_radial_centres_fill_the_box_in_every_dimension() -> None:
     features = RBFFeatures(3, low=[0.0, -1.0], high=[1.0, 1.0]).bind(Plane())
-    assert features.dim == 2 * 9
+    assert features.dim == 3 * 9  # three actions
     assert features.centres[0].tolist() == [0.0, -1.0]
     assert features.centres[-1].tolist() == [1.0, 1.0]
 
@@ -132,17 +124,26 @@ def test_a_declared_flag_is_checked(flag: str, value: float) -> None:
         (lambda: FourierFeatures(seed=-1), "seed must be an integer of at least 0, got -1"),
         (lambda: FourierFeatures(seed="abc"), "seed must be an integer of at least 0, got 'abc'"),  # type: ignore[arg-type]
         (lambda: FourierFeatures(4, -1.0), "bandwidth must be positive, got -1.0"),
-        (lambda: FourierFeatures(4, "x"), "bandwidth must be a number"),  # type: ignore[arg-type]
+        (lambda: FourierFeatures(4, "x"), "bandwidth must be a finite number"),  # type: ignore[arg-type]
         (lambda: FourierFeatures(4, [1.0, 2.0]).bind(ENV), "bandwidth has 2 entries, the state"),
         (lambda: RBFFeatures(0), "centres must be an integer of at least 1, got 0"),
         (lambda: RBFFeatures("abc"), "centres must be an integer of at least 1, got 'abc'"),  # type: ignore[arg-type]
-        (lambda: RBFFeatures([[0.0], []]), r"centres must be numbers, got \[\[0.0\], \[\]\]"),
-        (lambda: RBFFeatures([0.0]), r"centres have shape \(1,\)"),  # type: ignore[list-item]
+        (
+            lambda: RBFFeatures([[0.0], []]),
+            r"centres must be a finite array .D, state_dim., got \[\[0.0\], \[\]\]",
+        ),
+        (lambda: RBFFeatures([0.0]), r"centres must be a finite array \(D, state_dim\), got"),  # type: ignore[list-item]
         (lambda: RBFFeatures([[0.0, 1.0]]).bind(ENV), "centres have 2 coordinates"),
         (lambda: RBFFeatures(3, 0.0), "bandwidth must be positive, got 0.0"),
         (lambda: RBFFeatures(3, low=1.0).bind(ENV), r"high must lie above low, got low=\[1.\]"),
-        (lambda: RBFFeatures(3, low=np.nan), "low must be finite numbers, got nan"),
-        (lambda: RBFFeatures(3, low="abc"), "low must be a number or a list of them, got 'abc'"),  # type: ignore[arg-type]
+        (
+            lambda: RBFFeatures(3, low=np.nan),
+            "low must be a finite number or a list of them, got nan",
+        ),
+        (
+            lambda: RBFFeatures(3, low="abc"),
+            "low must be a finite number or a list of them, got 'abc'",
+        ),  # type: ignore[arg-type]
         (lambda: OneHot().bind(ENV), "one-hot features need a finite state space"),
         (lambda: TableFeatures(np.ones((1, 3, 1))).bind(ENV), "table features need a finite"),
         (lambda: resolve(lambda x: np.ones((len(x), 2, 1)), ENV), "have 2 actions, .* has 3"),

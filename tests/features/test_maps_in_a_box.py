@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plane import Plane
 
 from fedlsvi import FedLSVI
 from fedlsvi.envs import ContinuousLinearMDP, Garnet, RandomLinearMDP
@@ -27,24 +28,6 @@ from fedlsvi.features import (
     make,
 )
 from fedlsvi.features.base import FeatureMap, check_norms, flags
-
-
-class Plane:
-    """A state of `state_dim` numbers in a box."""
-
-    name, n_actions = "Plane", 3
-
-    def __init__(self, low: Any = None, high: Any = None, state_dim: int = 2) -> None:
-        self.state_dim = state_dim
-        if low is not None:
-            self.low, self.high = np.full(state_dim, low), np.full(state_dim, high)
-
-    def default_features(self) -> FeatureMap:
-        raise NotImplementedError
-
-    def probe(self, n: int) -> np.ndarray:
-        return np.zeros((n, self.state_dim))
-
 
 STATES = np.random.default_rng(0).uniform(-3.0, 3.0, (300, 2))
 FINITE = Garnet(6, 2, 2, 3)
@@ -135,9 +118,11 @@ def test_a_box_must_be_known_finite_and_not_too_fine() -> None:
         TileFeatures(tiles=[])
     with pytest.raises(InvalidFeatures, match="order must be an integer of at least 1, got 0"):
         FourierBasis(0)
-    with pytest.raises(InvalidFeatures, match="low must be finite numbers"):
+    with pytest.raises(
+        InvalidFeatures, match="low must be a finite number or a list of them, got nan"
+    ):
         TileFeatures(low=np.nan)
-    with pytest.raises(InvalidFeatures, match="low must be a number"):
+    with pytest.raises(InvalidFeatures, match="got 'far'"):
         TileFeatures(low="far")  # type: ignore[arg-type]
     with pytest.raises(InvalidFeatures, match="need a continuous state space"):
         PolynomialFeatures().bind(FINITE)

@@ -11,7 +11,7 @@ from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.box import MOST, Bound, BoxFeatures
-from fedlsvi.features.validation import fits, positive, whole
+from fedlsvi.features.validation import finite, fits, positive, whole
 
 
 class RBFFeatures(BoxFeatures):
@@ -36,7 +36,7 @@ class RBFFeatures(BoxFeatures):
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
         self.per_dimension: int | None = None
         if isinstance(centres, list | tuple | np.ndarray):
-            self.centres = _placed(centres)
+            self.centres = finite("centres", centres, "a finite array (D, state_dim)", 2, 2)
         else:
             self.per_dimension = whole("centres", centres)
 
@@ -106,18 +106,3 @@ class RBFFeatures(BoxFeatures):
         if self.per_dimension is None:
             own["centres"] = self.centres.tolist()
         return own if self.bandwidth is None else own | {"bandwidth": self.bandwidth.tolist()}
-
-
-def _placed(centres: Any) -> np.ndarray:
-    """Centres as a finite array (D, s)."""
-    try:
-        array = np.array(centres, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidFeatures(
-            f"centres must be numbers, got {centres!r}: give a finite array (D, state_dim)"
-        ) from None
-    if array.ndim != 2 or not array.size or not np.isfinite(array).all():
-        raise InvalidFeatures(
-            f"centres have shape {array.shape}: give a finite array (D, state_dim)"
-        )
-    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,20 @@ def whole(field: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def finite(field: str, value: Any, wanted: str, most: int, least: int = 0) -> np.ndarray:
+    """A copy of an array of finite numbers with `least` to `most` axes; `wanted` says that."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0)
+    if not least <= array.ndim <= most or not array.size or not np.isfinite(array).all():
+        raise InvalidFeatures(f"{field} must be {wanted}, got {reprlib.repr(value)}")
+    return array
+
+
 def numbers(field: str, value: Any) -> np.ndarray:
     """A finite number, or a list of them."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidFeatures(
-            f"{field} must be a number or a list of them, got {value!r}"
-        ) from None
-    if array.ndim > 1 or not array.size or not np.isfinite(array).all():
-        raise InvalidFeatures(f"{field} must be finite numbers, got {value!r}")
-    return array
+    return finite(field, value, "a finite number or a list of them", 1)
 
 
 def positive(field: str, value: Any) -> np.ndarray:
