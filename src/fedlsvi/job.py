@@ -30,7 +30,13 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment
-from fedlsvi.errors import InvalidEnvironment, InvalidFeatures, InvalidInput, UnknownName
+from fedlsvi.errors import (
+    InvalidEnvironment,
+    InvalidFeatures,
+    InvalidInput,
+    UnknownName,
+    refuse_unknown,
+)
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
 from fedlsvi.settings_file import Table
@@ -68,10 +74,8 @@ class Job:
         episodes, seed = rest.pop("episodes", EPISODES), rest.pop("seed", 0)
         env, features = rest.pop("env", None), rest.pop("features", None)
         known = row.parameters()
-        for key in rest:
-            if key not in known:
-                others = ("algorithm", "episodes", "seed", "env", "features")
-                raise UnknownName("setting", key, [*known, *others])
+        others = ("algorithm", "episodes", "seed", "env", "features")
+        refuse_unknown("setting", rest, [*known, *others])
         if env is None or env == []:
             what = "missing" if env is None else "an empty list"
             raise InvalidInput(
@@ -142,9 +146,7 @@ class Job:
         return envs.make(entry["name"], **params)
 
     def _from_arrays(self, params: Table) -> Environment:
-        for key in params:
-            if key not in _ARRAY_KEYS:
-                raise UnknownName(f"parameter of environment '{ARRAYS}'", key, _ARRAY_KEYS)
+        refuse_unknown(f"parameter of environment '{ARRAYS}'", params, _ARRAY_KEYS)
         given = {key: value for key, value in params.items() if key not in ("file", "entry")}
         if "file" in params:
             arrays = load_arrays("env.file", self.base / str(params["file"]))

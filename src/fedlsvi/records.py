@@ -78,7 +78,12 @@ def returns_between(records: Sequence[RoundRecord], edges: np.ndarray) -> np.nda
     return found
 
 
+def tenth(episodes: int) -> int:
+    """How many episodes are the last tenth."""
+    return max(1, episodes // 10)
+
+
 def late_return(records: Sequence[RoundRecord], t: int) -> float | None:
     """Mean return over the last tenth of the first t episodes; None where it is not known."""
-    found = returns_between(records, np.array([t - max(1, t // 10), t]))
+    found = returns_between(records, np.array([t - tenth(t), t]))
     return None if found is None else float(found[0])

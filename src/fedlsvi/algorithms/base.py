@@ -22,7 +22,7 @@ from fedlsvi.algorithms.ruler import Ruler
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import InvalidEnvironment, InvalidSetting, UnknownName
+from fedlsvi.errors import InvalidEnvironment, InvalidSetting, refuse_unknown
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.learner import Algorithm
 from fedlsvi.ledger import Ledger
@@ -197,9 +197,7 @@ class Comparator(Algorithm):
 
     def __init__(self, n_agents: int = 1, **settings: Any) -> None:
         known = inspect.signature(self.settings_type).parameters
-        for key in settings:
-            if key not in known:
-                raise UnknownName(f"setting of algorithm '{self.name}'", key, known)
+        refuse_unknown(f"setting of algorithm '{self.name}'", settings, known)
         self.settings = self.settings_type(n_agents=n_agents, **settings)
 
     def prepare(

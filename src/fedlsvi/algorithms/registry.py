@@ -29,7 +29,7 @@ from fedlsvi.algorithms import (
     rare_switch,
     stale,
 )
-from fedlsvi.errors import InvalidSetting, UnknownName
+from fedlsvi.errors import InvalidSetting, UnknownName, refuse_unknown
 from fedlsvi.extensions import load_extensions
 from fedlsvi.learner import Algorithm, FedLSVI
 from fedlsvi.run import Run
@@ -86,10 +86,7 @@ def entry(name: str) -> AlgorithmEntry:
 def make(name: str, /, **settings: Any) -> Algorithm:
     """The learner of this name with these settings."""
     row = entry(name)
-    known = row.parameters()
-    for key in settings:
-        if key not in known:
-            raise UnknownName(f"setting of algorithm '{name}'", key, known)
+    refuse_unknown(f"setting of algorithm '{name}'", settings, row.parameters())
     return row.constructor(**settings)
 
 

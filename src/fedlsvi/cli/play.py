@@ -70,8 +70,10 @@ def _several(
 
 def do_resume(arguments: argparse.Namespace) -> int:
     """Continue a run, or a family of runs."""
+    from fedlsvi.federation import project
+
     folder = Path(arguments.folder)
-    if (folder / "federation.toml").exists():
+    if project.is_one(folder):
         raise InvalidInput(
             f"{folder} is the project of a federation: `fedlsvi federate start {folder}` starts "
             "its job again, from where it was"

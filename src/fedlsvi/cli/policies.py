@@ -12,7 +12,7 @@ from fedlsvi.envs import registry
 from fedlsvi.envs.gym import REGISTERED
 from fedlsvi.envs.gym_ids import find_spec
 from fedlsvi.envs.gym_play import evaluate_policy, record
-from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.job import ARRAYS, GIVEN, Job
 from fedlsvi.plugin import IDS
 from fedlsvi.policy import Policy
@@ -78,9 +78,7 @@ def _stage(arguments: argparse.Namespace, policy: Policy) -> Stage:
         return Stage(made, None, made.name)
     find_spec(str(entry.get("id", name)))  # refuses what nobody has registered
     known = registry.entry(REGISTERED).parameters()
-    for key in entry:
-        if key != "name" and key not in known:
-            raise UnknownName(f"parameter of environment '{name}'", key, known)
+    refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
     if entry.get("horizon") not in (None, policy.horizon):
         raise InvalidInput(
             f"env.horizon is {entry['horizon']!r}, the policy knows {policy.horizon} steps: "

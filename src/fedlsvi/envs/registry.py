@@ -16,7 +16,7 @@ from fedlsvi.envs.gym_ids import looks_like_id
 from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP
 from fedlsvi.envs.linear import RandomLinearMDP
-from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName, refuse_unknown
 from fedlsvi.extensions import load_extensions
 
 
@@ -81,9 +81,7 @@ def make(name: str, /, **params: Any) -> Environment:
     row = entry(name)
     known = row.parameters()
     if not row.takes_anything():
-        for key in params:
-            if key not in known:
-                raise UnknownName(f"parameter of environment '{name}'", key, known)
+        refuse_unknown(f"parameter of environment '{name}'", params, known)
     given = row.defaults | params
     try:
         env = row.constructor(**given)

@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.errors import FolderExists, InvalidInput, UnknownName
+from fedlsvi.errors import FolderExists, InvalidInput, UnknownName, refuse_unknown
 from fedlsvi.experiments.cost import expected_seconds
 from fedlsvi.experiments.drawing import Curve, Panel
-from fedlsvi.experiments.runner import Cell, Outcome, tenth
+from fedlsvi.experiments.runner import Cell, Outcome
 from fedlsvi.experiments.statistics import Interval, bootstrap, median
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.job import EPISODES, Job
 from fedlsvi.plan import Plan
+from fedlsvi.records import tenth
 from fedlsvi.settings_file import Table
 from fedlsvi.store import files
 
@@ -114,8 +115,7 @@ def _own(name: str, table: Any, known: Table) -> Table:
                 f"{name}.{key} is set, but all algorithms are compared on the same problem and "
                 "seeds: leave it out"
             )
-        if key not in known:
-            raise UnknownName(f"setting of algorithm '{name}'", key, known)
+    refuse_unknown(f"setting of algorithm '{name}'", table, known)
     return table
 
 

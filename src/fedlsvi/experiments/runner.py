@@ -27,6 +27,7 @@ from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import FedLSVIError, InvalidInput
 from fedlsvi.job import Job
+from fedlsvi.records import tenth
 from fedlsvi.run import Run
 from fedlsvi.settings_file import Table
 from fedlsvi.store.files import AppendOnly, make_folder, stamp
@@ -73,11 +74,6 @@ class Outcome:
     raw_per_step: int  # ρ
     seconds: float
     curve: dict[str, list[float]]  # t, regret (if known) and scalars, thinned
-
-
-def tenth(episodes: int) -> int:
-    """How many episodes are the last tenth."""
-    return max(1, episodes // 10)
 
 
 def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import FedLSVIError, InvalidFeatures, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidFeatures, UnknownName, refuse_unknown
 from fedlsvi.extensions import load_extensions
 from fedlsvi.features.aggregate import AggregateFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
@@ -81,11 +81,9 @@ def make(name: str, /, **params: Any) -> FeatureMap:
     """The (unbound) feature map of this name."""
     row = entry(name)
     known = row.parameters()
-    for key in params:
-        if key not in known:
-            if not known:
-                raise InvalidFeatures(f"features '{name}' take no parameters, got '{key}'")
-            raise UnknownName(f"parameter of features '{name}'", key, known)
+    if params and not known:
+        raise InvalidFeatures(f"features '{name}' take no parameters, got '{next(iter(params))}'")
+    refuse_unknown(f"parameter of features '{name}'", params, known)
     if name == "table" and "table" not in params:
         raise InvalidFeatures("table features need their array: give table=, of shape (S, A, d)")
     try:

@@ -24,12 +24,13 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms.settings import integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
     FedLSVIError,
     InvalidEnvironment,
     InvalidInput,
     InvalidSetting,
-    UnknownName,
+    refuse_unknown,
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.federation.audit import Audit
@@ -47,10 +48,7 @@ LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 
 def _known(what: str, table: dict[str, Any], kind: Any) -> None:
     """Refuse keys that are no fields of a dataclass."""
-    known = {own.name for own in fields(kind)}
-    for key in table:
-        if key not in known:
-            raise UnknownName(what, key, known)
+    refuse_unknown(what, table, [own.name for own in fields(kind)])
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Federation:
             raise InvalidSetting(f"name must be {LETTERS}, got {self.name!r}")
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
-        integer("seed", self.seed, 0, "one seed feeds everything")
+        check_seed(self.seed)
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
         for key in ("settings", "patience"):

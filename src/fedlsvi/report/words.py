@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlsvi.records import late_return
+from fedlsvi.records import late_return, tenth
 from fedlsvi.report.contrast import shares
 from fedlsvi.report.groups import Group, alike, common
 from fedlsvi.report.statistics import interval
@@ -47,7 +47,7 @@ def late_loss(run: Run) -> float:
     """Reward lost per episode and agent over the last tenth of the episodes."""
     assert run.regret is not None
     n = len(run.regret)
-    last = max(1, n // 10)
+    last = tenth(n)
     before = run.regret[n - last - 1] if last < n else 0.0
     return float(run.regret[-1] - before) / last / run.parameters.n_agents
 
