@@ -49,7 +49,7 @@ class Settings:
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
             object.__setattr__(self, key, _plain(value))
-        _integer("n_agents", self.n_agents, 1, "the number of agents")
+        integer("n_agents", self.n_agents, 1, "the number of agents")
         if self.gamma != "auto":
             _number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
         if self.beta is not None and self.beta != "theory":
@@ -80,7 +80,7 @@ class Settings:
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""
-        _integer("episodes", episodes, 1, "the number of episodes per agent")
+        integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
         if packing == "auto":
@@ -159,7 +159,8 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, np.floating) else value
 
 
-def _integer(name: str, value: Any, least: int, hint: str) -> None:
+def integer(name: str, value: Any, least: int, hint: str) -> None:
+    """An integer of at least `least`, which 32 bits can hold."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not least <= value < WORD:
         bound = f"of at least {least}" if not whole or value < least else "below 2^32"

@@ -22,7 +22,8 @@ from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.coop_lsvi import CoopAgent, scalars
 from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay, scale
 from fedlsvi.algorithms.ruler import Ruler
-from fedlsvi.algorithms.settings import integer, threshold_of
+from fedlsvi.algorithms.settings import threshold_of
+from fedlsvi.config import integer
 from fedlsvi.plan import Plan
 
 __all__ = ["CoopTSLMC", "scalars"]

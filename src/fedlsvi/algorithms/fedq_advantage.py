@@ -29,7 +29,8 @@ from fedlsvi.algorithms import fedq
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.channel import Message
 from fedlsvi.algorithms.fedq import Coordinator, FedQPlay, Visitors
-from fedlsvi.algorithms.settings import TabularSettings, integer
+from fedlsvi.algorithms.settings import TabularSettings
+from fedlsvi.config import integer
 from fedlsvi.plan import Plan
 from fedlsvi.run import Run
 

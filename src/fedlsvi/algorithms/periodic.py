@@ -18,7 +18,8 @@ import numpy as np
 
 from fedlsvi.agent import Cohort
 from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.settings import LinearSettings, integer
+from fedlsvi.algorithms.settings import LinearSettings
+from fedlsvi.config import integer
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.errors import InvalidSetting

@@ -18,9 +18,9 @@ from typing import Literal
 
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.settings import LinearSettings, integer
+from fedlsvi.algorithms.settings import LinearSettings
 from fedlsvi.algorithms.solo import SoloPlay, above
-from fedlsvi.config import Parameters
+from fedlsvi.config import Parameters, integer
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 

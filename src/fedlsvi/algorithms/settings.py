@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.config import Parameters, Preset, Settings, finite
+from fedlsvi.config import Parameters, Preset, Settings, finite, integer
 from fedlsvi.core.statistics import Packing
 from fedlsvi.errors import InvalidSetting
 
@@ -103,15 +103,6 @@ def threshold_of(setting: float | str, p: Parameters) -> float:
     if setting != "auto":
         return float(setting)
     return p.episodes * math.log(p.n_agents * p.episodes) / (p.dim * p.n_agents)
-
-
-def integer(name: str, value: Any, least: int, hint: str) -> None:
-    """An integer of at least `least`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise InvalidSetting(
-            f"{name} must be an integer of at least {least}, got {value!r}: {hint}"
-        )
 
 
 def number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:

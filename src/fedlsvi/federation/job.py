@@ -21,8 +21,7 @@ from typing import Any
 
 from fedlsvi import envs, settings_file
 from fedlsvi import features as feature_maps
-from fedlsvi.algorithms.settings import integer
-from fedlsvi.config import Parameters, Settings
+from fedlsvi.config import Parameters, Settings, integer
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
