@@ -76,7 +76,7 @@ def main(episodes: int = 1_000_000) -> list[Row]:
     """S=50, A=5, d=20, H=10, M=64, γ auto; the start of Ray and of the actors is not timed."""
     env = RandomLinearMDP(n_states=50, n_actions=5, dim=20, horizon=10, seed=0)
     learner = FedLSVI(n_agents=64)
-    learner.learn(env, episodes=100, seed=0, progress=False)  # compile
+    FedLSVI(n_agents=64, gamma=50).learn(env, episodes=100, progress=False)  # compile
     here, run = seconds(
         lambda: learner.learn(env, episodes=episodes, seed=0, progress=False, threads=2)
     )

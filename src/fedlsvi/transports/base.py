@@ -2,8 +2,9 @@
 
 A transport implements `deliver`. Counting what travels and waiting for the first signal are the
 same for all of them and stand here. Where an agent cannot call the server by itself, the server
-asks: "explore at most n more episodes or until your trigger". n gallops from the length of the last
-round, which late in a run is close to the next one's; it never passes ⌈γ⌉, because no round does.
+asks: "explore at most n more episodes or until your trigger". n gallops from a little beyond the
+length of the last round, which late in a run is close to the next one's, so that most rounds take
+one question; it never passes ⌈γ⌉, because no round does.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Transport(ABC):
 
     def _windows(self, cap: int) -> Iterator[int]:
         """Numbers of episodes to ask for, one after the other, that add up to `cap`."""
-        guess = min(cap, max(1, int(0.97 * self.last)))
+        guess = min(cap, self.last + self.last // 64 + 1)
         yield guess
         done, size = guess, max(1, guess // 16)
         while done < cap:
