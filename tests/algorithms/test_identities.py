@@ -121,11 +121,17 @@ def test_independent_agents_are_single_agents() -> None:
     alone = play("independent", problem, 1, 40)
     assert run.w.tobytes() == alone.w.tobytes()
     each = [
-        literal_lsvi_ucb(problem.one, problem.phi, 40, problem.horizon, 1, 1.0, 1.0, m=m).regret
+        literal_lsvi_ucb(problem.one, problem.phi, 40, problem.horizon, 1, 1.0, 1.0, m=m)
         for m in range(3)
     ]
-    assert_close(run.regret, np.sum(each, axis=0), "regret")
+    assert_close(run.regret, np.sum([one.regret for one in each], axis=0), "regret")
     assert run.ledger.total == 0
+    switches = [len(one.policies) - 1 for one in each]
+    assert run.counts == {"switches": sum(switches), "most_switches": max(switches)}
+    assert alone.counts["switches"] == len(alone.policies) - 1
+    assert play("independent", continuous(0.1), 2, 6).counts == {
+        "switches": 10, "most_switches": 5,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("problem", [simplex(5, H=1), one_hot(5, H=1)], ids=lambda p: p.name)

@@ -86,12 +86,16 @@ def test_plus_plus_is_weighted_regression(problem: Any, preset: str) -> None:
         original()
 
     agent.renew = renew
-    list(session.rounds())
+    for record in session.rounds():
+        due = [k for k in renewals if k <= 40]  # after the last episode there is nobody to follow
+        assert session.counts == {"switches": len(due), "most_switches": len(due)}
+        assert record.k == len(renewals)
     expected, policies, sigma = literal_plus(
         problem.one, problem.phi, 40, 1, p.lam, agent.radii, agent.factors, p.ceilings
     )
     assert renewals[: len(expected)] == expected
     assert len(renewals) - len(expected) in (0, 1)
+    assert session.counts["switches"] == len(expected)
     dense = agent.gram if agent.gram.ndim == 3 else np.stack([np.diag(g) for g in agent.gram])
     assert_close(dense, sigma, "Σ", 1e-8)
     if len(renewals) == len(expected):

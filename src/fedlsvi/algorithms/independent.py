@@ -2,7 +2,8 @@
 
 LSVI-UCB (Jin, Yang, Wang, Jordan 2020), once per agent: before each episode Λ_h = λI + Σφφᵀ,
 b_h = Σφ(r + V_{h+1}(x')), backup, act greedily. What learning together is worth is measured against
-this; its regret is M times that of one agent. A record stands for many episodes.
+this; its regret is M times that of one agent. A record stands for many episodes; `run.counts` has
+the switches of policies, one after every episode but the last.
 
 Checked: regret Õ(√(d³H³·steps)) is in the abstract of the paper; M = 1 equals a literal code and
 Fed-LSVI at γ = 1 (tests). From memory: β = c·dH√log(2dT/p); we use Fed-LSVI's β at the same c.
@@ -21,7 +22,7 @@ from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.memory import Memory
 from fedlsvi.algorithms.ruler import Ruler
 from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.algorithms.solo import SoloPlay
+from fedlsvi.algorithms.solo import SoloPlay, renewed
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.plan import Plan
@@ -99,6 +100,8 @@ class IndependentPlay(Play):
                 agent.episode(t)
                 agent.plan()
             self.planning += agent.planning - spent
+        # the policy after the last episode is for nobody
+        self.counts = renewed([min(last, self.server.T - 1)] * len(self.agents))
         return Stretch(last, rounds=last - self.t)
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ from fedlsvi.algorithms.base import Comparator, Play, Stretch
 from fedlsvi.algorithms.explorer import Explorer
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.settings import number
+from fedlsvi.algorithms.solo import renewed
 from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset, Settings
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.finite import FiniteMDP
@@ -192,6 +193,9 @@ class PlusPlay(Play):
                 began = perf_counter()
                 agent.renew()
                 self.planning += perf_counter() - began
+        # a policy renewed after the last episode is for nobody
+        idle = agent.k == agent.budget and step > 0
+        self.counts = renewed([self.server.k + len(fired) - idle])
         return Stretch(agent.k // M, len(fired), fired)
 
     def followed(self) -> np.ndarray:

@@ -121,8 +121,7 @@ class SoloPlay(Play):
         last = min(agent.server.t for agent in self.agents)
         ended = [agent for agent in self.agents if agent.server.t == last]
         triggers = [pair for agent in ended for pair in agent.fired]
-        switches = [agent.switches(last) for agent in self.agents]
-        self.counts = {"switches": sum(switches), "most_switches": max(switches)}
+        self.counts = renewed([agent.switches(last) for agent in self.agents])
         return Stretch(last, triggers=triggers)
 
     def resumed(self) -> None:
@@ -135,6 +134,11 @@ class SoloPlay(Play):
     def close(self) -> None:
         for agent in self.agents:
             agent.cohort.experience.workers.close()
+
+
+def renewed(switches: Sequence[int]) -> dict[str, int]:
+    """What `run.counts` says of policies that were renewed, from how often each agent's was."""
+    return {"switches": sum(switches), "most_switches": max(switches)}
 
 
 def above(log_eta: float) -> float:
