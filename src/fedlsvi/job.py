@@ -13,7 +13,8 @@
     name = "one-hot"
 
 `name = "arrays"` takes a finite MDP from a .npz or .safetensors file with P, r and, if wanted,
-initial and phi. An environment with a parameter `agent` that is left out is made once per agent.
+initial and phi; `reward_range` beside it says what rewards 0 and 1 stand for. An environment with a
+parameter `agent` that is left out is made once per agent.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym_checks import check_range
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -50,7 +52,10 @@ GIVEN = "given"
 EPISODES = 10_000
 """Episodes per agent where a settings file and the command line say nothing."""
 
-_ARRAY_KEYS = ("file", "entry", "P", "r", "horizon", "initial", "phi")
+SHOWN = ("reward_range", "first_observation", "first_action", "after_end")
+"""What arrays do not tell of the environment that was read into them."""
+
+_ARRAY_KEYS = ("file", "entry", "P", "r", "horizon", "initial", "phi", *SHOWN)
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,11 @@ class Job:
         prints = {getattr(env, "fingerprint", m) for m, env in enumerate(own)}
         return own[0] if len(prints) == 1 else own  # agents that are alike share one
 
+    def first_environment(self) -> Environment:
+        """Agent 0's."""
+        entry = self.env[0]
+        return self._environment(entry | {"agent": 0} if _per_agent(entry) else entry)
+
     def feature_map(self) -> FeatureMap | None:
         """The features that were asked for; None is the environment's own."""
         if self.features is None:
@@ -162,7 +172,22 @@ class Job:
                     f"or {key} itself"
                 )
         P, r = given.pop("P"), given.pop("r")
-        return envs.FiniteMDP(P, r, **given)
+        shown = {key: given.pop(key) for key in SHOWN if key in given}
+        env = envs.FiniteMDP(P, r, **given)
+        for key, value in shown.items():
+            setattr(env, key, _shown(key, value))
+        return env
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A value of SHOWN, checked."""
+    if key == "reward_range":
+        return check_range(value)
+    kind = bool if key == "after_end" else int
+    if type(value) is not kind:
+        word = "true or false" if kind is bool else "an integer"
+        raise InvalidEnvironment(f"{key} must be {word}, got {value!r}")
+    return value
 
 
 def _per_agent(entry: Table) -> bool:

@@ -166,11 +166,17 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
         )
     first = env[0]
     for m, other in enumerate(env):
-        for size in ("horizon", "n_actions", "n_states", "state_dim"):
+        for size in ("horizon", "n_actions", "n_states", "state_dim", "reward_range"):
             here, there = getattr(other, size, None), getattr(first, size, None)
             if here != there:
+                mixed = isinstance(other, GymWorld) != isinstance(first, GymWorld)
+                why = (
+                    ". One that is stepped has one state more, after the end of an episode: step "
+                    "all of them, as_environment(env, tables=False)"
+                )
                 raise InvalidEnvironment(
                     f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
+                    f"{why if mixed and size == 'n_states' else ''}"
                 )
     if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
         raise InvalidEnvironment(f"{type(first).__name__} is neither finite nor continuous")

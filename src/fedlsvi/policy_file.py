@@ -224,6 +224,6 @@ class _Shape:
         raise InvalidFeatures("a saved policy has no features of its own")
 
     def probe(self, n: int) -> np.ndarray:
-        """States to try features on."""
+        """States to try features on; not 0, which has no direction and no logarithm."""
         assert self.state_dim is not None
-        return np.zeros((n, self.state_dim))
+        return np.random.default_rng(0).uniform(0.25, 0.75, (n, self.state_dim))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from fedlsvi.config import Parameters, finite
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
+from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.registry import from_spec
 from fedlsvi.ledger import Ledger
 from fedlsvi.plan import Plan
 from fedlsvi.policy import Policy
@@ -83,6 +84,10 @@ class Run:
     counts: dict[str, int] = field(default_factory=dict, repr=False)
     """What the algorithm counted: all that its closed formula of the scalars needs beyond the
     records, and the switches of policies where agents learn alone."""
+    world: Callable[[], Environment] | None = field(default=None, repr=False)
+    """Makes agent 0's environment, where the run was read from a folder."""
+    reward_range: tuple[float, float] | None = None
+    """What 0 and 1 stand for there; None where only the environment itself says."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
@@ -107,6 +112,7 @@ class Run:
             raw_scalars_per_step=raw_scalars_per_step(plan),
             plan=plan,
             folder=folder,
+            reward_range=plan.envs[0].reward_range,
         )
 
     @property
@@ -144,7 +150,7 @@ class Run:
         in agent 0's environment. In a black box: the best round seen, and the random policy over
         so many episodes, which are played now.
         """
-        env = self.plan.envs[0] if self.plan is not None else from_spec(self.environment[0])
+        env = self._first_environment()
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
@@ -161,12 +167,16 @@ class Run:
         return {"best seen": float(self.mean_returns.max()), "random": chance.mean}
 
     def original_value(self, value: Any) -> Any:
-        """A value of a whole episode in the environment's own units, low·H + (high − low)·value,
-        where rewards were mapped from [low, high] into [0, 1]."""
+        """A value of a whole episode in the environment's own units."""
+        known = self.reward_range or self._first_environment().reward_range
+        return in_own_units(value, self.parameters.horizon, known)
+
+    def _first_environment(self) -> Environment:
+        """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
-            return self.plan.envs[0].original(value)
-        low, high = self.environment[0]["params"].get("reward_range", (0.0, 1.0))
-        return low * self.parameters.horizon + (high - low) * value
+            return self.plan.envs[0]
+        assert self.world is not None  # what `load` gives
+        return self.world()
 
     @property
     def environment_name(self) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -68,6 +69,7 @@ def test_an_episode_is_written(folders: tuple[Path, Path], tmp_path: Path) -> No
         (["evaluate", "POLICY", "--set", "env.kwarg.x=3"], "did you mean 'kwargs'"),
         (["evaluate", "POLICY", "--set", "env.horizon=3"], "the policy knows 20 steps"),
         (["evaluate", "POLICY", "--set", "env.kwargs=3"], "env.kwargs is 3"),
+        (["evaluate", "POLICY", "--set", "env.reward_range=5"], "reward_range is for learning"),
         (["evaluate", "POLICY", "--set", "env.kwargs.bogus=1"], "cannot be made with kwargs"),
         (
             ["record", "POLICY", "--set", "env.kwargs.bogus=1", "--out", "x.txt"],
@@ -170,3 +172,29 @@ def test_a_film_without_its_writer_is_refused_before_anything_is_played(
     assert f".{ending} needs" in said
     assert "pip install 'fedlsvi[" in said
     assert not target.parent.exists()
+
+
+def test_a_run_in_a_black_box_is_played_where_env_says(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing makes the box again, but --env shows the same states and actions."""
+    box = as_environment(lambda: gymnasium.make("FrozenLake-v1"), horizon=20, tables=False)
+    run = FedLSVI(1, value_range=1.0).learn(box, 20, progress=False, folder="run")
+    expected = evaluate_policy(run.policy, "FrozenLake-v1", 9).mean
+    assert _evaluated(capsys, "run", *LAKE)["mean"] == expected
+    assert main(["record", "run", *LAKE, "--out", "episode.txt"]) == 0
+    capsys.readouterr()
+    assert "run does not say how" in refused(capsys, "evaluate", "run")
+    assert "number of states is 501 in Taxi-v4, and 17 in" in refused(
+        capsys, "evaluate", "run", "--env", "Taxi-v4"
+    )
+
+
+def test_a_table_from_a_function_is_played_in_its_own_units(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cliff() -> Any:
+        return gymnasium.make("CliffWalking-v1")
+
+    run = FedLSVI(1).learn(cliff, 5, horizon=20, progress=False, folder="run")
+    assert _evaluated(capsys, "run")["mean"] == evaluate_policy(run.policy, cliff, 9).mean

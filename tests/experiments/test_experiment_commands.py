@@ -12,6 +12,7 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, reproduce, runner, tune
 from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.store import files
 from shell import refused
 
 SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3", "--agents", "2"]
@@ -111,6 +112,30 @@ def test_a_folder_of_another_question_is_left_alone(capsys: pytest.CaptureFixtur
     assert "another question" in refused(capsys, *COMPARE, *THREE, "--out", "d")
     Path("d/question.json").write_text("{}")
     assert "start over in another folder" in refused(capsys, *COMPARE, *THREE, "--out", "d")
+
+
+def test_other_features_in_the_same_file_are_another_question(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What was played with the one table is not passed off as an answer for the other."""
+    Path("run.toml").write_text(
+        'episodes = 10\n[env]\nname = "river-swim"\n[features]\nname = "table"\nfile = "phi.npz"\n'
+    )
+    asked = ["compare", "run.toml", "--algorithms", "fed-lsvi", "--seeds", "0,1", "--jobs", "1",
+             "--out", "c", "--format", "json"]  # fmt: skip
+    one, other = np.full((6, 2, 1), 0.5), np.full((6, 2, 1), 0.25)
+    np.savez("phi.npz", table=one)
+    assert main(asked) == 0
+    assert json.loads(capsys.readouterr().out)["runs_made"] == 2
+    np.savez("phi.npz", table=other)
+    assert "another question" in refused(capsys, *asked)
+    assert main(["report", "c"]) == 0  # it is played, whatever became of the file
+    np.savez("phi.npz", table=one)
+    assert main(asked) == 0
+    kept = files.read_json(Path("c/question.json"))
+    del kept["files"]  # as earlier versions wrote it
+    files.write_json(Path("c/question.json"), kept)
+    assert main(asked) == 0
 
 
 def test_no_figure_is_named_where_regret_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from plane import Plane
 from fedlsvi.envs import ContinuousLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features import (
+    AggregateFeatures,
     CallableFeatures,
     FeatureMap,
     FourierFeatures,
@@ -73,6 +76,24 @@ def test_radial_centres_fill_the_box_in_every_dimension() -> None:
     assert features.dim == 3 * 9  # three actions
     assert features.centres[0].tolist() == [0.0, -1.0]
     assert features.centres[-1].tolist() == [1.0, 1.0]
+
+
+def test_the_bandwidth_of_given_centres_is_how_far_they_are_apart() -> None:
+    """By hand: nearest ones are 3, 3 and 6 apart in x, so 4 on average; y does not vary."""
+    bound = RBFFeatures([[0.0, 7.0], [3.0, 7.0], [9.0, 7.0]]).bind(Plane(0.0, 1.0))
+    assert bound.spec()["params"]["bandwidth"][0] == pytest.approx(4.0)
+    far = RBFFeatures([[0.0], [100.0]]).bind(Plane(state_dim=1))
+    assert np.allclose(far.psi(np.array([[50.0]])), 0.5)
+    assert 0.5 < far.psi(np.array([[40.0]]))[0, 0] < 0.6
+    with pytest.raises(InvalidFeatures, match="bandwidth must be positive"):
+        RBFFeatures([[1.0], [1.0]]).bind(Plane(state_dim=1))
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, 2.0, True, "3"])
+def test_a_number_of_clusters_is_a_whole_one(n: Any) -> None:
+    for clustered in (RBFFeatures.from_states, AggregateFeatures.by_clusters):
+        with pytest.raises(InvalidFeatures, match="n must be an integer of at least 1, got"):
+            clustered(np.eye(4), n)
 
 
 def test_fourier_features_are_a_function_of_their_seed() -> None:

@@ -100,12 +100,18 @@ def test_radial_centres_are_spread_over_the_box_of_the_environment() -> None:
 
 
 def test_a_box_must_be_known_finite_and_not_too_fine() -> None:
-    with pytest.raises(InvalidFeatures, match="is not finite: give high="):
+    with pytest.raises(InvalidFeatures, match="which bounds nothing: give high="):
         FourierBasis(2).bind(Plane(-1.0, np.inf))
     with pytest.raises(InvalidFeatures, match="high must lie above low"):
         FourierBasis(2, low=1.0, high=0.0).bind(Plane())
-    with pytest.raises(InvalidFeatures, match="is not finite: give high="):
+    with pytest.raises(InvalidFeatures, match="which bounds nothing: give high="):
         RBFFeatures(2).bind(Plane(-1.0, np.inf))
+    vast = float(np.finfo(np.float32).max)  # what a Box of float32 may have for ∞
+    for features in (FourierBasis(2), TileFeatures(), PolynomialFeatures(), RBFFeatures(2)):
+        for bound in (vast, float(np.iinfo(np.int64).max), np.nan):
+            with pytest.raises(InvalidFeatures, match="which bounds nothing: give low="):
+                features.bind(Plane(-bound, bound))
+        assert features.__class__(low=-1.0, high=1.0).bind(Plane(-vast, vast)).dim > 0
     with pytest.raises(
         InvalidFeatures, match=r"state in \[0, 1\], that of Plane lies in \[-50, 50"
     ):
@@ -114,6 +120,8 @@ def test_a_box_must_be_known_finite_and_not_too_fine() -> None:
                  TileFeatures(1, 9), PolynomialFeatures(10**9)):  # fmt: skip
         with pytest.raises(InvalidFeatures, match="choose coarser ones"):
             fine.bind(Plane(0.0, 1.0, state_dim=9))
+    with pytest.raises(InvalidFeatures, match="choose coarser ones"):
+        TileFeatures().bind(Plane(0.0, 1.0, state_dim=400))
     with pytest.raises(InvalidFeatures, match="tiles is empty: give one number"):
         TileFeatures(tiles=[])
     with pytest.raises(InvalidFeatures, match="order must be an integer of at least 1, got 0"):

@@ -225,15 +225,6 @@ def test_observations_may_be_whole_floats_and_leave_their_box() -> None:
         assert _learn(lambda s=space, x=seen: Odd(s, x), 5, horizon=6, features=features).rounds
 
 
-def test_a_time_limit_below_the_horizon_is_an_error() -> None:
-    def limited() -> Any:
-        return gymnasium.wrappers.TimeLimit(Corridor(ends=False), 4)
-
-    with pytest.raises(InvalidEnvironment, match=r"short by a time limit.*give horizon=4"):
-        _learn(limited, horizon=6, features=walk_features)
-    assert _learn(limited, 5, horizon=4, features=walk_features).rounds >= 1
-
-
 def test_an_environment_that_cannot_repeat_is_told_on() -> None:
     class Careless(Corridor):
         def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:

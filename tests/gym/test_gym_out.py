@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from fedlsvi.envs import RiverSwim, registry
+from fedlsvi.envs import FiniteMDP, RiverSwim, registry
 from fedlsvi.envs.gym import REGISTERED
 from fedlsvi.envs.gym_out import MDPEnv
 from fedlsvi.errors import InvalidEnvironment
@@ -48,6 +48,15 @@ def test_an_episode_has_h_steps_and_repeats_with_its_seed() -> None:
         env.unwrapped.step(1)
 
 
+@pytest.mark.parametrize("action", [-1, 2, 7, 0.9, None])
+def test_an_action_of_another_space_is_refused(action: object) -> None:
+    env = MDPEnv(RiverSwim())
+    env.reset(seed=0)
+    with pytest.raises(gymnasium.error.InvalidAction, match="give a whole number from 0 to 1"):
+        env.step(action)
+    assert env.step(np.int64(1))[4] == {"step": 2}  # and nothing had happened
+
+
 def test_the_laws_are_those_of_the_environment() -> None:
     inner = RiverSwim(4, 2000)
     env = MDPEnv(inner)
@@ -64,3 +73,16 @@ def test_the_laws_are_those_of_the_environment() -> None:
 def test_it_needs_an_environment_or_a_name() -> None:
     with pytest.raises(InvalidEnvironment, match="give an environment, or the name"):
         MDPEnv()
+
+
+def test_the_state_after_the_end_is_never_shown() -> None:
+    """Two states and a third that is the end: the episode terminates in place of showing it."""
+    mdp = FiniteMDP(np.eye(3)[[[1], [2], [2]]], np.array([[0.0], [1.0], [0.0]]), horizon=4)
+    mdp.after_end = True
+    env = MDPEnv(mdp)
+    assert env.observation_space == gymnasium.spaces.Discrete(2)
+    assert env.reset(seed=0)[0] == 0
+    assert env.step(0)[:4] == (1, 0.0, False, False)
+    assert env.step(0)[:4] == (1, 1.0, True, False)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(0)

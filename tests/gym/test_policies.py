@@ -141,8 +141,12 @@ def test_features_that_no_file_holds_are_asked_for(tmp_path: Path) -> None:
     def embed(states: np.ndarray) -> np.ndarray:
         return np.concatenate((np.ones((len(states), 1)), states), axis=1)
 
+    def direction(states: np.ndarray) -> np.ndarray:
+        unit = states / np.linalg.norm(states, axis=1, keepdims=True)
+        return np.stack((unit, -unit), axis=1)
+
     features = EmbeddingFeatures(embed)
-    for phi in (features, walk_features):
+    for phi in (features, direction, walk_features):
         run = FedLSVI(2).learn(lambda: Corridor(), 10, horizon=4, features=phi, progress=False)
         run.policy.save(tmp_path)
         with pytest.raises(InvalidFeatures, match="give them again, features="):

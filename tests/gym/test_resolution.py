@@ -24,7 +24,7 @@ from fedlsvi.envs import (
     make,
 )
 from fedlsvi.errors import InvalidEnvironment, InvalidFeatures, UnknownName
-from fedlsvi.features import OneHot
+from fedlsvi.features import AggregateFeatures, DescribedFeatures, FourierFeatures, OneHot
 
 
 def test_the_readme_line() -> None:
@@ -200,6 +200,25 @@ def test_both_kinds_of_black_box_learn() -> None:
     assert walked.mean_returns is not None
     assert len(walked.mean_returns) == walked.rounds
     assert number_features(np.zeros((2, 1))).shape == (2, 2, 8)
+
+
+def test_the_state_after_the_end_is_named_where_states_are_counted() -> None:
+    table = np.eye(6).reshape(3, 2, 6)
+    said = r"Coin has 4 states \(3 and, last, the one after the end of an episode\)"
+    for features in (
+        table,
+        lambda states: table[states],
+        AggregateFeatures([0, 0, 1]),
+        DescribedFeatures(FourierFeatures(2), np.zeros((3, 1))),
+    ):
+        with pytest.raises(InvalidFeatures, match=said):
+            FedLSVI(1).learn(Coin, 3, horizon=4, features=features, progress=False)
+    one = as_environment("FrozenLake-v1")
+    stepped = as_environment("FrozenLake-v1", tables=False)
+    with pytest.raises(InvalidEnvironment, match=r"17, .* is 16: .*state more.*tables=False"):
+        FedLSVI(2).learn([one, stepped], 3, progress=False)
+    with pytest.raises(InvalidEnvironment, match=r"is 48, env\[0\].n_states is 16: all .* agree$"):
+        FedLSVI(2).learn([one, as_environment("CliffWalking-v1", horizon=100)], 3, progress=False)
 
 
 def test_references_stand_beside_what_was_learned() -> None:

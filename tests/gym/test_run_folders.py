@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worlds import Coin, Corridor, Tiny, walk_features
 
 import fedlsvi
 from fedlsvi import FedLSVI
-from fedlsvi.envs import gymnasium
+from fedlsvi.envs import as_environment, gymnasium, make
+from fedlsvi.envs.gym_play import evaluate_policy
+from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.features import FourierFeatures
+from fedlsvi.policy import Policy
 from fedlsvi.records import RoundRecord
+from fedlsvi.store import checkpoint, reading
+from fedlsvi.store.setup import Setup, read_setup
 
 
 class Unplugged(Exception):
@@ -55,3 +62,92 @@ def test_a_run_is_resumed_to_the_same_bits(env: Any, features: Any, tmp_path: Pa
     assert [loaded.policy.action(state, h) for h in range(1, 13)] == [
         whole.policy.action(state, h) for h in range(1, 13)
     ]
+
+
+def test_units_and_numbers_of_a_table_come_back(tmp_path: Path) -> None:
+    """Two states and two actions, numbered from 1, and rewards up to 3."""
+    run = FedLSVI(1).learn(
+        lambda: Tiny(1, 1), 40, horizon=4, folder=tmp_path / "run", progress=False
+    )
+    loaded = fedlsvi.load(tmp_path / "run")
+    assert loaded.original_value(1.0) == run.original_value(1.0) == 3.0
+    assert loaded.references() == run.references()
+    loaded.policy.save(tmp_path / "policy")
+    for policy in (loaded.policy, Policy.load(tmp_path / "policy")):
+        for h in range(1, 5):
+            assert [policy.action(x, h) for x in (1, 2)] == [
+                run.policy.action(x, h) for x in (1, 2)
+            ]
+        with pytest.raises(InvalidInput, match="state must be from 1 to 2, got 3"):
+            policy.action(3, 1)  # the state after the end
+        assert loaded.world is not None
+        earned = [evaluate_policy(policy, env, 50) for env in (Tiny, loaded.world())]
+        assert max(earned[1].returns) <= 12.0  # 3 at each of 4 steps
+        assert earned[0].mean == pytest.approx(earned[1].mean, abs=1.0)
+
+
+def _earlier(folder: Path, **changes: Any) -> Setup:
+    """A folder's setup as it was before reward ranges were written."""
+    return replace(read_setup(folder), reward_range=None, **changes)
+
+
+def _loaded(setup: Setup, env: Any = None) -> fedlsvi.Run:
+    found = checkpoint.newest(setup.run, print)
+    assert found is not None
+    return reading.loaded(setup, found, env)
+
+
+def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
+    env = as_environment(lambda: Corridor(pay=-1.0), horizon=4, reward_range=(-1, 0))
+    run = FedLSVI(1).learn(env, 9, features=walk_features, folder=tmp_path / "run", progress=False)
+    loaded = fedlsvi.load(tmp_path / "run")
+    assert loaded.original_value(0.0) == run.original_value(0.0) == -4.0
+    with pytest.raises(InvalidEnvironment, match=r"given as an object.*give it again, env="):
+        loaded.references()
+    assert fedlsvi.load(tmp_path / "run", env=env).references(5) == run.references(5)
+    with pytest.raises(InvalidEnvironment, match=r"give it again, env="):
+        _loaded(_earlier(tmp_path / "run")).original_value(0.0)
+    assert _loaded(_earlier(tmp_path / "run"), env).original_value(0.0) == -4.0
+
+
+def test_older_folders_are_read_as_before(tmp_path: Path) -> None:
+    """Their arrays count from 0 to 1, and each agent's rewards had a range of its own."""
+    kept = FedLSVI(1).learn(Tiny, 9, horizon=4, folder=tmp_path / "arrays", progress=False)
+    setup = _earlier(tmp_path / "arrays")
+    entry = {key: setup.job.env[0][key] for key in ("name", "file", "horizon")}
+    loaded = _loaded(replace(setup, job=replace(setup.job, env=[entry])))
+    assert loaded.original_value(1.0) == 1.0
+    assert np.array_equal(loaded.policy.table, kept.policy.table)
+    assert evaluate_policy(loaded.policy, Tiny, 3).mean >= 0.0  # of two states, and not of three
+    lakes = ["FrozenLake-v1", gymnasium("FrozenLake-v1")]
+    run = FedLSVI(2).learn(lakes, 9, horizon=100, folder=tmp_path / "two", progress=False)
+    setup = _earlier(tmp_path / "two")
+    mixed = [setup.job.env[0], setup.job.env[1] | {"reward_range": [0.0, 9.0]}]
+    loaded = _loaded(replace(setup, job=replace(setup.job, env=mixed)))
+    assert np.array_equal(loaded.policy.table, run.policy.table)
+
+
+@pytest.mark.parametrize("kwargs", [{"map_name": None}, {"desc": ("SF", "FG")}])
+def test_arguments_that_no_file_gives_back_are_not_written(
+    kwargs: dict[str, Any], tmp_path: Path
+) -> None:
+    """None would be left out, which here is another map, and a tuple become a list."""
+    run = FedLSVI(1).learn(
+        "FrozenLake-v1", 9, horizon=6, env_kwargs=kwargs, folder=tmp_path / "run", progress=False
+    )
+    assert run.environment[0]["name"] is None
+    loaded = fedlsvi.load(tmp_path / "run")
+    assert np.array_equal(loaded.policy.table, run.policy.table)
+    assert make("FrozenLake-v1", kwargs=kwargs).spec()["name"] is None
+    for inside in ({"desc": [None]}, {"desc": {0: "SF"}}, {"desc": np.zeros(2)}):
+        assert not fedlsvi.envs.base.comes_back(inside)
+
+
+def test_an_environment_of_another_size_gets_a_sentence(tmp_path: Path) -> None:
+    FedLSVI(1).learn(Coin, 9, horizon=4, folder=tmp_path / "run", progress=False)
+    for env, sentence in (
+        (gymnasium("FrozenLake-v1", horizon=4), r"number of states is 16 in FrozenLake-v1, and 4"),
+        (as_environment(Coin, horizon=5), "the horizon is 5 in Coin, and 4 in the run"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            fedlsvi.load(tmp_path / "run", env=env).policy.action(0, 1)

@@ -128,6 +128,22 @@ def test_a_table_that_does_not_tell_the_whole_story_is_not_used(make: Callable[[
     assert isinstance(make(), GymWorld)
 
 
+@pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1"])
+def test_a_table_whose_episodes_begin_elsewhere_is_not_used(id: str) -> None:
+    """Also where a random walk never comes to an end and begins again."""
+    known = type(gymnasium.make(id).unwrapped)
+
+    class Elsewhere(known):  # type: ignore[misc, valid-type]
+        def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
+            state, info = super().reset(**options)
+            if self.np_random.random() < 0.1:
+                self.s = state = int(self.np_random.choice([1, 2, 3, 13, 14]))
+            return state, info
+
+    assert isinstance(as_environment(known, horizon=10), GymMDP)
+    assert isinstance(as_environment(Elsewhere, horizon=10), GymWorld)
+
+
 def test_a_range_that_is_too_small_is_refused() -> None:
     with pytest.raises(InvalidEnvironment, match="pays from -10 to 20: leave it out, or widen it"):
         as_environment("Taxi-v4", reward_range=(-10, 10))

@@ -18,6 +18,14 @@ from fedlsvi.report import write_report
 FIGURES = {"seeds": 7, "comparison": 4, "black-box": 6, "compared": 2}
 """Page → how many figures it must show."""
 
+SIDEWAYS = """[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth)
+  .map(e => e.querySelector("th").textContent)"""
+"""First heads of the tables that do not fit."""
+
+HEADS = """[...document.querySelectorAll(".stack td")]
+  .map(e => getComputedStyle(e, "::before").content.replaceAll('"', ""))"""
+"""What is written before the cells of a row that are below each other."""
+
 WIDTHS = (1280, 390)
 SMALLEST = 12.0
 """Pixels of the smallest letters that are read without effort."""
@@ -73,6 +81,10 @@ def test_reads_well(kind: str, width: int, page: Page, reports: dict[str, Path])
     assert found["narrowest"] > 0.8 * min(width, 480)  # a figure that fills the screen can be read
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     check(page, reports[kind], width)
+    wide = page.evaluate(SIDEWAYS)
+    assert set(wide) <= ({"round"} if width < 600 else set())  # the list of rounds is a log
+    if width < 600 and kind != "compared":
+        assert {"bound", "measured", "verdict"} <= {h.split(",")[0] for h in page.evaluate(HEADS)}
 
 
 def check(page: Page, path: Path, width: int) -> None:

@@ -103,6 +103,12 @@ def test_arrays_from_a_file(tmp_path: Path) -> None:
     job = Job.parse({"env": {"name": "arrays", "file": "mdp.npz"}}, tmp_path)
     env: Any = job.environments()
     assert (env.horizon, env.n_states) == (3, 2)
+    entry = {"name": "arrays", "file": "mdp.npz", "reward_range": [-1, 3], "first_action": 1}
+    env = Job.parse({"env": entry}, tmp_path).environments()
+    assert (env.original(1.0), env.first_action, env.first_observation) == (1.0, 1, 0)
+    for key, value in {"reward_range": 5, "first_action": 0.5, "after_end": 1}.items():
+        with pytest.raises(InvalidInput, match=key):
+            Job.parse({"env": entry | {key: value}}, tmp_path).environments()
     with pytest.raises(UnknownName, match="did you mean 'horizon'"):
         Job.parse({"env": {"name": "arrays", "horizn": 3}}).environments()
     with pytest.raises(InvalidInput, match="env has no P"):

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from fedlsvi.cli.text import as_json
 from fedlsvi.envs import registry
-from fedlsvi.envs.gym import REGISTERED
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym import REGISTERED, as_environment
 from fedlsvi.envs.gym_ids import find_spec
 from fedlsvi.envs.gym_play import evaluate_policy, record
 from fedlsvi.errors import InvalidInput, refuse_unknown
@@ -17,6 +18,9 @@ from fedlsvi.job import ARRAYS, GIVEN, Job
 from fedlsvi.plugin import IDS
 from fedlsvi.policy import Policy
 from fedlsvi.settings_file import Table, assign
+
+LEARNING = ("env.reward_range", "env.tables")
+"""Parameters of Gymnasium environments that say how one learns in them."""
 
 
 class Stage(NamedTuple):
@@ -31,8 +35,7 @@ class Stage(NamedTuple):
 
 def do_evaluate(arguments: argparse.Namespace) -> int:
     """Play whole episodes; print the mean return and its interval."""
-    policy = _policy(arguments.policy)
-    env, kwargs, name = _stage(arguments, policy)
+    policy, (env, kwargs, name) = _ready(arguments)
     found = evaluate_policy(policy, env, arguments.episodes, arguments.seed, kwargs=kwargs)
     low, high = found.interval
     if arguments.format == "json":
@@ -45,8 +48,7 @@ def do_evaluate(arguments: argparse.Namespace) -> int:
 
 def do_record(arguments: argparse.Namespace) -> int:
     """Play one episode into a file."""
-    policy = _policy(arguments.policy)
-    env, kwargs, name = _stage(arguments, policy)
+    policy, (env, kwargs, name) = _ready(arguments)
     earned = record(policy, env, arguments.out, arguments.seed, kwargs=kwargs)
     found = {"file": arguments.out, "environment": name, "return": earned}
     text = f"wrote {arguments.out}: one episode in {name}, return {earned:g}"
@@ -54,7 +56,19 @@ def do_record(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _policy(folder: str) -> Policy:
+def _ready(arguments: argparse.Namespace) -> tuple[Policy, Stage]:
+    """The policy, and where it is played."""
+    policy = _policy(arguments.policy)
+    stage = _stage(arguments, policy)
+    if (policy.environment or {}).get("name") == GIVEN:  # a run folder cannot make it
+        env, H = stage.env, policy.horizon
+        if not isinstance(env, Environment):
+            env = as_environment(env, horizon=H, kwargs=stage.kwargs, tables=False)
+        policy = _policy(arguments.policy, env)
+    return policy, stage
+
+
+def _policy(folder: str, env: Any = None) -> Policy:
     """A folder that `policy.save` wrote, or a run folder."""
     path = Path(folder)
     if (path / "policy.json").exists():
@@ -62,7 +76,7 @@ def _policy(folder: str) -> Policy:
     if (path / "settings.toml").exists():
         from fedlsvi.store import load
 
-        return load(path).policy
+        return load(path, env=env).policy
     raise InvalidInput(
         f"{folder} holds neither a policy nor a run: give a folder of `policy.save` or of `run`"
     )
@@ -84,6 +98,12 @@ def _stage(arguments: argparse.Namespace, policy: Policy) -> Stage:
             f"env.horizon is {entry['horizon']!r}, the policy knows {policy.horizon} steps: "
             "leave it out"
         )
+    for key in (change.partition("=")[0].strip() for change in arguments.changes):
+        if key in LEARNING:
+            raise InvalidInput(
+                f"{key} is for learning: here the environment itself is stepped and returns are "
+                "in its own units, leave it out"
+            )
     id, kwargs = str(entry.get("id", name)), entry.get("kwargs") or {}
     if not isinstance(kwargs, dict):
         raise InvalidInput(f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE")

@@ -37,9 +37,8 @@ class Environment(ABC):
         """The environment's own feature map, bound."""
 
     def original(self, value: Any) -> Any:
-        """A value of a whole episode in the environment's own units: low·H + (high − low)·value."""
-        low, high = self.reward_range
-        return low * self.horizon + (high - low) * value
+        """A value of a whole episode in the environment's own units."""
+        return in_own_units(value, self.horizon, self.reward_range)
 
     def describe(self) -> dict[str, Any]:
         """The parameters of the constructor, ready for JSON."""
@@ -60,6 +59,23 @@ class Environment(ABC):
     def __repr__(self) -> str:
         inside = ", ".join(f"{key}={value!r}" for key, value in self.describe().items())
         return f"{type(self).__name__}({inside})"
+
+
+def in_own_units(value: Any, horizon: int, reward_range: tuple[float, float]) -> Any:
+    """low·H + (high − low)·value, where rewards were mapped from [low, high] into [0, 1]."""
+    low, high = reward_range
+    return low * horizon + (high - low) * value
+
+
+def comes_back(value: Any) -> bool:
+    """Whether settings files and JSON give a value back as it is: they have no None, tuples or
+    arrays, and no keys but words."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and comes_back(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(comes_back(item) for item in value)
+    number = value.item() if isinstance(value, np.generic) else value
+    return type(number) in (str, bool, int, float)
 
 
 def plain(value: Any) -> Any:

@@ -34,6 +34,12 @@ class FiniteMDP(Environment):
     Draw 0 of an episode picks the first state, draw h the transition out of step h.
     """
 
+    first_observation: int = 0
+    """What the environment that was read into the arrays calls state 0."""
+    first_action: int = 0
+    after_end: bool = False
+    """Whether the last state is the one after an episode's end, which nobody observes."""
+
     def __init__(
         self,
         P: Any,

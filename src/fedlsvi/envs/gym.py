@@ -12,19 +12,17 @@ Gymnasium is an extra and is imported when it is first needed.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.base import Environment, comes_back, plain
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym_ids import find_spec, ids_like, looks_like_id, make_copy, package
+from fedlsvi.envs.gym_checks import check_calls, check_range, check_spaces, stated_range
+from fedlsvi.envs.gym_ids import find_spec, ids_like, is_registered, looks_like_id, make_copy
 from fedlsvi.envs.gym_tables import Tables, read_tables
-from fedlsvi.envs.gym_world import GymWorld, Maker, check_range, check_spaces
+from fedlsvi.envs.gym_world import GymWorld, Maker
 from fedlsvi.envs.validation import count
 from fedlsvi.errors import InvalidEnvironment, UnknownName
 
@@ -80,18 +78,15 @@ def gymnasium(
     """
     options = dict(kwargs or {})
     env = _from_spec(find_spec(id), horizon, reward_range, options, tables)
-    try:
-        again = json.loads(json.dumps(plain(options)))
-    except TypeError:  # options that no file can hold: the environment has no record
-        return env
-    env.record(
-        REGISTERED,
-        id=id,
-        horizon=env.horizon,
-        reward_range=list(env.reward_range),
-        kwargs=again,
-        tables=tables,
-    )
+    if comes_back(options):  # else no file can hold them: the environment has no record
+        env.record(
+            REGISTERED,
+            id=id,
+            horizon=env.horizon,
+            reward_range=list(env.reward_range),
+            kwargs=plain(options),
+            tables=tables,
+        )
     return env
 
 
@@ -127,11 +122,7 @@ def as_environment(
     """
     given: dict[str, Any] = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
     if isinstance(env, Sequence) and not isinstance(env, str):
-        made: list[tuple[Any, Any]] = []
-        for one in env:  # agents that name the same thing share it
-            same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
-            made.append((one, same[0] if same else as_environment(one, **given, tables=tables)))
-        return [e for _, e in made]
+        return _for_agents(env, given, tables)
     if isinstance(env, Environment):
         _refuse_options(env, given)
         return env
@@ -139,7 +130,7 @@ def as_environment(
         return _by_name(env, horizon, reward_range, kwargs, tables)
     ready = not isinstance(env, type)  # a class is a function that makes its instances
     if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
-        if env.additional_wrappers or env.id not in package().registry:
+        if not is_registered(env):
             return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
         options = dict(env.kwargs) | (kwargs or {})
         H = env.max_episode_steps if horizon is None else horizon
@@ -157,6 +148,23 @@ def as_environment(
         f"env is a {type(env).__name__}: give an environment of fedlsvi.envs, a Gymnasium id or "
         "EnvSpec, a function that makes an environment, or a list with one of these per agent"
     )
+
+
+def _for_agents(env: Sequence[Any], given: dict[str, Any], tables: bool) -> list[Any]:
+    """One environment for each agent. All learn one model, so that a reward has to be the same
+    number for all: where none is given, they share the smallest range that holds all of theirs."""
+    made: list[tuple[Any, Any]] = []
+    for one in env:  # agents that name the same thing share it
+        same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
+        made.append((one, same[0] if same else as_environment(one, **given, tables=tables)))
+    envs = [e for _, e in made]
+    ours = given["reward_range"] is None and all(
+        isinstance(e, GymMDP | GymWorld) and e is not one for one, e in made
+    )
+    if ours and len({e.reward_range for e in envs}) > 1:
+        low, high = zip(*(e.reward_range for e in envs), strict=True)
+        return _for_agents(env, given | {"reward_range": (min(low), max(high))}, tables)
+    return envs
 
 
 def _by_name(
@@ -177,7 +185,7 @@ def _by_name(
         env = registry.make(name, **{**(kwargs or {}), **taken})
         _refuse_options(env, sizes)
         return env
-    if not looks_like_id(name) and ":" not in name:
+    if not looks_like_id(name):
         raise UnknownName("environment", name, [*registry.names(), *ids_like(name)])
     return gymnasium(name, horizon, reward_range, kwargs, tables)
 
@@ -238,18 +246,16 @@ def _wrap(
     probe = make(horizon)
     try:
         check_spaces(name, probe)
+        check_calls(name, probe)
         found = read_tables(probe) if tables else None
         if found is not None:
             given = found.reward_range if reward_range is None else check_range(reward_range)
             if given[0] == given[1]:
                 given = (given[0], given[1] + 1.0)  # nothing is ever paid
             env = GymMDP(found, horizon, given, name)
-            env.maker = make
+            env.maker, env.after_end = make, env.n_states > int(probe.observation_space.n)
             return env
-        known = getattr(probe.unwrapped, "reward_range", None)
-        if reward_range is None and known is not None and np.isfinite(known).all():
-            reward_range = (min(0.0, float(known[0])), max(0.0, float(known[1])))
-        given = check_range((0.0, 1.0) if reward_range is None else reward_range)
+        given = stated_range(probe) if reward_range is None else check_range(reward_range)
         return GymWorld(make, probe, name, horizon, given)
     finally:
         probe.close()

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -60,9 +61,26 @@ def find_spec(id: str) -> Any:
 
 
 def looks_like_id(name: str) -> bool:
-    """Whether a name is a Gymnasium id (it ends in -v and a number) and none of this package's."""
+    """Whether a name is a Gymnasium id: it ends in -v and a number, has a package before it, or was
+    registered (then Gymnasium is imported already)."""
     stem, dash, version = name.rpartition("-v")
-    return bool(stem and dash) and version.isdigit()
+    known = getattr(sys.modules.get("gymnasium"), "registry", ())
+    return (bool(stem and dash) and version.isdigit()) or ":" in name or name in known
+
+
+def is_registered(spec: Any) -> bool:
+    """Whether the id of an `EnvSpec` makes the same environment, given its kwargs and time limit.
+    Refuses one that nothing makes again."""
+    for wrapper in spec.additional_wrappers:
+        if wrapper.kwargs is None:
+            raise InvalidEnvironment(
+                f"env is one {spec.id} in a {wrapper.name}, which does not say how it was made, "
+                "but agents need copies of their own: give a function that makes it, env=lambda: "
+                "..."
+            )
+    known = package().registry.get(spec.id)
+    same = known is not None and known.entry_point == spec.entry_point
+    return same and not spec.additional_wrappers
 
 
 def package() -> Any:

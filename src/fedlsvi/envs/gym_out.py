@@ -21,7 +21,8 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             parameters
     agent   whose first state and, where agents differ, whose environment it is
 
-    An episode is truncated after H steps. Observations are state numbers, or vectors of float64;
+    An episode is truncated after H steps; where the last state is the one after the end, it is
+    terminated instead of showing that. Observations are state numbers, or vectors of float64;
     rewards are in the environment's own units, `reward_range`.
     """
 
@@ -49,7 +50,7 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self.action_space = spaces.Discrete(env.n_actions)
         self.observation_space: spaces.Space[Any]
         if isinstance(env, FiniteMDP):
-            self.observation_space = spaces.Discrete(env.n_states)
+            self.observation_space = spaces.Discrete(env.n_states - env.after_end)
         elif isinstance(env, ContinuousMDP):
             low, high = (0.0, 1.0) if isinstance(env, ContinuousLinearMDP) else (-np.inf, np.inf)
             self.observation_space = spaces.Box(low, high, (env.state_dim,), np.float64)
@@ -75,17 +76,23 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         env, h = self.env, self.h
         if not 1 <= h <= env.horizon:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset() first")
-        u = self.np_random.random(env.draws_per_step)
+        if not self.action_space.contains(action):
+            raise gymnasium.error.InvalidAction(
+                f"action is {action!r}: give a whole number from 0 to {env.n_actions - 1}"
+            )
+        u, over = self.np_random.random(env.draws_per_step), False
         if isinstance(env, FiniteMDP):
-            reward, self.state = env.step(h, self.state, int(action), float(u[0]))
+            reward, to = env.step(h, self.state, int(action), float(u[0]))
+            over = env.after_end and to == env.n_states - 1
+            self.state = self.state if over else to
         else:
             assert isinstance(env, ContinuousMDP)
             rewards, following = env.step(h, self.state[None], np.array([int(action)]), u[None])
             reward, self.state = float(rewards[0]), following[0]
-        self.h = h + 1
+        self.h = env.horizon + 1 if over else h + 1
         low, high = self.reward_range
         paid = low + (high - low) * reward
-        return self.state, paid, False, self.h > env.horizon, {"step": self.h}
+        return self.state, paid, over, not over and self.h > env.horizon, {"step": self.h}
 
     def render(self) -> Any:
         """A line of text where the render mode is "ansi"."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,21 +11,12 @@ import numpy as np
 
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym import as_environment
-from fedlsvi.envs.gym_ids import needing
+from fedlsvi.envs.gym_film import ANSI, RGB, WRITERS, frame, write, writer_of
 from fedlsvi.envs.gym_players import Players
 from fedlsvi.envs.gym_world import COPIES, GymWorld, Maker, naming, reset_seeds
 from fedlsvi.envs.spaces import check_same
 from fedlsvi.envs.validation import check_seed, count
 from fedlsvi.errors import InvalidInput, StoreError
-
-ANSI, RGB = "ansi", "rgb_array"
-
-WRITERS: dict[str, tuple[str, str] | None] = {
-    ".txt": None,
-    ".gif": ("PIL.Image", "Pillow (pip install 'fedlsvi[plot]')"),
-    ".mp4": ("imageio_ffmpeg", "imageio-ffmpeg (pip install 'fedlsvi[video]')"),
-}
-"""Ending of a recording → the module that writes it and how to get it, where one is needed."""
 
 
 class Acts(Protocol):
@@ -135,76 +125,43 @@ def record(
     Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
     """
     target, seed = Path(path), check_seed(seed)
+    rate = count("frames_per_second", frames_per_second)
     mode = ANSI if target.suffix == ".txt" else RGB
     if target.suffix not in WRITERS:
         raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
-    writer = _writer(target.suffix)
+    writer = writer_of(target.suffix)
+    world = _world(env, policy.horizon, kwargs)
+    check_same(policy, world)
+    if mode not in world.render_modes:
+        known = ", ".join(world.render_modes or ["none"])
+        raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
     try:
-        world = _world(env, policy.horizon, kwargs, render_mode=mode)
+        world = _world(world, policy.horizon, None, render_mode=mode)
     except InvalidInput:
         raise
     except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
         raise InvalidInput(f"the environment has no '{mode}' rendering: {error}") from None
-    check_same(policy, world)
     copies = world.episodes(1)
     inner = copies.envs[0]
     try:
-        if mode not in (inner.metadata.get("render_modes") or []):
-            known = ", ".join(inner.metadata.get("render_modes") or ["none"])
-            raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
         row, total = np.zeros(1, np.int64), 0.0
         state = copies.begin(reset_seeds(seed, row, 1, 1)[0], naming(row, 1, 1, row, 1))
-        frames = [_frame(world.name, inner)]
+        frames = [frame(world.name, inner, mode)]
         for h in range(1, policy.horizon + 1):
             where = naming(row, 1, 1, row, h + 1)
             state, paid, ended, cut = copies.advance(row, policy.actions(h, state), where)
             total += float(paid[0])
-            frames.append(_frame(world.name, inner))
+            frames.append(frame(world.name, inner, mode))
             if ended[0] or cut[0]:
                 break
     finally:
         copies.close()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, frames, frames_per_second, total, writer)
+        write(target, frames, rate, total, writer)
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
     return total
-
-
-def _frame(name: str, env: Any) -> Any:
-    """What the environment draws; a sentence where it lacks a package to draw with."""
-    with needing(name):
-        return env.render()
-
-
-def _writer(suffix: str) -> Any:
-    """The module that writes such a file; a sentence where it is not installed."""
-    needed = WRITERS[suffix]
-    if needed is None:
-        return None
-    try:
-        return import_module(needed[0])
-    except ImportError:
-        raise InvalidInput(
-            f"{suffix} needs {needed[1]}: install it, or let the file end in .txt"
-        ) from None
-
-
-def _write(target: Path, frames: list[Any], rate: int, total: float, writer: Any) -> None:
-    if target.suffix == ".txt":
-        parts = [f"step {h}\n{frame}" for h, frame in enumerate(frames)]
-        target.write_text("\n".join([*parts, f"return {total:g}\n"]))
-    elif target.suffix == ".gif":
-        images = [writer.fromarray(np.asarray(frame)) for frame in frames]
-        images[0].save(target, save_all=True, append_images=images[1:], duration=1000 // rate)
-    else:
-        height, width = np.shape(frames[0])[:2]
-        film = writer.write_frames(str(target), (width, height), fps=rate, macro_block_size=2)
-        film.send(None)  # it opens the file
-        for frame in frames:
-            film.send(np.ascontiguousarray(frame, np.uint8))
-        film.close()
 
 
 def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None, **shown: Any) -> GymWorld:

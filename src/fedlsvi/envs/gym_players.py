@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlsvi.envs.gym_checks import time_limit
 from fedlsvi.envs.gym_world import GymWorld, naming, reset_seeds
 from fedlsvi.errors import InvalidEnvironment
 
@@ -52,10 +53,8 @@ class Players:
             rewards[live, h - 1] = raw if self.raw else copies.map_rewards(raw, where)
             cut = truncated & ~terminated
             if h < H and cut.any():
-                raise InvalidEnvironment(
-                    f"{world.name} cut {where(int(np.flatnonzero(cut)[0]))} short by a time limit, "
-                    f"and the horizon is {H}: give horizon={h}, or make it without the limit"
-                )
+                k = int(np.flatnonzero(cut)[0])
+                raise self._cut(where(k), h, time_limit(copies.envs[live[k]]))
             lengths[live[terminated]], ended[live[terminated]] = h, True
             live = live[~terminated]
             if not len(live):
@@ -64,6 +63,16 @@ class Players:
             last[live] = x
         parts = (states, actions, rewards, lengths, ended, last)
         return Played(*(part.reshape(m, n, *part.shape[1:]) for part in parts))
+
+    def _cut(self, where: str, h: int, limit: int | None) -> InvalidEnvironment:
+        """What to say of an episode that was truncated before the horizon."""
+        fewer = f"play {h} steps" if self.raw else f"give horizon={h}"
+        fix = f"{fewer} if it always stops there, else say with a wrapper that this terminates it"
+        if limit == h:
+            fix = f"that is its time limit, so make it without the limit, or {fewer}"
+        return InvalidEnvironment(
+            f"{self.world.name} truncated {where}, and the horizon is {self.world.horizon}: {fix}"
+        )
 
     def _room(self, total: int) -> Any:
         """At least `total` copies; more are made when a longer look ahead asks for them."""

@@ -74,8 +74,12 @@ def read_tables(env: Any) -> Tables | None:
 
 
 def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
-    """Whether a random walk in the environment is possible, step by step, in its tables."""
+    """Whether a random walk in the environment is possible in its tables: starts and steps."""
     rng, first = np.random.default_rng(0), tables.first_observation
+    # of their own, because a walk that never ends shows one start only
+    starts = [env.reset(seed=k)[0] - first for k in range(steps)]
+    if not all(0 <= x < len(tables.P) and tables.initial[x] > 0.0 for x in starts):
+        return False
     x = env.reset(seed=0)[0] - first
     for k in range(steps):
         a = int(rng.integers(env.action_space.n))

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, flatten
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from fedlsvi.envs.gym_checks import check_answer
 from fedlsvi.envs.gym_world import GymWorld, Where
 from fedlsvi.errors import InvalidEnvironment
 
@@ -49,7 +50,12 @@ class Episodes(SyncVectorEnv):  # type: ignore[misc]
         envs = self.envs
         chosen = (actions + self.world.first_action).astype(np.int64)
         for k, row in enumerate(rows.tolist()):
-            found[k], rewards[k], terminated[k], truncated[k], _ = envs[row].step(chosen[k])
+            answer = envs[row].step(chosen[k])
+            try:
+                found[k], rewards[k], terminated[k], truncated[k], _ = answer
+            except (TypeError, ValueError):
+                check_answer(self.world.name, answer)
+                raise
         if not terminated.any():
             return self._states(found, where), rewards, terminated, truncated
         on = np.flatnonzero(~terminated).tolist()  # nobody looks at what lies behind an end

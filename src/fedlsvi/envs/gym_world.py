@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym_checks import is_kind, repeats
 from fedlsvi.errors import InvalidEnvironment, InvalidFeatures
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
@@ -34,6 +35,9 @@ class GymWorld(Environment):
     into [0, 1]. Episode t of agent m begins with reset(seed=f(seed, m, t)).
     """
 
+    after_end = True
+    """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
+
     def __init__(
         self,
         maker: Maker,
@@ -48,16 +52,17 @@ class GymWorld(Environment):
         self.first_action = int(probe.action_space.start)
         space = probe.observation_space
         self.space = space
+        self.render_modes: list[str] = list(probe.metadata.get("render_modes") or [])
         self.low: np.ndarray | None = None
         self.high: np.ndarray | None = None
-        if _is(space, "Discrete"):
+        if is_kind(space, "Discrete"):
             self.n_states = int(space.n) + 1
             self.first_observation = int(space.start)
         else:
-            flat = space if _is(space, "Box") and len(space.shape) == 1 else _flat(name, space)
+            flat = space if is_kind(space, "Box") and len(space.shape) == 1 else _flat(name, space)
             self.state_dim = int(flat.shape[0])
             self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
-        if not _repeats(probe):
+        if not repeats(probe):
             warnings.warn(
                 f"{name}: reset(seed=...) does not repeat an episode, so neither can a run: let "
                 "the environment draw from self.np_random, or seed it in a wrapper",
@@ -127,64 +132,6 @@ def naming(agents: Any, first: int, n: int, live: Any, h: int) -> Where:
     return where
 
 
-def _repeats(env: Any, steps: int = 3) -> bool:
-    """Whether two episodes with one seed and the same actions begin alike."""
-    seen = []
-    for _ in range(2):
-        state, _ = env.reset(seed=1)
-        trace = [state]
-        for _ in range(steps):
-            state, reward, terminated, truncated, _ = env.step(env.action_space.start)
-            trace += [state, reward]
-            if terminated or truncated:
-                break
-        seen.append(trace)
-    return len(seen[0]) == len(seen[1]) and all(
-        _alike(a, b) for a, b in zip(seen[0], seen[1], strict=True)
-    )
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Whether two observations are equal, whatever they are made of."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
-    if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
-    return bool(np.array_equal(a, b))
-
-
-def check_spaces(name: str, env: Any) -> None:
-    """Refuse actions that are not one choice out of finitely many."""
-    space = env.action_space
-    if _is(space, "Discrete"):
-        return
-    kind = type(space).__name__
-    why = {
-        "Box": "continuous actions; discretise them with a wrapper (gymnasium.ActionWrapper)",
-        "Dict": "several actors; control one of them with a wrapper, one environment per agent",
-    }.get(kind, "several choices at once; number their combinations with a wrapper")
-    raise InvalidEnvironment(
-        f"{name} has a {kind} action space and Fed-LSVI chooses one of finitely many actions: "
-        f"these are {why} and give a function that makes the wrapped environment"
-    )
-
-
-def check_range(reward_range: Any) -> tuple[float, float]:
-    """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
-    try:
-        low, high = (float(value) for value in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidEnvironment(
-            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
-        ) from None
-    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
-        raise InvalidEnvironment(
-            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
-            "between them, because 0 is paid after the end of an episode"
-        )
-    return low, high
-
-
 def _flat(name: str, space: Any) -> Any:
     """The Box that flattening the observations leads to."""
     from gymnasium.spaces import flatten_space
@@ -193,14 +140,9 @@ def _flat(name: str, space: Any) -> Any:
         flat = flatten_space(space)
     except NotImplementedError:
         flat = None
-    if flat is None or not _is(flat, "Box"):
+    if flat is None or not is_kind(flat, "Box"):
         raise InvalidEnvironment(
             f"{name} has observations of type {type(space).__name__}, which cannot be flattened "
             "into numbers: turn them into a Box with a wrapper (gymnasium.ObservationWrapper)"
         )
     return flat
-
-
-def _is(space: Any, kind: str) -> bool:
-    """Whether a space is of a class of this name, without importing Gymnasium."""
-    return any(cls.__name__ == kind for cls in type(space).__mro__)

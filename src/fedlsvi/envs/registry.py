@@ -91,7 +91,7 @@ def make(name: str, /, **params: Any) -> Environment:
         raise InvalidEnvironment(
             f"environment '{name}' cannot be made from {given}: {error}"
         ) from error
-    if env.spec()["name"] is None:
+    if env.spec()["name"] is None and row.constructor is not gymnasium:  # which records itself
         env.record(name, **given)
     return env
 

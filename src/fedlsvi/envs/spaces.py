@@ -33,17 +33,20 @@ class Spaces:
     state_dim: int | None = None
     """Where they are vectors."""
     first_action: int = 0
+    after_end: bool | None = None
+    """Whether the last state is the one after the end, never observed; None where an older file
+    does not say."""
 
     @classmethod
     def of(cls, env: Any) -> Spaces:
         """Those of an environment of this package, or of a Gymnasium one behind it."""
         n_actions, first = int(env.n_actions), int(getattr(env, "first_action", 0))
+        if hasattr(env, "n_states"):
+            n, after = int(env.n_states), bool(getattr(env, "after_end", False))
+            seen = numbered(n - after, int(getattr(env, "first_observation", 0)))
+            return cls(seen, n_actions, n_states=n, first_action=first, after_end=after)
         space = getattr(env, "space", None)
         space = None if _kind(space) is None else space
-        if hasattr(env, "n_states"):
-            n = int(env.n_states if space is None else space.n)
-            seen = numbered(n, int(getattr(env, "first_observation", 0)))
-            return cls(seen, n_actions, n_states=int(env.n_states), first_action=first)
         dim = int(env.state_dim)
         plain = space is None or (_kind(space) == "Box" and len(space.shape) == 1)
         # what has no description is asked for as the vector that it is flattened into
@@ -74,9 +77,10 @@ class Spaces:
         return array
 
     def fits(self, world: Any) -> bool:
-        """Whether a Gymnasium world is of this size; tables may lack the state after the end."""
+        """Whether a Gymnasium world, which has a state after the end, is of this size."""
         seen = getattr(world, "n_states", None)
-        numbers = self.n_states in (seen, None if seen is None else seen - 1)
+        sizes = {None: (0, 1), True: (0,), False: (1,)}[self.after_end]
+        numbers = self.n_states in [None if seen is None else seen - less for less in sizes]
         actions = self.n_actions in (None, world.n_actions)
         return numbers and actions and self.state_dim == getattr(world, "state_dim", None)
 

@@ -95,6 +95,13 @@ class Question:
                 session.close()
         return plans
 
+    def stamps(self) -> dict[str, files.Stamp]:
+        """What is in the files that it names: with others in their place, it asks another thing."""
+        entries = [self.shared.get(key) for key in ("env", "features")]
+        flat = [e for entry in entries for e in (entry if isinstance(entry, list) else [entry])]
+        named = [str(e["file"]) for e in flat if isinstance(e, dict) and "file" in e]
+        return {name: files.stamp(Path(name).read_bytes()) for name in named}
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
         return {
@@ -122,8 +129,10 @@ def _own(name: str, table: Any, known: Table) -> Table:
 def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
     """Begin or continue; another question's folder is refused. Returns whether it continues."""
     path, asked = folder / "question.json", question.to_dict() | dict(more or {})
+    asked |= {"files": question.stamps()}
     if path.exists():
-        if files.read_json(path) != json.loads(json.dumps(asked)):
+        kept = {"files": asked["files"]} | files.read_json(path)  # earlier versions had no stamps
+        if kept != json.loads(json.dumps(asked)):
             raise FolderExists(
                 f"folder {folder} holds another question: choose another with --out, or repeat "
                 "its arguments to continue it"

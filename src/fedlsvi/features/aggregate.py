@@ -8,7 +8,8 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
-from fedlsvi.features.tabular import TableFeatures, finite_states
+from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
+from fedlsvi.features.validation import whole
 
 
 class AggregateFeatures(FeatureMap):
@@ -55,7 +56,7 @@ class AggregateFeatures(FeatureMap):
             index = index[:, None] * n_actions + np.arange(n_actions)
         if index.shape != (n_states, n_actions):
             raise InvalidFeatures(
-                f"groups have shape {self.groups.shape}, {env.name} has {n_states} states and "
+                f"groups have shape {self.groups.shape}, {env.name} has {states_of(env)} and "
                 f"{n_actions} actions: give one number per state, or one per state and action"
             )
         # coordinates that nobody uses would only cost
@@ -72,11 +73,12 @@ def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarr
     if given.ndim != 2 or not np.isfinite(given).all():
         raise InvalidFeatures(f"points must be finite numbers (S, p), got shape {given.shape}")
     free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
+    n = whole("n", n)
     different = len(np.unique(given[free], axis=0))
-    if not 1 <= n <= different:
+    if n > different:
         raise InvalidFeatures(
             f"n must be from 1 to {different} groups, as many as there are different points, "
-            f"got {n!r}"
+            f"got {n}"
         )
     groups = np.full(len(given), n, np.int64)
     if n == 1:

@@ -124,9 +124,16 @@ class CallableFeatures(FeatureMap):
     def bind(self, env: Bindable) -> FeatureMap:
         n_states = getattr(env, "n_states", None)
         if n_states is not None:
-            from fedlsvi.features.tabular import TableFeatures
+            from fedlsvi.features.tabular import TableFeatures, states_of
 
-            return TableFeatures(self(np.arange(n_states))).bind(env)
+            try:
+                table = self(np.arange(n_states))
+            except IndexError as error:
+                raise InvalidFeatures(
+                    f"features raised IndexError ({error}), but {env.name} has {states_of(env)}: "
+                    "return features of all of them"
+                ) from error
+            return TableFeatures(table).bind(env)
         bound = CallableFeatures(self.fn, one_hot=self.one_hot, simplex=self.simplex)
         bound.nonnegative = self.nonnegative
         phi = bound(probe_states(env))

@@ -22,6 +22,9 @@ from fedlsvi.features.validation import fits, numbers, whole
 MOST = 20_000
 """Largest D of one action: beyond it a grid over the state's dimensions is a mistake."""
 
+VAST = 1e18
+"""A bound beyond ±VAST bounds nothing: Gymnasium writes the largest number of a type for ∞."""
+
 Bound = float | list[float] | None
 
 
@@ -45,9 +48,9 @@ class BoxFeatures(BlockFeatures):
         for side, default in (("low", 0.0), ("high", 1.0)):
             found = getattr(self, side)
             array = fits(side, np.asarray(default if found is None else found), state_dim)
-            if not np.isfinite(array).all():
+            if not (np.abs(array) < VAST).all():
                 raise InvalidFeatures(
-                    f"{side} of the states is {array.tolist()}, which is not finite: "
+                    f"{side} of the states is {array.tolist()}, which bounds nothing: "
                     f"give {side}=, one number or {state_dim}"
                 )
             setattr(self, side, array)
@@ -158,7 +161,8 @@ class TileFeatures(BoxFeatures):
         odd = 2 * np.arange(state_dim) + 1
         self._shifts = (np.arange(self.tilings)[:, None] * odd / self.tilings) % 1.0
         steps = np.append(self._counts[::-1].cumprod()[::-1][1:], 1)
-        self._steps, self._width = steps, int(np.prod(self._counts.astype(float)))
+        self._steps = steps
+        self._width: int = math.prod(self._counts.tolist())
         return self.tilings * self._width
 
     def psi(self, states: np.ndarray) -> np.ndarray:

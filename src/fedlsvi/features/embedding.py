@@ -15,7 +15,7 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states
 from fedlsvi.features.blocks import BlockFeatures
-from fedlsvi.features.tabular import TableFeatures, finite_states
+from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
 
 
 class EmbeddingFeatures(BlockFeatures):
@@ -128,7 +128,8 @@ class DescribedFeatures(FeatureMap):
         n_states = finite_states("described", env)
         if len(self.descriptions) != n_states:
             raise InvalidFeatures(
-                f"descriptions are of {len(self.descriptions)} states, {env.name} has {n_states}"
+                f"descriptions are of {len(self.descriptions)} states, {env.name} has "
+                f"{states_of(env)}: describe all of them"
             )
         described = _Described(env, self.descriptions)
         return TableFeatures(self.inner.bind(described)(self.descriptions))

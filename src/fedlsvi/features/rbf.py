@@ -19,7 +19,8 @@ class RBFFeatures(BoxFeatures):
 
     Non-negative and sums to one, so ‖φ‖₂ ≤ ‖φ‖₁ = 1. Centres: an array (D, s), or a number of them
     per dimension, spread over the box [low, high]; left out, that is the environment's box.
-    bandwidth defaults to their distance.
+    bandwidth defaults to their distance: of neighbours on the grid, or, where they are given, of a
+    centre from the nearest other one, on average and in units of their spread in each dimension.
     """
 
     kind = "rbf"
@@ -49,17 +50,15 @@ class RBFFeatures(BoxFeatures):
         """
         from scipy.cluster.vq import kmeans2
 
+        n = whole("n", n)
         seen = np.asarray(states, np.float64)
         if seen.ndim != 2 or not np.isfinite(seen).all() or len(seen) < n:
             raise InvalidFeatures(
                 f"states must be at least {n} finite vectors (k, s), got shape {seen.shape}"
             )
-        spread = np.where(seen.std(axis=0) > 0.0, seen.std(axis=0), 1.0)
+        spread = _spread(seen)
         centres = kmeans2(seen / spread, n, minit="++", rng=np.random.default_rng(seed))[0]
-        apart = np.linalg.norm(centres[:, None] - centres, axis=2)
-        apart[np.diag_indices(n)] = np.inf
-        width = float(apart.min(axis=1).mean()) if n > 1 else 1.0
-        return cls(centres * spread, (width * spread).tolist())
+        return cls(centres * spread, (_apart(centres) * spread).tolist())
 
     def bind(self, env: Bindable) -> Self:
         """The map on the states of `env`; centres that were given need no box."""
@@ -75,8 +74,10 @@ class RBFFeatures(BoxFeatures):
                 f"centres have {self.centres.shape[1]} coordinates, the state has {state_dim}: "
                 f"give an array (D, {state_dim})"
             )
-        low, high = 0.0 if self.low is None else self.low, 1.0 if self.high is None else self.high
-        self._spread(positive("high − low", np.asarray(high) - low), state_dim)
+        if self.bandwidth is None:
+            spread = _spread(self.centres)
+            self.bandwidth = positive("bandwidth", _apart(self.centres / spread) * spread)
+        self._widen(self.bandwidth, state_dim)
         return len(self.centres)
 
     def size(self, state_dim: int) -> int:
@@ -85,13 +86,13 @@ class RBFFeatures(BoxFeatures):
         if n**state_dim <= MOST:  # else it is refused
             axes = [np.linspace(*ends, n) for ends in zip(low, high, strict=True)]
             self.centres = np.array(list(itertools.product(*axes)))
-            self._spread((high - low) / max(n - 1, 1), state_dim)
+            default = (high - low) / max(n - 1, 1)
+            self._widen(default if self.bandwidth is None else self.bandwidth, state_dim)
         return int(n**state_dim)
 
-    def _spread(self, default: np.ndarray, state_dim: int) -> None:
+    def _widen(self, bandwidth: np.ndarray, state_dim: int) -> None:
         """Fix the bandwidth of every dimension."""
-        given = default if self.bandwidth is None else self.bandwidth
-        self.bandwidth = self._widths = fits("bandwidth", given, state_dim)
+        self.bandwidth = self._widths = fits("bandwidth", bandwidth, state_dim)
 
     def psi(self, states: np.ndarray) -> np.ndarray:
         away = (states[:, None, :] - self.centres) / self._widths
@@ -106,3 +107,19 @@ class RBFFeatures(BoxFeatures):
         if self.per_dimension is None:
             own["centres"] = self.centres.tolist()
         return own if self.bandwidth is None else own | {"bandwidth": self.bandwidth.tolist()}
+
+
+def _spread(points: np.ndarray) -> np.ndarray:
+    """Standard deviations (s,) of points (k, s); 1 where they do not vary."""
+    deviation = points.std(axis=0)
+    return np.where(deviation > 0.0, deviation, 1.0)
+
+
+def _apart(centres: np.ndarray) -> float:
+    """The mean distance of a centre from the nearest other one; 1 where there is one only."""
+    from scipy.spatial import KDTree
+
+    if len(centres) == 1:
+        return 1.0
+    distances = np.asarray(KDTree(centres).query(centres, k=2)[0])
+    return float(distances[:, 1].mean())

@@ -22,6 +22,13 @@ def finite_states(what: str, env: Bindable) -> int:
     return n_states
 
 
+def states_of(env: Any) -> str:
+    """4 states, and why, where that is one more than the environment itself numbers."""
+    n = env.n_states
+    more = f" ({n - 1} and, last, the one after the end of an episode)"
+    return f"{n} states{more if getattr(env, 'after_end', False) else ''}"
+
+
 class TableFeatures(FeatureMap):
     """φ(x,a) = table[x, a], for an (S, A, d) array with ‖φ‖ ≤ 1; copied and made read-only."""
 
@@ -50,7 +57,7 @@ class TableFeatures(FeatureMap):
         expected = (finite_states("table", env), env.n_actions)
         if self.table.shape[:2] != expected:
             raise InvalidFeatures(
-                f"features have shape {self.table.shape}, {env.name} has {expected[0]} states and "
+                f"features have shape {self.table.shape}, {env.name} has {states_of(env)} and "
                 f"{expected[1]} actions: give an array of shape ({expected[0]}, {expected[1]}, d)"
             )
         return self

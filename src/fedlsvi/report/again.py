@@ -7,18 +7,18 @@ from pathlib import Path
 
 from fedlsvi.job import GIVEN, Job
 from fedlsvi.report import html
+from fedlsvi.report.choices import job_of
 from fedlsvi.report.groups import Group
 from fedlsvi.run import Run
 from fedlsvi.settings_file import dump
 from fedlsvi.store import versions
-from fedlsvi.store.describe import describe
 from fedlsvi.store.setup import read_setup
 
 
 def again(group: Group) -> str:
     """The settings in TOML, what to do with them, and the versions that decided the last bit."""
     run = group.first
-    job = _job(run)
+    job = job_of(run)
     seeds = ",".join(str(one.seed) for one in group.runs)
     command = "fedlsvi run settings.toml" + (f" --seeds {seeds}" if len(group.runs) > 1 else "")
     with_it = f"<code>{command}</code>"
@@ -53,14 +53,6 @@ def _objects(job: Job) -> list[str]:
         )
         found += [f"{name} ({', '.join(kinds)})"] if kinds else []
     return found
-
-
-def _job(run: Run) -> Job:
-    """What was played."""
-    if run.plan is not None:
-        return describe(run.plan, run.algorithm, run.settings)[0]
-    assert run.folder is not None  # a run without a plan was read from a folder
-    return read_setup(run.folder).job
 
 
 def _kept(run: Run) -> str | None:

@@ -27,8 +27,7 @@ def _regret(axes: Any, groups: Sequence[Group]) -> None:
         at = thin(group.played)
         curves = group.regret(at)
         assert curves is not None
-        spread(axes, at + 1, curves / size, group.label, **look)
-        top = max(top, float((curves / size).max()))
+        top = max(top, spread(axes, at + 1, curves / size, group.label, **look)[1])
     axes.set(ylabel=name)
     axes.set_title("Regret")
     frame(axes, n, 1.08 * top)
@@ -49,21 +48,23 @@ def _returns(axes: Any, groups: Sequence[Group]) -> None:
 def _price(axes: Any, groups: Sequence[Group]) -> None:
     """Regret at the end, or after as many episodes as all have, against what was sent for it; a
     cross where nothing was."""
-    sizes, name = shares(groups)
+    sizes, ylabel = shares(groups)
     t = common(groups)
     sent = [np.array(group.counted("scalars", t)) for group in groups]
-    least = min((total.min() for total in sent if total.min() > 0), default=10)
+    least = min(value for total in sent for value in total if value > 0)
     for group, size, total, look in zip(groups, sizes, sent, _looks(groups), strict=True):
         curves = group.regret(np.array([t - 1]))
         assert curves is not None
         lost = curves[:, 0] / size
-        silent = total.max() == 0
-        x = np.full(len(total), least / 3) if silent else total
-        mark = "X" if silent else "o"
-        axes.scatter(x, lost, s=44.0, marker=mark, color=look["color"], alpha=0.8, linewidths=0,
-                     label=group.label)  # fmt: skip
+        name: str | None = group.label
+        for mark, some in (("o", total > 0), ("X", total == 0)):
+            if some.any():
+                axes.scatter(np.where(total > 0, total, least / 3)[some], lost[some], s=44.0,
+                             marker=mark, color=look["color"], alpha=0.8, linewidths=0,
+                             label=name)  # fmt: skip
+                name = None  # one entry in the legend is enough
     end = "" if alike(groups) else f", first {t:,} episodes"
-    axes.set(xlabel=f"scalars sent, all agents{end}", ylabel=name, xscale="log")
+    axes.set(xlabel=f"scalars sent, all agents{end}", ylabel=ylabel, xscale="log")
     axes.margins(x=0.12, y=0.12)
     axes.set_ylim(bottom=0.0)
     axes.set_title("Regret and its price")
@@ -86,10 +87,14 @@ def _counts(what: str, title: str, label: str) -> Callable[[Any, Sequence[Group]
                 )
         axes.set(xlabel="episode t (each agent)", ylabel=label, xscale="log", yscale="log")
         if what == "scalars":
-            run = groups[0].first
-            t = np.geomspace(1, run.played, 50)
-            per_episode = run.scalars_raw / run.played
-            axes.plot(t, per_episode * t, color=MUTED, linestyle=":", label="every trajectory")
+            t = np.geomspace(1, max(group.played for group in groups), 50)
+            raw = {
+                g.first.parameters.n_agents: g.first.scalars_raw / g.first.played for g in groups
+            }
+            for size, per_episode in raw.items():
+                whose = "" if len(raw) == 1 else f", M = {size}"
+                axes.plot(t, per_episode * t, color=MUTED, linestyle=":",
+                          label=f"every trajectory{whose}")  # fmt: skip
         axes.set_title(title)
         legend_above(axes)
 
@@ -113,6 +118,8 @@ def contrasts(groups: Sequence[Group]) -> list[str]:
         missing |= {"regret", "price"}
     if any(run.mean_returns is None for run in runs):
         missing.add("returns")
+    if not any(run.ledger.total for run in runs):
+        missing |= {"price", "scalars"}
     return [what for what in CONTRAST if what not in missing]
 
 

@@ -34,6 +34,8 @@ def figure(
     if what not in (*DRAW, "communication"):
         raise UnknownName("figure", what, [*DRAW, "communication"])
     group = Group("", [run] if isinstance(run, Run) else list(run))
+    if not group.runs:
+        raise InvalidInput("there is no run to draw: give at least one")
     panels = ["rounds", "scalars"] if what == "communication" else [what]
 
     def drawn(panel: str) -> Callable[[Any], None]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.base import plain
 from fedlsvi.errors import InvalidInput
 from fedlsvi.job import ARRAYS
 from fedlsvi.records import returns_between
+from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run
 from fedlsvi.store.describe import fingerprints
 from fedlsvi.store.setup import read_setup
-
-SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
-           "horizon": "H", "dim": "d"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,22 +84,26 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     if not runs:
         raise InvalidInput("there is no run to report: give at least one")
     first, problem = runs[0], _problem(runs[0])
-    sets: dict[str, list[Run]] = {}
+    members: list[tuple[Choices, list[Run]]] = []
     for run in runs:
         if _problem(run) != problem:
             raise InvalidInput(
                 f"{run.folder or 'a run'} and {first.folder or 'the first'} are of different "
                 "environments, so that their numbers cannot be compared: report them one by one"
             )
-        same = sets.setdefault(repr((run.algorithm, _choices(run))), [])
+        own = choices(run)
+        same = next((others for made, others in members if made == own), None)
+        if same is None:
+            same = []
+            members.append((own, same))
         if any(run.seed == other.seed for other in same):
             raise InvalidInput(
                 f"seed {run.seed} of {run.algorithm} comes twice "
                 f"({run.folder or 'a run'}): give every run once"
             )
         same.append(run)
-    members = list(sets.values())
-    return [_group(_label(same, members), same) for same in members]
+    made = [own for own, _ in members]
+    return [_group(own.label(made), same) for own, same in members]
 
 
 def _group(label: str, same: list[Run]) -> Group:
@@ -112,31 +115,10 @@ def _group(label: str, same: list[Run]) -> Group:
 
 def _problem(run: Run) -> Any:
     """What tells environments apart: names and parameters, or the arrays where there is no name."""
-    unnamed = any(spec["name"] in (None, ARRAYS) for spec in run.environment)
-    if not unnamed:
-        return run.environment
+    entries = job_of(run).env
+    if all(entry["name"] != ARRAYS for entry in entries):
+        return plain(entries)
     if run.plan is not None:
-        arrays = fingerprints(run.plan)
-    else:
-        assert run.folder is not None  # a run without a plan was read from a folder
-        arrays = read_setup(run.folder).fingerprints
-    return run.environment if None in arrays else arrays
-
-
-def _choices(run: Run) -> dict[str, Any]:
-    """The numbers in force, and what else was asked for."""
-    return asdict(run.settings) | asdict(run.parameters)
-
-
-def _label(same: list[Run], members: list[list[Run]]) -> str:
-    """The algorithm's name, and the settings in which it differs from its namesakes."""
-    name = same[0].algorithm
-    rivals = [_choices(others[0]) for others in members if others[0].algorithm == name]
-    own = _choices(same[0])
-    words = [
-        f"{SYMBOLS.get(key, key)} = {value:.4g}" if isinstance(value, float) else
-        f"{SYMBOLS.get(key, key)} = {value}"
-        for key, value in own.items()
-        if any(rival[key] != value for rival in rivals)
-    ]  # fmt: skip
-    return ", ".join([name, *words])
+        return fingerprints(run.plan)
+    assert run.folder is not None  # a run without a plan was read from a folder
+    return read_setup(run.folder).fingerprints

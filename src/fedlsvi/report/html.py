@@ -10,6 +10,9 @@ from pathlib import Path
 LONG = 20
 """Letters beyond which the first cell of a row may be broken into lines."""
 
+FEW = 3
+"""Columns that fit a narrow screen where their cells may be broken into lines."""
+
 TALL = 20
 """Rows beyond which a table scrolls inside the page."""
 
@@ -39,7 +42,7 @@ figure img { width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .35rem .9rem .35rem 0; border-bottom: 1px solid #e3e3e3;
   vertical-align: top; white-space: nowrap; }
-td.w { white-space: normal; min-width: 9rem; }
+td.w, th.w { white-space: normal; min-width: 9rem; }
 th { position: sticky; top: 0; background: #fff; }
 td.n, th.n { text-align: right; }
 pre { background: #f6f6f6; border-radius: .5rem; padding: .9rem 1rem; overflow-x: auto;
@@ -48,7 +51,14 @@ details { border: 1px solid #ddd; border-radius: .5rem; padding: .6rem .9rem; ma
 summary { cursor: pointer; font-weight: 600; }
 @media (max-width: 30rem) { body { padding: 1rem .9rem 3rem; } h1 { font-size: 1.35rem; }
   .outcome { font-size: 1.05rem; }
-  .numbers { grid-template-columns: 1fr 1fr; gap: .5rem; } .numbers b { font-size: 1.1rem; } }
+  .numbers { grid-template-columns: 1fr 1fr; gap: .5rem; } .numbers b { font-size: 1.1rem; }
+  .few th, .few td { white-space: normal; }
+  .stack table, .stack tbody, .stack tr { display: block; } .stack tr:first-child { display: none; }
+  .stack tr { padding: .4rem 0; border-bottom: 1px solid #e3e3e3; }
+  .stack td { display: flex; justify-content: space-between; gap: 1rem; padding: .1rem 0;
+    border: 0; white-space: normal; text-align: right; }
+  .stack td:first-child { display: block; font-weight: 600; text-align: left; }
+  .stack td::before { content: attr(data-head); color: #555; text-align: left; } }
 """
 
 
@@ -89,8 +99,14 @@ def images(svgs: Mapping[str, bytes], captions: Mapping[str, str]) -> str:
     return f'<div class="figures">{"".join(made)}</div>' if made else ""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> str:
-    """Cells are escaped; the columns in `words` stand to the left, the others are numbers."""
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    words: Sequence[int] = (0,),
+    stack: bool = False,
+) -> str:
+    """Cells are escaped; the columns in `words` stand to the left, the others are numbers. Where
+    `stack` is set, a narrow screen shows a row's cells below each other, each with its head."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         inside = ""
@@ -98,11 +114,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[in
             kind = "" if i in words else ' class="n"'
             if i == 0 and len(cell) > LONG:
                 kind = ' class="w"'
+            if stack and i > 0 and tag == "td":
+                kind += f' data-head="{escape(head[i])}"'
             inside += f"<{tag}{kind}>{escape(cell)}</{tag}>"
         return f"<tr>{inside}</tr>"
 
     body = "".join(line(row, "td") for row in rows)
-    kind = "scroll tall" if len(rows) > TALL else "scroll"
+    kind = "scroll" + " tall" * (len(rows) > TALL)
+    kind += " stack" * stack + " few" * (len(head) <= FEW)
     return f'<div class="{kind}"><table>{line(head, "th")}{body}</table></div>'
 
 

@@ -7,7 +7,8 @@ from html import escape
 
 from fedlsvi.report import html, sections
 from fedlsvi.report.again import again
-from fedlsvi.report.groups import SYMBOLS, Group
+from fedlsvi.report.choices import SYMBOLS
+from fedlsvi.report.groups import Group
 from fedlsvi.report.privacy import privacy
 from fedlsvi.report.words import count, outcome, ranked, unfinished, verdict
 
@@ -125,7 +126,7 @@ def ranking(
         html.images(svgs, CONTRASTS),
     ]
     for heading, (head, rows) in tables.items():
-        parts += [_heading(heading), html.table(head, rows, words=(0, 1))]
+        parts += [_heading(heading), html.table(head, rows, (0, 1), stack=True)]
     parts += [_heading("Run it again"), html.code(again)]
     return html.document(title, parts)
 

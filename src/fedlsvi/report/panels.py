@@ -18,6 +18,7 @@ from fedlsvi.report.style import (
     MUTED,
     ORANGE,
     VERMILION,
+    dot,
     episodes,
     frame,
     legend_above,
@@ -36,12 +37,11 @@ def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
     curves = group.regret(at)
     if curves is None:
         raise InvalidInput("regret is not known for this run: its environment does not know V*")
-    t, mean = at + 1, spread(axes, at + 1, curves)
+    t, (mean, top) = at + 1, spread(axes, at + 1, curves)
     axes.plot(t, mean[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED,
               label=r"$c\,\sqrt{t}$, as the theorem grows")  # fmt: skip
     axes.set(ylabel="cumulative regret, all agents")
     axes.set_title("Regret")
-    top = float(curves.max())
     for name, title in (("theorem_1", "Theorem 1"), ("theorem_2", "Theorem 2")):
         if name not in run.bounds:
             continue
@@ -49,7 +49,7 @@ def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
         if bound <= 1.6 * top:
             axes.axhline(bound, color=MUTED, linestyle=":", label=f"{title} at the β in force")
             top = bound
-        else:
+        elif np.isfinite(bound):
             note(axes, f"{title} at the β in force: at most {bound:,.0f}")
     frame(axes, n, 1.08 * top)
 
@@ -102,9 +102,13 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
     axes.set(xscale="log", yscale="log")
     axes.set_title("Communication")
-    ratio = run.scalars_raw / np.mean([one.ledger.total for one in group.runs])
-    times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
-    note(axes, f"at the end {times} than sharing trajectories")
+    sent = float(np.mean([one.ledger.total for one in group.runs]))
+    if sent > 0.0:
+        ratio = run.scalars_raw / sent
+        times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
+        note(axes, f"at the end {times} than sharing trajectories")
+    else:
+        note(axes, "nothing was sent")
     legend_above(axes)
 
 
@@ -168,7 +172,7 @@ def _logdet(axes: Any, group: Group, marks: dict[str, float]) -> None:
     named = {1, p.horizon} if p.horizon > 6 else set(range(1, p.horizon + 1))
     for h in range(1, p.horizon + 1):
         label = f"h = {h}" if h in named else None
-        axes.plot(t, grown[:, h - 1], color=shades[h - 1], label=label)
+        axes.plot(t, grown[:, h - 1], color=shades[h - 1], label=label, marker=dot(t))
     most = p.dim * np.log1p(p.n_agents * t / (p.lam * p.dim))
     axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="largest possible")
     axes.set(xlabel="episode t (each agent)", xscale="log", ylim=(0.0, None))
@@ -196,15 +200,15 @@ def windows(n: int) -> np.ndarray:
 
 def spread(
     axes: Any, t: np.ndarray, curves: np.ndarray, label: str | None = None, **look: Any
-) -> np.ndarray:
-    """Draw the mean of (runs, points) with its band; returns the mean."""
+) -> tuple[np.ndarray, float]:
+    """Draw the mean of (runs, points) with its band; returns the mean, and how high all reach."""
     n, look = len(curves), {"color": BLUE, **look}
     mean, low, high = band(curves)
     if n > 1:
         axes.fill_between(t, low, high, color=look["color"], alpha=0.2, linewidth=0)
     known = "measured" if n == 1 else f"mean of {n} runs, {band_name(n)}"
-    axes.plot(t, mean, linewidth=2.2, label=label or known, **look)
-    return mean
+    axes.plot(t, mean, linewidth=2.2, label=label or known, marker=dot(t), **look)
+    return mean, float(max(curves.max(), high.max()))
 
 
 def _steps(
@@ -216,7 +220,7 @@ def _steps(
         t = np.array([record.last for record in run.records])[at]
         label = "measured" if len(runs) == 1 else f"measured, {len(runs)} runs"
         axes.plot(t, np.asarray(value(run))[at], color=BLUE, drawstyle="steps-post",
-                  linewidth=2.2, alpha=1.0 if len(runs) == 1 else 0.5,
+                  linewidth=2.2, alpha=1.0 if len(runs) == 1 else 0.5, marker=dot(t),
                   label=None if i else label)  # fmt: skip
 
 

@@ -35,7 +35,11 @@ def numbers(group: Group) -> str:
     if regrets(group):
         mapped = "" if unit(first) == 1.0 else "; rewards mapped into [0, 1]"
         cells.append((measured(regrets(group)), f"cumulative regret, all agents{mapped}"))
-    allowed = f"rounds; Theorem 3 allows {most.bound:,.0f}" if most else "rounds"
+    allowed = (
+        f"rounds; Theorem 3 allows {most.bound:,.0f}"
+        if most and np.isfinite(most.bound)
+        else "rounds"
+    )
     cells.append((measured([run.rounds for run in runs]), allowed))
     raw = f"scalars sent; sharing trajectories: {first.scalars_raw:,}"
     cells.append((measured([run.ledger.total for run in runs]), raw))
@@ -74,7 +78,7 @@ def every(group: Group) -> str:
         merit = f"{found[i]:,.2f}" if found else "–"
         row = (f"seed {run.seed}", merit, f"{run.rounds:,}", f"{run.ledger.total:,}")
         rows.append((*row, _smallest([run])))
-    return html.table(("run", name, "rounds", "scalars", "smallest upload"), rows)
+    return html.table(("run", name, "rounds", "scalars", "smallest upload"), rows, stack=True)
 
 
 def _smallest(runs: Sequence[Run]) -> str:
@@ -99,7 +103,7 @@ def bounds(group: Group) -> str:
         "preset's, their right-hand side is shown for comparison."
     )
     which = "" if len(group.runs) == 1 else f", seed {run.seed}"
-    listed = html.table(("claim", f"bound{which}", f"measured{which}", "verdict"), rows)
+    listed = html.table(("claim", f"bound{which}", f"measured{which}", "verdict"), rows, stack=True)
     return listed + html.paragraph(note, "note")
 
 
@@ -139,7 +143,7 @@ def synchronisations(run: Run) -> str:
     rows = []
     for i in shown:
         if i is None:
-            left = len(records) - 2 * SHOWN
+            left = sum(record.rounds for record in records[SHOWN:-SHOWN])
             rows.append(("…", f"{left:,} rounds: records.jsonl", "", "", "", ""))
             continue
         record = records[i]
@@ -170,7 +174,8 @@ def _fired(record: RoundRecord) -> str:
     agent, step = record.triggers[0]
     if step == 0:
         return "end of the run"
-    more = f" and {record.signals - 1} more" if record.signals > 1 else ""
+    fired = max(record.signals, len(record.triggers))  # agents alone fire, and signal nobody
+    more = f" and {fired - 1} more" if fired > 1 else ""
     return f"agent {agent} at h = {step}{more}"
 
 
@@ -199,7 +204,7 @@ def agents(run: Run) -> str:
         "Scalars, unless bytes are said. Signals are a flag and the number of an episode; they are "
         "counted both ways together and are not in the bytes."
     )
-    return html.table(head, rows) + html.paragraph(note, "note")
+    return html.table(head, rows, stack=True) + html.paragraph(note, "note")
 
 
 def timing(group: Group) -> str:
@@ -234,4 +239,6 @@ def ranking(groups: Sequence[Group], order: Sequence[int]) -> str:
         f"After {count(t, 'episode')} each, as many as all of them have; the smallest upload and "
         "the seconds are those of the whole runs."
     )
-    return html.table(head, rows) + ("" if alike(groups) else html.paragraph(note, "note"))
+    return html.table(head, rows, stack=True) + (
+        "" if alike(groups) else html.paragraph(note, "note")
+    )

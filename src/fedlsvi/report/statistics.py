@@ -14,7 +14,7 @@ MEASURES = ("regret", "return", "rounds", "scalars")
 def interval(values: Sequence[float], level: float = 0.95) -> dict[str, float | None]:
     """Mean and Student-t interval: x̄ ± t·s/√n; the ends are None for a single value."""
     n = len(values)
-    mean = math.fsum(values) / n
+    mean = values[0] if all(v == values[0] for v in values) else math.fsum(values) / n
     if n == 1:
         return {"mean": mean, "low": None, "high": None}
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)

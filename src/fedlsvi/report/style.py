@@ -58,6 +58,11 @@ def thin(n: int, log: bool = False) -> np.ndarray:
     return np.unique(even.round().astype(np.int64))
 
 
+def dot(points: np.ndarray) -> str | None:
+    """How the points of a curve are marked: a single one has no line to be seen by."""
+    return "o" if len(points) == 1 else None
+
+
 def frame(axes: Any, n: int, top: float) -> None:
     """Axes from zero with thousands marked, and the legend where it hides nothing."""
     axes.set(ylim=(0.0, top if top > 0.0 else 1.0))
@@ -79,7 +84,9 @@ def episodes(axes: Any, n: int) -> None:
 def _grouped() -> Any:
     from matplotlib.ticker import FuncFormatter
 
-    return FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value}")
+    return FuncFormatter(
+        lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}"
+    )
 
 
 def legend_above(axes: Any, columns: int = 2) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedlsvi.errors import FedLSVIError
 from fedlsvi.records import late_return, tenth
 from fedlsvi.report.contrast import shares
 from fedlsvi.report.groups import Group, alike, common
@@ -16,9 +17,11 @@ from fedlsvi.run import Run
 
 def number(value: float) -> str:
     """1,235 or 12.3 or 0.00123."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0.0 else "−∞"
     if 0.0 < abs(value) < 1e-5:
         return "under 0.00001"
-    if abs(value) >= 1000.0 or float(value).is_integer():
+    if abs(value) >= 999.5 or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
@@ -28,7 +31,7 @@ def measured(values: Sequence[float]) -> str:
     found = interval([float(v) for v in values])
     mean, high = found["mean"], found["high"]
     assert mean is not None
-    if high is None or high == mean:
+    if high is None or high == mean or not math.isfinite(high):
         return number(mean)
     return f"{number(mean)} ± {number(_short(high - mean))}"
 
@@ -67,8 +70,11 @@ def regrets(group: Group, t: int | None = None) -> list[float]:
 
 def unit(run: Run) -> float:
     """What 1 of regret is in the environment's own units: high − low, where rewards were mapped
-    from [low, high] into [0, 1]."""
-    return round(float(run.original_value(1.0) - run.original_value(0.0)), 9)
+    from [low, high] into [0, 1]; 1 where only an environment says so that cannot be made here."""
+    try:
+        return round(float(run.original_value(1.0) - run.original_value(0.0)), 9)
+    except (FedLSVIError, ImportError):
+        return 1.0
 
 
 def judged(groups: Sequence[Group]) -> tuple[str, list[list[float]]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +12,23 @@ import numpy as np
 
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Settings
+from fedlsvi.core.random import uniforms
 from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidFeatures
 from fedlsvi.features import registry
-from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.tabular import TableFeatures
-from fedlsvi.job import ARRAYS, GIVEN, Job, compact
+from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.job import ARRAYS, GIVEN, SHOWN, Job, compact
 from fedlsvi.plan import Plan, own_features
 from fedlsvi.settings_file import Table
 
 ENVIRONMENT = "environment.safetensors"
 FEATURES = "features.safetensors"
+
+TRIAL = 16
+"""Steps of an episode that tell continuous environments apart."""
 
 Files = dict[str, dict[str, np.ndarray]]
 
@@ -49,7 +56,7 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Files
 
 
 def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
-    """An entry that points at the environment's arrays."""
+    """An entry that points at the environment's arrays, with its own units and numbers."""
     if not isinstance(env, FiniteMDP):
         return {"name": GIVEN, "what": type(env).__name__}
     prefix = "" if alone else f"{m}."
@@ -59,6 +66,7 @@ def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
         arrays["phi"] = env.phi
     files.setdefault(ENVIRONMENT, {}).update({prefix + key: a for key, a in arrays.items()})
     entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
+    entry |= {k: plain(getattr(env, k)) for k in SHOWN if getattr(env, k) != getattr(FiniteMDP, k)}
     return entry if alone else entry | {"entry": m}
 
 
@@ -107,7 +115,46 @@ def _parameters(phi: FeatureMap) -> Table | None:
 def fingerprints(plan: Plan) -> list[str | None]:
     """What the environments are made of, so that a resumed run cannot go on with others: one for
     each agent, or one where all are alike."""
-    return collapsed([env.fingerprint if isinstance(env, FiniteMDP) else None for env in plan.envs])
+    known = {id(env): _fingerprint(env) for env in plan.envs}
+    return collapsed([known[id(env)] for env in plan.envs])
+
+
+def _fingerprint(env: Environment) -> str | None:
+    """SHA-256 of what an environment is made of: its arrays, what it does at fixed draws, or its
+    name and parameters; None of a black box that no name makes again."""
+    if isinstance(env, FiniteMDP):
+        return env.fingerprint
+    if isinstance(env, ContinuousMDP):
+        return hashlib.sha256(_trial(env)).hexdigest()
+    spec = env.spec()
+    said = json.dumps(spec, sort_keys=True)
+    return None if spec["name"] is None else hashlib.sha256(said.encode()).hexdigest()
+
+
+def _trial(env: ContinuousMDP, n: int = 8) -> bytes:
+    """States and rewards of n episodes of a few steps, in which all actions take turns."""
+    x, said = probe_states(env, n), [f"{env.horizon} {env.n_actions}".encode()]
+    u = uniforms(0, range(n), 1, 1, TRIAL * env.draws_per_step).reshape(n, TRIAL, -1)
+    for h in range(1, min(env.horizon, TRIAL) + 1):
+        a = (np.arange(n, dtype=np.int32) + h) % env.n_actions
+        r, following = env.step(h, x, a.astype(np.int32), np.ascontiguousarray(u[:, h - 1]))
+        for array in (x, r, following):  # in few digits, as those of features
+            said.append((np.round(array, 6) + 0.0).astype("<f4").tobytes())
+        x = following
+    return b"".join(said)
+
+
+def features_fingerprint(plan: Plan) -> str:
+    """SHA-256 of what tells feature maps apart: all values where states are finite, else name and
+    parameters, or the values at a few first states where no name makes the map again."""
+    phi, params = plan.features, _parameters(plan.features)
+    if isinstance(phi, TableFeatures | OneHot):
+        said = (phi.index.astype("<i8") if phi.one_hot else phi.table + 0.0).tobytes()
+    elif params is not None:
+        said = json.dumps(params, sort_keys=True).encode()
+    else:  # rounded, because another machine's cosine may differ in its last bit
+        said = (phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes()
+    return hashlib.sha256(f"{phi.dim}".encode() + said).hexdigest()
 
 
 def collapsed(prints: list[str | None]) -> list[str | None]:

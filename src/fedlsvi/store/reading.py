@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput, StoreError, UnknownName
 from fedlsvi.ledger import Ledger
-from fedlsvi.plan import make_plan
+from fedlsvi.plan import Plan, make_plan
 from fedlsvi.policy import Policy, Values
 from fedlsvi.records import RoundRecord
 from fedlsvi.run import Run
@@ -37,7 +41,8 @@ def notice(text: str) -> None:
 def load(folder: str | PathLike[str], *, env: Any = None, features: Any = None) -> Run:
     """Read a run back, finished or not: as far as its newest checkpoint.
 
-    env, features   needed only to act with `run.policy`, and only where the folder cannot make them
+    env, features   needed only to act with `run.policy` and for `run.references()`, and only where
+                    the folder cannot make them
     """
     setup = read_setup(folder)
     found = checkpoint.newest(setup.run, notice)
@@ -73,6 +78,8 @@ def loaded(setup: Setup, found: Found, env: Any = None, features: Any = None) ->
         raw_scalars_per_step=setup.raw_scalars_per_step,
         folder=str(setup.run),
         counts=dict(manifest.plain.get("counts", {})),
+        world=lambda: as_environment(_first(setup, env)),
+        reward_range=_units(setup, env),
     )
 
 
@@ -83,30 +90,66 @@ def _spec(entry: dict[str, Any]) -> dict[str, Any]:
 
 def problem(setup: Setup, env: Any, features: Any) -> tuple[Any, Any]:
     """Environments and features: those given, else those that the folder describes."""
+    return _made(env, setup.job.environments), _made(features, setup.job.feature_map)
+
+
+def _made(given: Any, make: Callable[[], Any]) -> Any:
     try:
-        world = setup.job.environments() if env is None else env
-        phi = setup.job.feature_map() if features is None else features
+        return make() if given is None else given
     except UnknownName as error:
         raise InvalidInput(
             f"{error} Import the module that registers it first, or give env= or features= again"
         ) from None
-    return world, phi
+
+
+def _first(setup: Setup, env: Any) -> Any:
+    """Agent 0's environment: all agents act alike."""
+    found = _made(env, setup.job.first_environment)
+    return found[0] if isinstance(found, Sequence) and not isinstance(found, str) else found
+
+
+def _units(setup: Setup, env: Any) -> tuple[float, float] | None:
+    """The reward range, as far as the folder knows it."""
+    if setup.reward_range is not None:
+        return setup.reward_range
+    # an older folder: of all environments whose entry says nothing, a black box alone has others
+    unknown = env is not None or setup.job.env[0].get("what") == GymWorld.__name__
+    return None if unknown else (0.0, 1.0)
 
 
 def _model(
     setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any
 ) -> tuple[Values, Spaces]:
     """The model of the checkpoint, ready to act."""
-    world, phi = problem(setup, env, features)
     job, p = setup.job, setup.parameters
+    world, phi = _first(setup, env), _made(features, job.feature_map)
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
     values = plan.values()
+    check_sizes(setup, plan, arrays.get(POLICY))
     values.beta = p.beta
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
         values.policy[:] = arrays[POLICY]
-    return values, Spaces.of(plan.envs[0])
+    spaces = Spaces.of(plan.envs[0])
+    older = setup.reward_range is None  # then arrays do not say what their last state is
+    return values, replace(spaces, after_end=None) if older else spaces
+
+
+def check_sizes(setup: Setup, plan: Plan, table: np.ndarray | None) -> None:
+    """Refuse an environment or features of another size than those of the run."""
+    then, now, env = setup.parameters, plan.parameters, plan.envs[0]
+    n_states = getattr(env, "n_states", None)
+    for what, here, there in (
+        ("horizon", now.horizon, then.horizon),
+        ("number of states", n_states, n_states if table is None else table.shape[1]),
+        ("dimension of the features", now.dim, then.dim),
+    ):
+        if here != there:
+            raise InvalidInput(
+                f"the {what} is {here} in {env.name}, and {there} in the run in {setup.run}: give "
+                "what it was learned with again, env= or features="
+            )
 
 
 def policy_table(values: Any) -> dict[str, np.ndarray]:

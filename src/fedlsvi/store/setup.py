@@ -15,6 +15,7 @@ import numpy as np
 
 from fedlsvi import __version__
 from fedlsvi.config import Parameters, Settings
+from fedlsvi.envs.base import plain
 from fedlsvi.errors import StoreError
 from fedlsvi.job import Job
 from fedlsvi.plan import Plan
@@ -22,7 +23,7 @@ from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.settings_file import dump, read
 from fedlsvi.store import files
 from fedlsvi.store.checkpoint import FORMAT, check_version
-from fedlsvi.store.describe import collapsed, describe, fingerprints
+from fedlsvi.store.describe import collapsed, describe, features_fingerprint, fingerprints
 
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
@@ -51,6 +52,8 @@ def setup_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, byt
         "parameters": dataclasses.asdict(p),
         "raw_scalars_per_step": raw_scalars_per_step(plan),
         "fingerprints": fingerprints(plan),
+        "features": features_fingerprint(plan),
+        "reward_range": plain(plan.envs[0].reward_range),
     }
     contents = {
         "settings.toml": (note + dump(job.table())).encode(),
@@ -74,6 +77,10 @@ class Setup:
     raw_scalars_per_step: int
     fingerprints: list[str | None]
     versions: dict[str, Any]
+    features: str | None = None
+    """The fingerprint of the feature map; folders of earlier versions have none."""
+    reward_range: tuple[float, float] | None = None
+    """Agent 0's; likewise."""
 
 
 def read_setup(folder: str | PathLike[str]) -> Setup:
@@ -88,7 +95,9 @@ def read_setup(folder: str | PathLike[str]) -> Setup:
         files.read(run / name, stamp)
     job = Job.parse(read(run / "settings.toml"), run)
     numbers = json.loads((run / "parameters.json").read_text())
+    units = numbers.get("reward_range") or job.env[0].get("reward_range")
     return Setup(
         run, job, Parameters(**numbers["parameters"]), numbers["raw_scalars_per_step"],
         collapsed(numbers["fingerprints"]), sealed["versions"],
+        numbers.get("features"), None if units is None else (units[0], units[1]),
     )  # fmt: skip

@@ -1,0 +1,126 @@
+"""What a Gymnasium environment must keep to; what does not is refused with a sentence."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidEnvironment
+
+ANSWER = "return (observation, reward, terminated, truncated, info), as gymnasium.Env does"
+
+
+def check_spaces(name: str, env: Any) -> None:
+    """Refuse actions that are not one choice out of finitely many."""
+    space = env.action_space
+    if is_kind(space, "Discrete"):
+        return
+    kind = type(space).__name__
+    why = {
+        "Box": "continuous actions; discretise them with a wrapper (gymnasium.ActionWrapper)",
+        "Dict": "several actors; control one of them with a wrapper, one environment per agent",
+    }.get(kind, "several choices at once; number their combinations with a wrapper")
+    raise InvalidEnvironment(
+        f"{name} has a {kind} action space and Fed-LSVI chooses one of finitely many actions: "
+        f"these are {why} and give a function that makes the wrapped environment"
+    )
+
+
+def check_calls(name: str, env: Any) -> None:
+    """Refuse an environment that is not called as Gymnasium's are, by one reset and one step."""
+    try:
+        begun = env.reset(seed=1)
+    except (TypeError, ValueError) as error:
+        raise InvalidEnvironment(
+            f"{name} cannot be reset ({error}): let reset take seed= and options= and return "
+            "(observation, info), as gymnasium.Env does"
+        ) from error
+    if not (isinstance(begun, tuple) and len(begun) == 2):
+        raise InvalidEnvironment(
+            f"{name} gave {reprlib.repr(begun)} at reset: return (observation, info), as "
+            "gymnasium.Env does"
+        )
+    try:
+        answer = env.step(env.action_space.start)
+    except (TypeError, ValueError) as error:  # a wrapper of Gymnasium's may be the first to notice
+        raise InvalidEnvironment(f"{name} cannot be stepped ({error}): {ANSWER}") from error
+    check_answer(name, answer)
+
+
+def check_answer(name: str, answer: Any) -> None:
+    """Refuse what is no answer of `step`."""
+    if not (isinstance(answer, tuple) and len(answer) == 5):
+        raise InvalidEnvironment(f"{name} gave {reprlib.repr(answer)} at a step: {ANSWER}")
+    if np.ndim(answer[1]) != 0:
+        raise InvalidEnvironment(
+            f"{name} paid {answer[1]!r} at a step: let the reward be a number, with a wrapper "
+            "(gymnasium.wrappers.TransformReward)"
+        )
+
+
+def check_range(reward_range: Any) -> tuple[float, float]:
+    """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
+    try:
+        low, high = (float(value) for value in reward_range)
+    except (TypeError, ValueError):
+        raise InvalidEnvironment(
+            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
+        ) from None
+    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
+        raise InvalidEnvironment(
+            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
+            "between them, because 0 is paid after the end of an episode"
+        )
+    return low, high
+
+
+def stated_range(env: Any) -> tuple[float, float]:
+    """The range that an environment states itself, with 0 in it; (0, 1) where it states none."""
+    try:
+        low, high = (float(value) for value in env.unwrapped.reward_range)
+        return check_range((min(low, 0.0), max(high, 0.0)))  # in this order a NaN stays one
+    except (AttributeError, TypeError, ValueError):
+        return 0.0, 1.0
+
+
+def time_limit(env: Any) -> int | None:
+    """After how many steps a `TimeLimit` around the environment cuts; None where there is none."""
+    limits = []
+    while env is not env.unwrapped:
+        if is_kind(env, "TimeLimit"):
+            limits.append(int(env._max_episode_steps))
+        env = env.env
+    return min(limits, default=None)
+
+
+def repeats(env: Any, steps: int = 3) -> bool:
+    """Whether two episodes with one seed and the same actions begin alike."""
+    seen = []
+    for _ in range(2):
+        state, _ = env.reset(seed=1)
+        trace = [state]
+        for _ in range(steps):
+            state, reward, terminated, truncated, _ = env.step(env.action_space.start)
+            trace += [state, reward]
+            if terminated or truncated:
+                break
+        seen.append(trace)
+    return len(seen[0]) == len(seen[1]) and all(
+        _alike(a, b) for a, b in zip(seen[0], seen[1], strict=True)
+    )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two observations are equal, whatever they are made of."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))
+
+
+def is_kind(thing: Any, kind: str) -> bool:
+    """Whether a space or wrapper is of a class of this name, without importing Gymnasium."""
+    return any(cls.__name__ == kind for cls in type(thing).__mro__)
