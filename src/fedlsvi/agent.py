@@ -122,7 +122,7 @@ class Cohort:
             if length > 0:
                 return Signal(world.t + length, self.agents[fired], steps)  # line 18
             if last:
-                return Signal(self.T, self.agents, np.zeros_like(self.agents))  # lines 21–23
+                return Signal(self.T, self.agents.copy(), np.zeros_like(self.agents))  # lines 21–23
             limit -= n
         return Signal.silence()
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.agent import Cohort
-from fedlsvi.config import Parameters, Settings
+from fedlsvi.config import Parameters, Settings, integer
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -103,15 +103,20 @@ def make_plan(
     """Check that environments, features and settings fit together, and fix the numbers."""
     envs = per_agent(env, settings.n_agents)
     check_seed(seed)
-    if block is not None and (not isinstance(block, int) or block < 1):
-        raise InvalidSetting(f"block must be an integer of at least 1, got {block!r}")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise InvalidSetting(f"threads must be an integer of at least 1, got {threads!r}")
+    threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
     _check_room(parameters)
     return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def _count(name: str, value: Any) -> int | None:
+    """How the work is cut: an integer, or None."""
+    if value is None:
+        return None
+    integer(name, value, 1, "it changes the time and never the result")
+    return int(value)
 
 
 def own_features(envs: Sequence[Environment]) -> FeatureMap:

@@ -225,12 +225,12 @@ class Run:
         found = {}
         if p.xi == 0.0:
             right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
-            found["theorem_1"] = Bound("regret ≤ Theorem 1 at the β in force", right, measured)
+            found["theorem_1"] = Bound(_regret(1), right, measured)
         else:
             right = theory.regret_bound_misspecified(
                 *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
             )
-            found["theorem_2"] = Bound("regret ≤ Theorem 2 at the β in force", right, measured)
+            found["theorem_2"] = Bound(_regret(2), right, measured)
         rounds = theory.rounds_bound(*size, T, p.gamma, p.lam)
         found["theorem_3"] = Bound("rounds K ≤ Theorem 3", rounds, self.rounds)
         if self.ledger.alike:
@@ -256,6 +256,11 @@ class Run:
         from fedlsvi.store import save_run
 
         save_run(self, folder)
+
+
+def _regret(theorem: int) -> str:
+    """What a theorem on regret claims; the paper proves it for λ = 1 and a β of its own."""
+    return f"regret ≤ Theorem {theorem} at the β and λ in force; promised at its own β and λ = 1"
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

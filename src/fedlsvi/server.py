@@ -77,12 +77,16 @@ class Server:
 
     def parameters(self) -> Start:
         """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
-        gram = pack(self.gram, self.layout.packing)
-        return Start(self.w.copy(), gram, self.gamma, self.beta, self.T, self.t)
+        w, gram = self.w.copy(), self._pack(self.gram)
+        return Start(w, gram, self.gamma, self.beta, self.T, self.t)
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
-        return Model(h, self.w[h - 1].copy(), pack(self.gram[h - 1], self.layout.packing))
+        return Model(h, self.w[h - 1].copy(), self._pack(self.gram[h - 1]))
+
+    def _pack(self, gram: np.ndarray) -> np.ndarray:
+        """The wire form in an array of its own: Λ grows in place, a message stays what it was."""
+        return pack(gram, self.layout.packing).copy()
 
     def _unpack(self, gram: np.ndarray) -> np.ndarray:
         return unpack(gram, self.layout.dim, self.layout.packing)

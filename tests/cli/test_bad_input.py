@@ -188,3 +188,16 @@ def test_a_file_that_holds_no_arrays(capsys: pytest.CaptureFixture[str], name: s
     message = refused(capsys, "run", "--env", name)
     assert "cannot be read as arrays of numbers" in message
     assert "allow_pickle" not in message
+
+
+@pytest.mark.parametrize("verb", ["run", "resume", "report", "evaluate"])
+def test_a_path_that_the_system_refuses(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    line = [*RIVER, "--out"] if verb == "run" else [verb]
+    assert "File name too long" in refused(capsys, *line, "x" * 300)
+
+
+def test_a_file_in_the_place_of_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "afile").touch()
+    said = "afile is a file: choose a folder for a new run"
+    assert said in refused(capsys, *RIVER, "--out", "afile")
+    assert said in refused(capsys, *RIVER, "--out", "afile", "--seeds", "0:2")

@@ -71,6 +71,11 @@ def test_run_writes_a_folder_that_the_library_reads(
     assert "Theorem 3: at most" in text
 
 
+def test_commands_that_are_shown_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "report 'a b/run'\n" in said(capsys, *LINE, "--out", "a b/run")
+    assert "report 'a b/runs'\n" in said(capsys, *LINE, "--seeds", "0:2", "--out", "a b/runs")
+
+
 def test_settings_come_from_a_file_and_the_line_wins(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

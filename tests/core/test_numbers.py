@@ -51,6 +51,16 @@ def test_numbers_that_are_too_large(settings: dict[str, Any], episodes: int, sai
         FedLSVI(**settings).prepare(RiverSwim(), episodes)
 
 
+@pytest.mark.parametrize("name", ["threads", "block"])
+def test_how_the_work_is_cut_is_an_integer(name: str, tmp_path: Path) -> None:
+    for wrong in (True, 0, 1.0, "2", np.int64(0)):
+        with pytest.raises(InvalidSetting, match=f"{name} must be an integer of at least 1, got "):
+            FedLSVI().prepare(RiverSwim(), 9, **{name: wrong})
+    learner, cut = FedLSVI(2), {name: np.int64(1)}
+    kept = learner.learn(RiverSwim(), 9, progress=False, folder=tmp_path / "x", **cut)  # type: ignore[arg-type]
+    assert kept.taus == learner.learn(RiverSwim(), 9, progress=False).taus
+
+
 def test_what_no_memory_holds_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidSetting, match=r"horizon = 10{13} and dimension 12 takes .* GiB"):
         FedLSVI().prepare(RiverSwim(horizon=10**13), 9)
@@ -78,7 +88,7 @@ def test_bounds_beyond_every_number_are_null(setting: dict[str, float]) -> None:
     run = FedLSVI(2, **setting).learn(RiverSwim(3, 3), 9, progress=False)  # type: ignore[arg-type]
     found = json.loads(json.dumps(run.summary(), allow_nan=False))["bounds"]
     assert found["theorem_1"] == {
-        "claim": "regret ≤ Theorem 1 at the β in force",
+        "claim": "regret ≤ Theorem 1 at the β and λ in force; promised at its own β and λ = 1",
         "bound": None,
         "measured": run.regret[-1],  # type: ignore[index]
         "holds": True,

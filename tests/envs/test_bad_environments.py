@@ -47,7 +47,7 @@ def stepped(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarr
             spoiled(UNIFORM, (1, 2, 0), 0.6),
             ZEROS,
             {},
-            r"P\[x=1, a=2\] sums to 1.1, not 1: divide the row",
+            r"P\[x=1, a=2\] sums to 1.1, not 1: divide the row by its sum, in float64",
         ),
         (stepped(UNIFORM, (3, 1, 2, 0), 0.6), ZEROS, {}, r"P\[h=4, x=1, a=2\] sums to 1.1, not 1"),
         (spoiled(UNIFORM, (1, 0, 1), 0.5 + 2e-9), ZEROS, {}, "sums to 1.000000002"),
@@ -57,6 +57,9 @@ def stepped(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarr
         (np.ones((1, 1)), ZEROS, {}, r"P has shape \(1, 1\)"),
         (np.ones((0, 1, 0)), ZEROS, {}, r"P has shape \(0, 1, 0\)"),
         ([[["a"]]], ZEROS, {}, "P must be an array of numbers, got list"),
+        (UNIFORM + 0.3j, ZEROS, {}, "P must be an array .* complex .*: give .* floats"),
+        ([[[1.0 + 0j]]], [[0]], {}, "P must be an array of numbers, got list"),
+        (UNIFORM, ZEROS + 0.3j, {}, "r must be an array of numbers, got ndarray"),
         ([[[0.5], [0.5, 0.5]]], ZEROS, {}, "P must be an array of numbers, got list with ragged"),
         (
             UNIFORM,
@@ -212,3 +215,12 @@ LINEAR = RandomLinearMDP(3, 2, 2, 2)
 def test_bad_parameters(made: Callable[[], Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         made()
+
+
+def test_the_advice_for_rows_in_single_precision_helps() -> None:
+    P = np.random.default_rng(0).random((50, 3, 50)).astype(np.float32)
+    P /= P.sum(axis=-1, keepdims=True)
+    with pytest.raises(InvalidInput, match="divide the row by its sum, in float64"):
+        FiniteMDP(P, np.zeros((50, 3)), horizon=2)
+    exact = P.astype(np.float64)
+    assert FiniteMDP(exact / exact.sum(axis=-1, keepdims=True), np.zeros((50, 3)), horizon=2)

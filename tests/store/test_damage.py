@@ -198,3 +198,42 @@ def test_other_libraries_are_mentioned(run: Path, capsys: pytest.CaptureFixture[
     files.write_json(run / "versions.json", content)
     fedlsvi.resume(run, progress=False)
     assert "numpy 1.0.0 →" in capsys.readouterr().err
+
+
+def test_paths_that_cannot_be_looked_at(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is missing or damaged: a sentence says what the system says."""
+    long = run.parent / ("x" * 300)
+    for look in (fedlsvi.load, fedlsvi.resume, learn):
+        with pytest.raises(StoreError, match=r"cannot read .*: File name too long: give"):
+            look(long)
+    (run / "records.jsonl").unlink()
+    (run / "records.jsonl").mkdir()
+    with pytest.raises(StoreError, match=r"cannot read .*records\.jsonl: Is a directory") as caught:
+        fedlsvi.load(run)
+    assert not isinstance(caught.value, DamagedFile)
+
+    def closed(path: Path) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for name, said in (("iterdir", run), ("exists", run)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, closed)
+            with pytest.raises(StoreError, match=f"cannot read {said}: Permission denied"):
+                learn(run)
+
+
+def test_hints_can_be_pasted_into_a_shell(template: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ünï cødé"
+    shutil.copytree(template, folder)
+    again = f"`fedlsvi resume '{folder}'`"
+    with pytest.raises(StoreError, match=again):
+        learn(folder)
+    flip(folder / "parameters.json")
+    with pytest.raises(DamagedFile, match=f"`fedlsvi run '{folder}/settings.toml'`"):
+        fedlsvi.resume(folder)
+    shutil.rmtree(folder)
+    shutil.copytree(template, folder)
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match=f"no checkpoint yet: {again} plays it"):
+        fedlsvi.load(folder)

@@ -61,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone, as with `| head`
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(StoreError(f"cannot use {error.filename}: {error.strerror}"), 2)
 
 
 def _fail(error: FedLSVIError, code: int) -> int:

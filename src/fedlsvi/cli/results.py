@@ -24,7 +24,7 @@ QUESTION = "question.json"
 def do_report(arguments: argparse.Namespace) -> int:
     """One run goes into its own folder, several into the folder that they share."""
     given = [Path(folder) for folder in arguments.runs]
-    compared = [folder for folder in given if (folder / QUESTION).exists()]
+    compared = [folder for folder in given if files.exists(folder / QUESTION)]
     if compared and len(given) > 1:
         raise InvalidInput(f"{compared[0]} holds a comparison already: report it by itself")
     if arguments.out is not None:

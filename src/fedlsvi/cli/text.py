@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 
@@ -59,8 +60,13 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *aligned(rows)]
     if summary.get("folder"):
-        lines += [f"  folder: {summary['folder']}    plots: fedlsvi report {summary['folder']}"]
+        lines += [_whereabouts(summary["folder"])]
     return lines
+
+
+def _whereabouts(folder: str) -> str:
+    """Where the result is, and the command that draws it, ready to be pasted."""
+    return f"  folder: {folder}    plots: fedlsvi report {quote(folder)}"
 
 
 def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
@@ -116,5 +122,5 @@ def several_lines(
         cells = [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
         lines.append("  " + "  ".join([row[0].ljust(widths[0]), *cells]))
     if out is not None:
-        lines += [f"  folder: {out}    plots: fedlsvi report {out}"]
+        lines += [_whereabouts(str(out))]
     return lines

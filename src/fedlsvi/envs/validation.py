@@ -26,11 +26,13 @@ def place(index: Any, axes: tuple[str, ...]) -> str:
 def as_array(field: str, value: Any) -> np.ndarray:
     """A contiguous float64 copy of an array of numbers."""
     try:
+        if np.iscomplexobj(value):
+            raise TypeError  # NumPy would drop the imaginary part
         return np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError):
         raise InvalidEnvironment(
             f"{field} must be an array of numbers, got {type(value).__name__} "
-            "with ragged or non-numeric entries: give a rectangular array of floats"
+            "with ragged, complex or non-numeric entries: give a rectangular array of floats"
         ) from None
 
 
@@ -71,7 +73,7 @@ def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
         index = tuple(np.argwhere(bad)[0])
         raise InvalidEnvironment(
             f"{field}[{place(index, axes)}] sums to {sums[index]:.10g}, not 1: "
-            "divide the row by its sum"
+            "divide the row by its sum, in float64"
         )
 
 

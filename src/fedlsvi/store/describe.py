@@ -115,7 +115,8 @@ def _parameters(phi: FeatureMap) -> Table | None:
 def fingerprints(plan: Plan) -> list[str | None]:
     """What the environments are made of, so that a resumed run cannot go on with others: one for
     each agent, or one where all are alike."""
-    known = {id(env): _fingerprint(env) for env in plan.envs}
+    distinct = {id(env): env for env in plan.envs}
+    known = {key: _fingerprint(env) for key, env in distinct.items()}
     return collapsed([known[id(env)] for env in plan.envs])
 
 
@@ -127,17 +128,19 @@ def _fingerprint(env: Environment) -> str | None:
     if isinstance(env, ContinuousMDP):
         return hashlib.sha256(_trial(env)).hexdigest()
     spec = env.spec()
-    said = json.dumps(spec, sort_keys=True)
-    return None if spec["name"] is None else hashlib.sha256(said.encode()).hexdigest()
+    if spec["name"] is None:
+        return None
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
 
 
 def _trial(env: ContinuousMDP, n: int = 8) -> bytes:
     """States and rewards of n episodes of a few steps, in which all actions take turns."""
     x, said = probe_states(env, n), [f"{env.horizon} {env.n_actions}".encode()]
-    u = uniforms(0, range(n), 1, 1, TRIAL * env.draws_per_step).reshape(n, TRIAL, -1)
+    k = env.draws_per_step
+    u = uniforms(0, range(n), 1, 1, TRIAL * k).reshape(n, TRIAL, k)
     for h in range(1, min(env.horizon, TRIAL) + 1):
         a = (np.arange(n, dtype=np.int32) + h) % env.n_actions
-        r, following = env.step(h, x, a.astype(np.int32), np.ascontiguousarray(u[:, h - 1]))
+        r, following = env.step(h, x, a, np.ascontiguousarray(u[:, h - 1]))
         for array in (x, r, following):  # in few digits, as those of features
             said.append((np.round(array, 6) + 0.0).astype("<f4").tobytes())
         x = following

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from fedlsvi.errors import StoreError
 from fedlsvi.job import Job
@@ -29,7 +30,7 @@ def forget(folder: Path) -> None:
 
 def is_one(folder: Path) -> bool:
     """Whether this folder holds a family."""
-    return (folder / SEEDS).exists()
+    return files.exists(folder / SEEDS)
 
 
 def member(folder: Path, seed: int) -> Path:
@@ -52,8 +53,9 @@ def expand(folders: list[Path]) -> list[Path]:
             found.append(folder)
             continue
         runs = [member(folder, seed) for seed in read(folder)[1]]
-        there = [run for run in runs if run.exists()]
+        there = [run for run in runs if files.exists(run)]
         if not there:
-            raise StoreError(f"no run in {folder} has begun: `fedlsvi resume {folder}` plays them")
+            again = f"`fedlsvi resume {quote(str(folder))}` plays them"
+            raise StoreError(f"no run in {folder} has begun: {again}")
         found += there
     return found

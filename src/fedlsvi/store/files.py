@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,27 @@ def cannot_make(folder: Path, error: OSError) -> StoreError:
     )
 
 
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The same about something that is only looked at."""
+    return StoreError(f"cannot read {path}: {error.strerror}: give access, or choose another path")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something at a path; a sentence where it cannot be told."""
+    try:
+        return path.exists()
+    except OSError as error:  # no access, or a name that is too long
+        raise unreadable(path, error) from error
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing."""
+    try:
+        return not any(folder.iterdir())
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
 def read(path: Path, expected: Stamp | None = None) -> bytes:
     """The bytes of a file, which must be those of its stamp where one is given."""
     try:
@@ -113,7 +135,7 @@ def read(path: Path, expected: Stamp | None = None) -> bytes:
     except FileNotFoundError:
         raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     if expected is not None:
         compare(path, stamp(data), expected)
     return data
@@ -133,7 +155,7 @@ def _restore(path: Path) -> str:
     run = path.parent.parent if path.parent.name in ("checkpoints", "history") else path.parent
     settings = run / "settings.toml"
     usable = settings != path and settings.exists()
-    again = f"with `fedlsvi run {settings}`" if usable else "in another folder"
+    again = f"with `fedlsvi run {quote(str(settings))}`" if usable else "in another folder"
     return f"restore it from a copy, or start over {again}"
 
 
@@ -229,5 +251,7 @@ def read_prefix(path: Path, expected: Stamp) -> bytes:
             data = file.read(expected["bytes"])
     except FileNotFoundError:
         raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
+    except OSError as error:
+        raise unreadable(path, error) from error
     compare(path, stamp(data), expected)
     return data

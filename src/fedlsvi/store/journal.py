@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from time import perf_counter
 
 from fedlsvi.config import Settings
@@ -66,9 +67,14 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
 
 def refuse_existing(run: Path) -> None:
     """A run is never written over another one, nor among files that are not its own."""
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        holds = any((run / name).exists() for name in ("versions.json", SEEDS))
-        hint = f"`fedlsvi resume {run}` continues it" if holds else "it holds other files"
+    if not files.exists(run):
+        return
+    if not run.is_dir():
+        raise FolderExists(f"{run} is a file: choose a folder for a new run")
+    if not files.is_empty(run):
+        holds = any(files.exists(run / name) for name in ("versions.json", SEEDS))
+        again = f"`fedlsvi resume {quote(str(run))}` continues it"
+        hint = again if holds else "it holds other files"
         raise FolderExists(
             f"folder {run} exists already: {hint}; choose another folder for a new run"
         )
@@ -108,7 +114,8 @@ class Journal:
         if self.interrupt.asked and not done:
             raise KeyboardInterrupt(
                 f"stopped after episode {record.last}; continue with "
-                f"fedlsvi.resume({str(self.run)!r}), or `fedlsvi resume {self.run}` on the shell"
+                f"fedlsvi.resume({str(self.run)!r}), or "
+                f"`fedlsvi resume {quote(str(self.run))}` on the shell"
             )
 
     def checkpoint(self) -> None:

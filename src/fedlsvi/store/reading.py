@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,8 @@ def load(folder: str | PathLike[str], *, env: Any = None, features: Any = None) 
     setup = read_setup(folder)
     found = checkpoint.newest(setup.run, notice)
     if found is None:
-        raise StoreError(
-            f"the run in {setup.run} has no checkpoint yet: `fedlsvi resume {setup.run}` plays it"
-        )
+        again = f"`fedlsvi resume {quote(str(setup.run))}` plays it"
+        raise StoreError(f"the run in {setup.run} has no checkpoint yet: {again}")
     return loaded(setup, found, env, features)
 
 

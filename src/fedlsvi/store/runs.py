@@ -11,14 +11,16 @@ from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Settings
-from fedlsvi.errors import InvalidInput, StoreError
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.learner import drive, placed
+from fedlsvi.plan import Plan
 from fedlsvi.records import Observer
 from fedlsvi.run import Run
 from fedlsvi.session import Session
 from fedlsvi.store import checkpoint, files, reading
 from fedlsvi.store.checkpoint import HISTORY, RECORDS, REGRET
-from fedlsvi.store.describe import fingerprints
+from fedlsvi.store.describe import features_fingerprint, fingerprints
 from fedlsvi.store.journal import Journal, begin, refuse_existing
 from fedlsvi.store.setup import Setup, read_setup, versions
 
@@ -143,23 +145,62 @@ def _session(
         cohorts=plain.get("cohorts", 1) or None,
         transport=placed(transport, setup.run),
     )  # fmt: skip
-    if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
+    try:
+        _compare_problem(setup, session, found, env is not None or features is not None)
+        if found is not None:
+            _restore(setup.run, session, found)
+    except FedLSVIError:
         session.close()
+        raise
+    return session
+
+
+def _compare_problem(
+    setup: Setup, session: Session, found: reading.Found | None, given: bool
+) -> None:
+    """Refuse agents elsewhere, another environment or other features than the run began with;
+    `given` says that not all of it came from the folder."""
+    plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
+    if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
         where = "in this process" if plain["cohorts"] else "elsewhere"
         raise InvalidInput(f"the agents of the run in {setup.run} were {where}: set transport= so")
-    if fingerprints(session.plan) != setup.fingerprints:
+    plan = session.plan
+    reading.check_sizes(setup, plan, arrays.get(reading.POLICY))
+    then, now = setup.fingerprints, fingerprints(plan)
+    # no finite environment is without one; others were, in folders of earlier versions
+    told = isinstance(plan.envs[0], FiniteMDP) or None not in (*then, *now)
+    if told and then != now:
         raise StoreError(
             f"the environment is not the one that the run in {setup.run} began with: resume with "
             f"fedlsvi {setup.versions['fedlsvi']}, or give the same environment, env=..."
         )
-    if found is not None:
-        manifest, arrays = found
-        for segment in manifest.history:
-            path = setup.run / HISTORY / segment["name"]
-            session.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
-        past = reading.records(setup.run, manifest)
-        session.restore(arrays, plain, reading.regret(setup.run, manifest), past)
-    return session
+    if given and setup.features not in (None, features_fingerprint(plan)) and _told(setup, plan):
+        raise StoreError(
+            f"the features are not those that the run in {setup.run} began with: give the same "
+            "features, features=..., or none where the folder can make them"
+        )
+
+
+def _told(setup: Setup, plan: Plan) -> bool:
+    """Whether two fingerprints of features that differ are those of different features."""
+    try:
+        setup.job.feature_map()
+    except UnknownName:  # one is of the name, the other of an object in its place
+        return plan.features.spec() is not None
+    except InvalidInput:  # both are of objects
+        pass
+    # of a black box whose resets do not repeat, the values are others every time
+    return features_fingerprint(plan) == features_fingerprint(plan)
+
+
+def _restore(run: Path, session: Session, found: reading.Found) -> None:
+    """Put the session where it was at the checkpoint."""
+    manifest, arrays = found
+    for segment in manifest.history:
+        path = run / HISTORY / segment["name"]
+        session.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
+    past = reading.records(run, manifest)
+    session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
 
 
 def _compare_versions(setup: Setup) -> None:

@@ -86,8 +86,8 @@ class Setup:
 def read_setup(folder: str | PathLike[str]) -> Setup:
     """The fixed part of a run folder."""
     run = Path(folder)
-    if not (run / "versions.json").exists():
-        where = "there is no such folder" if not run.exists() else "it has no versions.json"
+    if not files.exists(run / "versions.json"):
+        where = "it has no versions.json" if files.exists(run) else "there is no such folder"
         raise StoreError(f"no run in {run}: {where}; give the folder of a run")
     sealed = files.read_json(run / "versions.json")
     check_version(run / "versions.json", sealed.get("format"))
