@@ -6,8 +6,9 @@ y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
     Λ^loc finite, ⪰ 0, tr Λ^loc ≤ n, rank ≤ n      (exactly the sums of n vectors in the unit ball)
     b finite, [[G, b], [bᵀ, t·y_max²]] ⪰ 0          (b is Σφy for some |y| ≤ y_max)
     at h = H: the same for b's increment over this round alone
-    n ≤ ⌈γ⌉; who signals has a determinant ratio ≥ γ/n at the step it names, and nobody's is so
-    large that it must have signalled an episode before
+    n ≤ ⌈γ⌉, and no signal is of an episode beyond those that were asked for; who signals has a
+    determinant ratio ≥ γ/n at the step it names, and nobody's is so large that it must have
+    signalled an episode before
     after aggregation wᵀΛw ≤ M·t·y_max²
 
 An agent that makes up data of its own and keeps its books straight passes: no check can know.
@@ -41,7 +42,7 @@ from fedlsvi.core.scrutiny import (
 )
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.errors import MessageRefused
-from fedlsvi.messages import Layout, Model, Request, Signal, Start, Stop, Upload
+from fedlsvi.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
 
 TOLERANCE = 1e-9
 """Relative slack for rounding, per episode."""
@@ -88,6 +89,7 @@ class Guard:
         self.gram = np.zeros((size.horizon, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
         self.t, self.round, self.length = 0, 1, 0
+        self._asked = 0  # episodes of the round under way that the server has asked for
         self._named: dict[int, list[int]] = {}  # who named which step
         self._model = np.zeros((size.horizon, P))
         self._where = unpack(np.arange(P), size.dim, size.packing)
@@ -100,7 +102,9 @@ class Guard:
         match message:
             case Start(gram=gram, t=t):
                 self.t, self._model, self._weights = t, gram.copy(), {}
-                self._named = {}
+                self._named, self._asked = {}, 0
+            case Explore(limit=limit):
+                self._asked += limit
             case Stop(t=t):
                 self.length = t - self.t
             case Model(h=h, w=w, gram=gram):
@@ -109,7 +113,7 @@ class Guard:
                 self._weights.pop(h, None)
                 if h == 1:
                     self.t, self.round = self.t + self.length, self.round + 1
-                    self._named = {}
+                    self._named, self._asked = {}, 0
 
     def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         energy = quadratic(w, gram, self._where)
@@ -126,6 +130,8 @@ class Guard:
         longest = self.facts.episodes - self.t
         if self.facts.overshoot == "cut":
             longest = min(longest, math.ceil(self.facts.gamma))
+        if self._asked:
+            longest = min(longest, self._asked)
         if not 0 < signal.t - self.t <= longest:
             bound = f"{self.t + 1} to {self.t + longest}"
             raise Refusal(first, self.round, 0, "signal's t", signal.t, bound)
@@ -272,10 +278,15 @@ class Guard:
         if self.facts.simplex and not max(worst[MOST] - n, worst[LEAST] + n) <= 1e-7 * n:
             wrong = ~(np.abs(seen[MOST] - n) <= 1e-7 * n)
             self._fail(first, h, wrong, "1ᵀΛ1", seen[MOST], f"{n}: features sum to one")
-        slack = TOLERANCE * episodes * y
-        if (self.facts.nonnegative or self.facts.simplex) and worst[DEPTH] > slack:
-            wrong = seen[DEPTH] > slack
-            self._fail(first, h, wrong, "smallest entry of b", -seen[DEPTH], "at least 0")
+        if self.facts.nonnegative or self.facts.simplex:
+            slack = TOLERANCE * episodes * y
+            if worst[DEPTH] > slack:
+                wrong = seen[DEPTH] > slack
+                self._fail(first, h, wrong, "smallest entry of b", -seen[DEPTH], "at least 0")
+            if final:
+                least = (upload.b - self.last[first : first + m]).min(axis=1)
+                name = "smallest entry of increment of b"
+                self._fail(first, h, least < -slack, name, least, "at least 0")
         if close.any():
             base = unpack(self._model[h - 1], d, self.layout.packing)
             self._ratios(first, h, seen[GROWTH], float(np.linalg.eigvalsh(base)[0]))
