@@ -167,6 +167,18 @@ def integer(name: str, value: Any, least: int, hint: str) -> None:
         raise InvalidSetting(f"{name} must be an integer {bound}, got {_shown(value)}: {hint}")
 
 
+def cohort_count(cohorts: Any, n_agents: int) -> int:
+    """A number of cohorts from 1 to M; None is one."""
+    if cohorts is None:
+        return 1
+    whole = isinstance(cohorts, int | np.integer) and not isinstance(cohorts, bool)
+    if not whole or not 1 <= cohorts <= n_agents:
+        raise InvalidSetting(
+            f"cohorts must be an integer from 1 to n_agents = {n_agents}, got {_shown(cohorts)}"
+        )
+    return int(cohorts)
+
+
 def _number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:
     bound = f"a finite number {'above' if strict else 'of at least'} {least:g}"
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

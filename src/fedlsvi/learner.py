@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.config import Overshoot, Preset, Settings
+from fedlsvi.config import Overshoot, Preset, Settings, cohort_count
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym import as_environment
-from fedlsvi.errors import InvalidSetting, UnknownName
+from fedlsvi.errors import UnknownName
 from fedlsvi.plan import Plan, make_plan
 from fedlsvi.records import Observer
 from fedlsvi.run import Run
@@ -173,14 +173,9 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
-        whole = isinstance(cohorts, int) and not isinstance(cohorts, bool)
-        if cohorts is not None and not (whole and 1 <= cohorts <= self.settings.n_agents):
-            raise InvalidSetting(
-                f"cohorts must be an integer from 1 to n_agents = {self.settings.n_agents}, "
-                f"got {cohorts!r}"
-            )
+        count = cohort_count(cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
-        return Session(plan, cohorts or 1, keep_models, chosen)
+        return Session(plan, count, keep_models, chosen)
 
 
 def choose(

@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from fedlsvi.agent import Cohort
 from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.config import integer
+from fedlsvi.config import cohort_count, integer
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
-from fedlsvi.errors import InvalidSetting
 from fedlsvi.messages import Signal
 from fedlsvi.plan import Plan
 from fedlsvi.run import Run
@@ -85,18 +83,9 @@ class Periodic(Comparator):
     worlds = (Environment,)
 
     def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return PeriodicSession(plan, among(cohorts, plan), keep_models, self.settings.period)
-
-
-def among(cohorts: Any, plan: Plan) -> int:
-    """A number of cohorts from 1 to M; None is one."""
-    most = plan.parameters.n_agents
-    whole = isinstance(cohorts, int) and not isinstance(cohorts, bool)
-    if cohorts is not None and not (whole and 1 <= cohorts <= most):
-        raise InvalidSetting(
-            f"cohorts must be an integer from 1 to n_agents = {most}, got {cohorts!r}"
+        return PeriodicSession(
+            plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models, self.settings.period
         )
-    return cohorts or 1
 
 
 def scalars(run: Run) -> dict[str, int]:

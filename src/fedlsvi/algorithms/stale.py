@@ -15,9 +15,8 @@ from typing import Literal
 
 from fedlsvi.agent import Cohort
 from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.periodic import among
 from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.config import Parameters
+from fedlsvi.config import Parameters, cohort_count
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.messages import Model, Upload
@@ -81,7 +80,7 @@ class Stale(Comparator):
     worlds = (Environment,)
 
     def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return StaleSession(plan, among(cohorts, plan), keep_models)
+        return StaleSession(plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -150,10 +150,12 @@ class CallableFeatures(FeatureMap):
 def as_features(field: str, value: Any) -> np.ndarray:
     """A float64 (n, A, d) array without NaN, or an error that says what came instead."""
     try:
+        if np.iscomplexobj(value):
+            raise TypeError
         phi = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidFeatures(
-            f"{field} must be an array of numbers, got {type(value).__name__}: "
+            f"{field} must be an array of real numbers, got {type(value).__name__}: "
             "give one of shape (S, A, d)"
         ) from None
     if phi.ndim != 3 or 0 in phi.shape:
