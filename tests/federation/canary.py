@@ -1,4 +1,5 @@
-"""A site's own module: a world whose states are marked, and an ear at everything FLARE sends.
+"""A site's own module: a world whose states are marked, and an ear at everything FLARE sends; and
+the check that looks for the mark in what left.
 
 `entry = "canary:make"` in a site's settings calls `make` in the process that holds its agents. It
 listens where FLARE hands a whole message to its connections, after serialisation and before TLS.
@@ -6,6 +7,9 @@ listens where FLARE hands a whole message to its connections, after serialisatio
 
 from __future__ import annotations
 
+import re
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from fedlsvi.features.base import CallableFeatures, FeatureMap
 from problems import Drift, bumps
 
 PATTERN = b"\xca\xfe\xba\xbe"
+_DECIMAL = re.compile(rb"\d+\.\d{6,}(?:e[-+]?\d+)?")
 
 
 class Marked(Drift):
@@ -39,6 +44,28 @@ def mark(numbers: np.ndarray) -> np.ndarray:
     """Numbers with the pattern in the lowest four bytes, changed by less than a millionth."""
     words = np.ascontiguousarray(numbers).view("<u8") & np.uint64(0xFFFFFFFF00000000)
     return (words | np.uint64(int.from_bytes(PATTERN, "little"))).view("<f8")
+
+
+def leaks(channels: Mapping[str, bytes]) -> dict[str, set[str]]:
+    """Channels that have the pattern, and in which forms: a number's own bytes in either order,
+    their hexadecimal digits, or its text with all digits. A rounded one is not known again."""
+    found: dict[str, set[str]] = {}
+    for channel, data in channels.items():
+        forms, texts = {PATTERN, PATTERN[::-1]}, data.lower()
+        numbers = (struct.pack("<d", float(text)) for text in _DECIMAL.findall(texts))
+        seen = {
+            "bytes": any(form in data for form in forms),
+            "hex": any(form.hex().encode() in texts for form in forms),
+            "decimal": any(number.startswith(PATTERN) for number in numbers),
+        }
+        if any(seen.values()):
+            found[channel] = {form for form, there in seen.items() if there}
+    return found
+
+
+def contents(folder: Path) -> bytes:
+    """All that the files of a folder hold."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def make(horizon: int, dim: int, overheard: str = "") -> Marked:

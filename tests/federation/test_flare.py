@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canary import PATTERN
+from canary import PATTERN, contents, leaks
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -102,12 +102,13 @@ def test_same_run_as_in_process(finished: Path, here: Any) -> None:
 
 def test_states_never_leave(finished: Path) -> None:
     """What FLARE sent from the process of site-1, message by message before it was encrypted, has
-    the site's uploads and not the pattern that is in all its states and rewards."""
+    the site's uploads and not the pattern that is in all its states and rewards; nor has anything
+    that the server keeps."""
     overheard = (finished.parent / "overheard").read_bytes()
     assert overheard.count(wire.MAGIC) > 100
-    assert PATTERN not in overheard
-    journal = project.site_folder(finished, "site-1") / "journal"
-    kept = b"".join(path.read_bytes() for path in journal.iterdir())
+    server = contents(finished / "kits" / "localhost")
+    assert leaks({"overheard": overheard, "server": server}) == {}
+    kept = contents(project.site_folder(finished, "site-1") / "journal")
     assert kept.count(PATTERN) >= FEDERATION.episodes * 2 * FEDERATION.horizon
 
 
@@ -279,28 +280,30 @@ def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
     episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
     last = checkpoint.newest(others / "away", lambda note: None)
     assert last is not None
-    upto = [upto for _, upto in last[0].plain["transport"]["carried"]["away"].values()]
+    upto = [upto for _, upto, _ in last[0].plain["transport"]["carried"]["away"].values()]
     upto += [[AWAY.episodes] * AWAY.horizon] * (3 - len(upto))
     np.testing.assert_allclose(episodes, np.sum(upto, axis=0), rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
 def spoilt(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Two jobs that no party may run, as the administrator could submit them: by what was changed,
+    """Jobs that no party may run, as the administrator could submit them: by what was changed,
     their numbers."""
     assert not list((finished / "job").glob("**/*.py"))
     connection, numbers = project.console(finished), {}
-    for change in ("code", "class"):
+    for change in ("code", "class", "server"):
+        part, own = ("server", "Coordinator") if change == "server" else ("client", "Site")
         job = tmp_path_factory.mktemp("spoilt") / change
         shutil.copytree(finished / "job" / "trial", job)
-        (config,) = job.glob("**/config_fed_client.json")
+        (config,) = job.glob(f"**/config_fed_{part}.json")
         if change == "code":
             (config.parent.parent / "custom").mkdir()
             (config.parent.parent / "custom" / "extra.py").write_text("print('here')")
         else:
             named = config.read_text()
-            assert "fedlsvi.transports.flare.Site" in named
-            config.write_text(named.replace("fedlsvi.transports.flare.Site", "fedlsvi.FedLSVI"))
+            ours = f"fedlsvi.transports.flare.{own}"
+            assert ours in named
+            config.write_text(named.replace(ours, "fedlsvi.FedLSVI"))
         numbers[change] = connection.submit(job)
     connection.close()
     return numbers
@@ -333,14 +336,21 @@ def test_the_reason_of_a_failure_reaches_the_terminal(
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("code", "server: BYOC not permitted"), ("class", "the logs of the parties have more")],
-)
+    [("code", "server: BYOC not permitted"),
+     ("class", "{number}/log.txt in the kit of a site"),
+     ("server", "the server refused a class that the job names: Component 'fedlsvi.FedLSVI'")],
+)  # fmt: skip
 def test_a_job_with_code_or_other_classes_is_refused(
     change: str, said: str, finished: Path, spoilt: dict[str, str]
 ) -> None:
-    """Even from the administrator: no party runs what came with a job."""
-    assert project.wait(finished, spoilt[change], 240.0) != project.COMPLETED
-    assert said in project.reason(finished, spoilt[change])
+    """Even from the administrator: no party runs what came with a job. Who submitted it is told
+    what was refused, or where that stands."""
+    number = spoilt[change]
+    assert project.wait(finished, number, 240.0) != project.COMPLETED
+    assert said.format(number=number) in project.reason(finished, number)
+    if change == "class":
+        log = (finished / "kits" / "site-1" / number / "log.txt").read_text()
+        assert "Component 'fedlsvi.FedLSVI'" in log
 
 
 def test_status_and_jobs(finished: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.federation import project
 from fedlsvi.federation.job import Federation
+from fedlsvi.federation.provision import flare
 
 FEDERATION = Federation("trial", episodes=10, horizon=3, dim=4)
 
@@ -32,6 +33,33 @@ def test_keys_are_for_their_owner_alone(written: Path) -> None:
             path = path.parent
     page = (written / "README.md").read_text()
     assert "`provisioned/trial/state/cert.json` holds the key of the authority" in page
+
+
+@pytest.mark.parametrize(
+    ("log", "deployed", "said"),
+    [
+        ("ERROR - this run ends: no site has an agent", ["a: OK"], "no site has an agent"),
+        ("", ["server: BYOC not permitted", "a: OK"], "server: BYOC not permitted"),
+        ("ComponentNotAuthorized: component not authorized: Component 'other.Class' at config path "
+         "'components.#1' is not in allow_list", [],
+         "the server refused a class that the job names: Component 'other.Class' at config path "
+         "'components.#1' is not in allow_list"),
+        ("Aborting current RUN due to FATAL_SYSTEM_ERROR received: failed to sync clients "
+         "['north', 'south']\nINFO - Server runner finished.", ["server: OK"],
+         "the job ended before north, south had begun it: a site refused a class that it names, or "
+         "could not start its process; 7/log.txt in the kit of a site says what it was"),
+        ("INFO - Server runner finished.", [],
+         "log.txt in the server's kit and 7/log.txt in the kit of a site have more"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_a_failure(log: str, deployed: list[str], said: str) -> None:
+    """In what FLARE's server tells of a job; no site sends its log."""
+    connection = object.__new__(flare("Console"))
+    connection._session = SimpleNamespace(
+        get_job_logs=lambda number: {"logs": {"server": log}},
+        get_job_meta=lambda number: {"job_deploy_detail": deployed},
+    )
+    assert connection.reason("7") == said
 
 
 class Submitted(list[Path]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from fedlsvi.federation.serving import check, serve
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.messages import Explore
 from fedlsvi.server import Server
+from fedlsvi.store import checkpoint
+from fedlsvi.transports import wired
 from fedlsvi.transports.local import Local
 from fedlsvi.transports.patience import Absent, Patience
 from fedlsvi.transports.wired import run_name
@@ -26,12 +29,17 @@ class Killed(Exception):
 
 
 class Silent(Local):
-    """Cohort 1 is not heard from the exploration of round `since` on."""
+    """Cohort 1 is not heard from the exploration of round `since` on; the server dies when it has
+    asked `asks` times."""
 
     since: float = math.inf
     silent = False
+    asks = math.inf
 
     def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
+        self.asks -= 1
+        if self.asks < 0:
+            raise Killed
         self.silent |= isinstance(self._asked, Explore) and self.guard.round >= self.since
         for c, data in super().exchange(frames, deadline):
             if c != 1 or not self.silent:
@@ -47,24 +55,24 @@ class Trial:
     def play(
         self, last: int | None = None, seed: int = 1, absent: Absent = "fail",
         since: float = math.inf, agents: int = 4, cohorts: int = 2, gamma: float = 8.0,
-        features: dict[str, Any] | None = None,
+        features: dict[str, Any] | None = None, asks: float = math.inf,
     ) -> Server:  # fmt: skip
-        """Serve from where it was, and die after round `last`."""
+        """Serve from where it was, and die after round `last` or after so many requests."""
         learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
         made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
         run = run_name(plan.parameters, seed)
-        patience = Patience(30.0, 1, absent=absent)
+        patience, server = Patience(30.0, 1, absent=absent), self.folder / "server"
+        cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
+        check(plan.parameters, cuts, run, server, features)  # before any site takes up its journal
         transport = Silent(plan.parameters, made, run, patience, guard(plan))
-        transport.since = since
+        transport.since, transport.asks = since, asks
 
         def observe(record: Any) -> None:
             if record.k == last:
                 raise Killed
 
         try:
-            server = self.folder / "server"
-            check(plan.parameters, transport.cuts, run, server, features)
             return serve(plan.parameters, transport, server, observe, features)
         finally:
             transport.close()
@@ -79,6 +87,48 @@ def test_it_goes_on_where_it_was(trial: Trial, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trial.play(last=3)
     assert trial.play().w.tobytes() == Trial(tmp_path / "other").play().w.tobytes()
+
+
+@pytest.mark.parametrize("last", [None, 3])
+def test_a_server_that_died_before_its_first_checkpoint_is_followed(
+    last: int | None, trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is set back before each start: sites have heard epochs that no checkpoint has."""
+    now = time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    with pytest.raises(Killed):
+        trial.play(last, asks=math.inf if last else 2)
+    for _ in range(2):
+        now -= 10**12
+        with pytest.raises(Killed):
+            trial.play(asks=2)
+    assert trial.play().w.tobytes() == Trial(tmp_path / "other").play().w.tobytes()
+
+
+def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called after the clock went forward, and once more when that was undone and the server
+    had died before a checkpoint."""
+    now = time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    with pytest.raises(Killed):
+        trial.play(3, absent="carry", since=2)
+    make, now = Silent.__init__, now + 10**9
+
+    def ahead(self: Silent, *given: Any) -> None:
+        nonlocal now
+        make(self, *given)
+        now += 10**15
+
+    monkeypatch.setattr(Silent, "__init__", ahead)
+    with pytest.raises(Killed):
+        trial.play(absent="carry", since=0, asks=2)
+    monkeypatch.setattr(Silent, "__init__", make)
+    now -= 10**15
+    trial.play(absent="carry")
+    records = (trial.folder / "server" / "records.jsonl").read_text()
+    assert "taken back, away since round 2" in records
 
 
 @pytest.mark.parametrize(
@@ -110,3 +160,16 @@ def test_carrying_may_begin_after_a_failure(trial: Trial, tmp_path: Path) -> Non
     changed = trial.play(since=4, absent="carry")
     always = Trial(tmp_path / "other").play(since=4, absent="carry")
     assert changed.w.tobytes() == always.w.tobytes()
+
+
+def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None:
+    """Models of the past are for those who may come back: a run that begins to carry after it has
+    excluded somebody keeps no more of them than any other."""
+    with pytest.raises(Killed):
+        trial.play(last=5, since=3, absent="exclude")
+    trial.play(absent="carry")
+    last = checkpoint.newest(trial.folder / "server", lambda note: None)
+    assert last is not None
+    plain = last[0].plain["transport"]
+    assert list(plain["excluded"]) == ["1"]
+    assert len(plain["carried"]["past"]) <= 2

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import problems
 from fedlsvi import FedLSVI, resume
 from fedlsvi.errors import DamagedFile, FedLSVIError, TransportError
+from fedlsvi.federation import cluster
 from fedlsvi.federation.journal import Journal
 from fedlsvi.federation.stations import makers
 from fedlsvi.learner import drive
@@ -24,6 +26,7 @@ from fedlsvi.messages import Explore, Model, Start, Stop
 from fedlsvi.store.journal import Journal as Records
 from fedlsvi.store.journal import begin
 from fedlsvi.transports import wired
+from fedlsvi.transports.local import Local
 from fedlsvi.transports.wire import Address, Failure, decode_reply, encode
 from fedlsvi.transports.wired import run_name
 from transports_over_frames import over_frames
@@ -80,35 +83,44 @@ def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     assert out.strip() == here.w.tobytes().hex()
 
 
-def interrupted(problem: Any, folder: Path, after: int) -> Any:
+def dying(make: Any, after: int) -> Any:
+    """Makes a transport whose server dies when it has asked so often."""
+
+    def made(plan: Any) -> Any:
+        transport = make(plan)
+        inner, count = transport.exchange, 0
+
+        def exchange(frames: Any, deadline: float) -> Any:
+            nonlocal count
+            count += 1
+            if count == after:
+                raise KeyboardInterrupt
+            yield from inner(frames, deadline)
+
+        transport.exchange = exchange
+        return transport
+
+    return made
+
+
+def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any:
     """A session whose server dies when it has asked so often; a checkpoint follows every round."""
     session = LEARNER.prepare(
         problem.envs, 60, 1, features=problem.features,
-        transport=over_frames(2, folder / "journals"),
+        transport=dying(make or over_frames(2, folder / "journals"), after),
     )  # fmt: skip
-    transport: Any = session.transport
-    inner, count = transport.exchange, 0
-
-    def exchange(frames: Any, deadline: float) -> Any:
-        nonlocal count
-        count += 1
-        if count == after:
-            raise KeyboardInterrupt
-        yield from inner(frames, deadline)
-
-    transport.exchange = exchange
     run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
         drive(session, [Records(run, session, 0.0)])
     return session
 
 
-def check_resumed(problem: Any, folder: Path) -> None:
+def check_resumed(problem: Any, folder: Path, make: Any = None) -> None:
     """It ends in the bits of a run that nobody disturbed."""
     here = LEARNER.learn(problem.envs, 60, 1, features=problem.features, progress=False)
     done = resume(
         folder / "run", env=problem.envs, features=problem.features, progress=False,
-        transport=over_frames(2, folder / "journals"),
+        transport=make or over_frames(2, folder / "journals"),
     )  # fmt: skip
     assert done.taus == here.taus
     assert done.w.tobytes() == here.w.tobytes()
@@ -128,6 +140,24 @@ def test_resume_when_the_clock_was_set_back(
     interrupted(problems.simplex(), tmp_path, 40)
     monkeypatch.setattr(wired, "time_ns", lambda: time.time_ns() - 3600 * 10**9)
     check_resumed(problems.simplex(), tmp_path)
+
+
+def test_resume_after_drivers_that_died_before_their_first_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver of Ray (here to threads) writes its epoch beside the journals: the actors have heard
+    one that no checkpoint has, and the clock is set back before each start."""
+    problem, now = problems.simplex(), time.time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(cluster, "Ray", lambda *given: Local(*given[:5]))
+    make = partial(cluster.on_ray, cohorts=2, journal=tmp_path / "journals")
+    interrupted(problem, tmp_path, 40, make)
+    for _ in range(2):
+        now -= 10**12
+        with pytest.raises(KeyboardInterrupt):
+            resume(tmp_path / "run", env=problem.envs, features=problem.features, progress=False,
+                   transport=dying(make, 3))  # fmt: skip
+    check_resumed(problem, tmp_path, make)
 
 
 def flip(path: Path, at: int = -20) -> None:
@@ -220,10 +250,12 @@ def test_a_request_that_comes_again_is_answered_alike_and_counted_once(tmp_path:
     again.close()
 
 
+@pytest.mark.parametrize("between", [b"", b"damaged"])
 def test_a_station_that_raised_takes_its_journal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    between: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An environment that fails in the middle of an episode, once. The text stays in the log."""
+    """An environment that fails in the middle of an episode, once. The text stays in the log. What
+    is refused before the request comes again changes nothing."""
     maker, frame = station_and_frames(tmp_path)
     station = maker()
     station.handle(frame(start(maker.plan), 1))
@@ -238,6 +270,9 @@ def test_a_station_that_raised_takes_its_journal(
     assert decode_reply(reply, maker.plan.layout)[1] == Failure("OSError")
     assert b"4711" not in reply
     assert "patient 4711 left the room" in caplog.text
+    if between:
+        refused = decode_reply(station.handle(between), maker.plan.layout)[1]
+        assert refused == Failure("MessageRefused")
     station.handle(frame(Explore(3), 2))
     assert station.cohort.experience.length == 3
     station.close()

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from fedlsvi.cli.text import as_json
@@ -31,13 +32,14 @@ def do_federate(arguments: argparse.Namespace) -> int:
 
 def do_verify(arguments: argparse.Namespace) -> int:
     """Check the chain of a log, and its uploads against the server's ledger."""
-    counted = None
+    counted = agents = None
     if arguments.ledger is not None:
-        uploads = Ledger.from_dict(files.read_json(Path(arguments.ledger))).by_agent["up_stats"]
-        counted = int(uploads[_agents(arguments.agents, len(uploads))].sum())
+        uploads = _ledger(Path(arguments.ledger)).by_agent["up_stats"]
+        agents = _agents(arguments.agents, len(uploads))
+        counted = int(uploads[slice(*agents)].sum())
     elif arguments.agents is not None:
         raise InvalidInput(f"--agents {arguments.agents!r} needs --ledger: they are agents in it")
-    sent = audit.verify(arguments.log, counted)
+    sent = audit.verify(arguments.log, counted, agents)
     against = ""
     if counted is not None:
         against = ", and its uploads are those of the server's ledger"
@@ -46,9 +48,20 @@ def do_verify(arguments: argparse.Namespace) -> int:
     _say(arguments, vars(sent), [
         f"the chain of {sent.messages:,} messages is whole{against}",
         *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent.scalars.items()),
+        *(f"uploads of agents {a}:{b} of run {run}" for run, a, b in sent.origins),
         *_uncounted(sent.uncounted),
+        *(["half a line at the end, as a kill leaves it, is of a message that did not leave"]
+          * sent.unfinished),
     ])  # fmt: skip
     return 0
+
+
+def _ledger(path: Path) -> Ledger:
+    table = files.read_json(path)
+    try:
+        return Ledger.from_dict(table)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidInput(f"{path} is no ledger: give the ledger.json of the server") from None
 
 
 def _uncounted(uploads: Sequence[audit.Place]) -> list[str]:
@@ -78,7 +91,8 @@ def _init(arguments: argparse.Namespace) -> int:
     )
     _say(arguments, {"folder": str(where), "sites": sites}, [
         f"wrote the project {where}: read {where}/README.md",
-        f"each site fills in kits/<site>/local/fedlsvi.toml; then: fedlsvi federate start {where}",
+        "each site fills in kits/<site>/local/fedlsvi.toml; then: "
+        f"fedlsvi federate start {quote(str(where))}",
     ])  # fmt: skip
     return 0
 
@@ -88,7 +102,8 @@ def _start(arguments: argparse.Namespace) -> int:
         project.launch(arguments.folder)
     number = project.start(arguments.folder)
     found: dict[str, Any] = {"job": number}
-    lines = [f"job {number} is submitted; watch it: fedlsvi federate status {arguments.folder}"]
+    watch = f"fedlsvi federate status {quote(arguments.folder)}"
+    lines = [f"job {number} is submitted; watch it: {watch}"]
     well = True
     if arguments.wait > 0.0:
         found["ended"] = project.wait(arguments.folder, number, arguments.wait)
@@ -129,7 +144,11 @@ def _ended(number: str, state: str, reason: str) -> str:
 
 def _stop(arguments: argparse.Namespace) -> int:
     ended = project.stop(arguments.folder)
-    _say(arguments, {"stopped": ended}, [f"stopped: {', '.join(ended) or 'nothing ran here'}"])
+    nothing = (
+        "nothing: no party that `fedlsvi federate start --here` started runs here; one that its "
+        "startup/start.sh started is ended by its startup/stop_fl.sh"
+    )
+    _say(arguments, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
     return 0
 
 
@@ -154,11 +173,11 @@ def _demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _agents(text: str | None, size: int) -> slice:
+def _agents(text: str | None, size: int) -> tuple[int, int]:
     """The agents of a site, which follow each other; all of the ledger's where none are named."""
     first, _, last = (f"0:{size}" if text is None else text).partition(":")
     if first.isdecimal() and last.isdecimal() and int(first) < int(last) <= size:
-        return slice(int(first), int(last))
+        return int(first), int(last)
     raise InvalidInput(
         f"--agents {text!r} is no range of the ledger's {size} agents: write A:B, such as 0:{size}"
     )

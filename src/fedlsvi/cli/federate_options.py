@@ -22,7 +22,7 @@ def add_verbs(verbs: Any, common: Callable[..., None]) -> None:
     for name, summary in (
         ("start", "submit the job, or submit it again after a crash"),
         ("status", "rounds, episodes and who is connected"),
-        ("stop", "end the parties that run on this machine"),
+        ("stop", "end the parties that `start --here` started"),
     ):
         action = actions.add_parser(name, help=summary)
         action.add_argument("folder", help="the project")

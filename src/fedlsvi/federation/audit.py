@@ -1,7 +1,8 @@
 """What left a site: a log of every message sent, each line chained to the one before by its hash.
 
-    {"n": 12, "kind": "Upload", "round": 3, "step": 2, "agents": 1, "scalars": 44, "bytes": 416,
-     "digest": SHA-256 of the message's scalars, "before": hash of line 11, "hash": of this line}
+    {"n": 12, "kind": "Upload", "run": "6f…", "round": 3, "step": 2, "first": 1, "agents": 1,
+     "scalars": 44, "bytes": 416, "digest": SHA-256 of the message's scalars,
+     "before": hash of line 11, "hash": of this line}
 
 A line is written before its message leaves. Altering, removing or reordering lines breaks the
 chain. Lines cut off its end, and a log that was written anew as a whole, show where an upload is
@@ -14,20 +15,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlsvi.errors import DamagedFile
+from fedlsvi.errors import DamagedFile, InvalidInput
 from fedlsvi.store import files
 from fedlsvi.transports import wire
 
 GENESIS = "0" * 64
+KINDS = (*wire.KINDS.values(), "Hello")
+RUN = re.compile("[0-9a-f]{16}")
 
 Place = tuple[int, int]
 """Round and step of an upload."""
+
+Origin = tuple[str, int, int]
+"""Run, first agent, and the agent after the last: those that an upload is of."""
 
 
 class Audit:
@@ -53,8 +60,9 @@ class Audit:
         body = frame[wire.HEADER_BYTES :]
         scalars = {wire.UPLOAD: len(body) // 8, wire.SIGNAL: len(body) // 8 - 1}.get(kind, 0)
         self.note(
-            wire.KINDS[kind], round=address.round, step=step, agents=address.agents,
-            scalars=scalars, bytes=len(frame), digest=hashlib.sha256(body).hexdigest(),
+            wire.KINDS[kind], run=f"{address.run:016x}", round=address.round, step=step,
+            first=address.first, agents=address.agents, scalars=scalars, bytes=len(frame),
+            digest=hashlib.sha256(body).hexdigest(),
         )  # fmt: skip
 
     def note(self, kind: str, **facts: Any) -> None:
@@ -91,22 +99,34 @@ class Sent:
     uncounted: list[Place]
     """Uploads that left and are not in the server's ledger: they came too late, or a round was
     played again in another way. Empty where no ledger was given."""
+    origins: list[Origin]
+    """Whose uploads these are; an earlier fedlsvi did not write that down."""
+    unfinished: bool
+    """Whether half a line stands at the end, as a kill leaves it: its message did not leave."""
     head: str
     """Hash of the last line: two parties that compare it compare the whole log."""
 
 
 def lines(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log, each checked against the one before."""
-    before = GENESIS
+    """The lines of a log, each checked against the one before; half a line at the end is none."""
+    return _chained(path, _rows(path)[:-1])
+
+
+def _rows(path: str | Path) -> list[str]:
+    """The lines as they stand in a log, and what comes after the last that was finished."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedFile(f"the log {path} cannot be read: {error}") from None
-    for n, row in enumerate(text.splitlines(), start=1):
+
+
+def _chained(path: str | Path, rows: list[str]) -> Iterator[dict[str, Any]]:
+    before = GENESIS
+    for n, row in enumerate(rows, start=1):
         try:
             line = json.loads(row)
             good = line["n"] == n and line["before"] == before and line["hash"] == _hash(line)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             good = False
         if not good:
             raise DamagedFile(f"the log {path} was altered at line {n}: its chain is broken there")
@@ -114,18 +134,27 @@ def lines(path: str | Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def verify(path: str | Path, up_stats: int | None = None) -> Sent:
+def verify(
+    path: str | Path, up_stats: int | None = None, agents: tuple[int, int] | None = None
+) -> Sent:
     """Check the chain, and that every upload which the server counted stands in it.
 
     up_stats   scalars of category up_stats that the server counts for this site's agents
+    agents     the first of these, and the one after the last: the log must be theirs
     """
     messages = size = again = 0
     scalars: dict[str, int] = {}
     uploads: dict[Place, set[str]] = {}
-    head = GENESIS
-    for line in lines(path):
+    origins: dict[Origin, None] = {}
+    head, rows = GENESIS, _rows(path)
+    for line in _chained(path, rows[:-1]):
+        if odd := _odd(line):
+            raise DamagedFile(f"line {line['n']} of the log {path} has no {odd} that a site writes")
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]
         if line["kind"] == "Upload":
+            if "first" in line:
+                first = line["first"]
+                origins[line["run"], first, first + line["agents"]] = None
             known = uploads.setdefault((line["round"], line["step"]), set())
             if line["digest"] in known:
                 again += 1
@@ -134,6 +163,10 @@ def verify(path: str | Path, up_stats: int | None = None) -> Sent:
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
         raise DamagedFile(f"the log {path} is empty: a site writes a line before it takes part")
+    for _, *found in origins:
+        if agents is not None and found != list(agents):
+            theirs, asked = ("{}:{}".format(*these) for these in (found, agents))
+            raise InvalidInput(f"the log {path} is of agents {theirs} and not of {asked}")
     uncounted: list[Place] = []
     if up_stats is not None:
         try:
@@ -143,7 +176,27 @@ def verify(path: str | Path, up_stats: int | None = None) -> Sent:
                 f"the log {path} has {scalars.get('Upload', 0)} scalars of uploads, the server's "
                 f"ledger {up_stats}: {error}, or the ledger is of another run or other agents"
             ) from None
-    return Sent(messages, size, scalars, again, uncounted, head)
+    unfinished = bool(rows[-1])
+    return Sent(messages, size, scalars, again, uncounted, list(origins), unfinished, head)
+
+
+def _odd(line: Mapping[str, Any]) -> str:
+    """What in a line is not as `Audit` writes it; its chain may be whole for all that."""
+    if line.get("kind") not in KINDS:
+        return "kind"
+    least = dict.fromkeys({"scalars", "bytes"} & line.keys(), 0)
+    if line["kind"] == "Upload":
+        least |= {"round": 1, "step": 1, "scalars": 1}
+        if not isinstance(line.get("digest"), str):
+            return "digest"
+        if "first" in line:
+            least |= {"first": 0, "agents": 1}
+            if not RUN.fullmatch(str(line.get("run"))):
+                return "run"
+    for key, bound in least.items():
+        if type(line.get(key)) is not int or line[key] < bound:
+            return key
+    return ""
 
 
 def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> list[Place]:
@@ -160,7 +213,8 @@ def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> li
     number, rest = divmod(counted * contents, sent) if sent else (0, 0)
     if rest:
         raise ValueError("that is no whole number of uploads")
-    expected = {(1 + i // horizon, horizon - i % horizon) for i in range(number)}
+    some = range(min(number, contents + 1))  # one more is missing already
+    expected = {(1 + i // horizon, horizon - i % horizon) for i in some}
     if missing := sorted(expected - uploads.keys(), key=_order):
         raise ValueError("the upload of round {}, step {} is missing".format(*missing[0]))
     places = sorted(uploads, key=_order)

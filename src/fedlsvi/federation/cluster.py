@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from fedlsvi.errors import InvalidSetting
+from fedlsvi.config import cohort_count
+from fedlsvi.errors import StoreError
+from fedlsvi.federation.serving import take_epoch
 from fedlsvi.federation.stations import guard, makers
 from fedlsvi.plan import Plan
+from fedlsvi.store import files
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.ray import Ray, cluster_cpus
 from fedlsvi.transports.wired import run_name
@@ -33,8 +37,7 @@ def on_ray(
     n_agents = plan.parameters.n_agents
     if cohorts is None:
         cohorts = min(n_agents, cluster_cpus(address))
-    if not 1 <= cohorts <= n_agents:
-        raise InvalidSetting(f"cohorts must be from 1 to n_agents = {n_agents}, got {cohorts!r}")
+    cohorts = cohort_count(cohorts, n_agents)
     scratch = None
     if journal is None:
         scratch = tempfile.TemporaryDirectory(prefix="fedlsvi-")
@@ -47,4 +50,9 @@ def on_ray(
     run = run_name(plan.parameters, plan.seed)
     # an actor that died has to start again and replay its requests before it can answer
     waits = patience or Patience(deadline=600.0, attempts=5)
-    return Ray(plan.parameters, made, run, waits, guard(plan), address, scratch)
+    transport = Ray(plan.parameters, made, run, waits, guard(plan), address, scratch)
+    if scratch is None:
+        with suppress(StoreError):  # a driver that cannot reach the journals relies on its clock
+            files.make_folder(Path(journal))
+            take_epoch(transport, Path(journal))
+    return transport

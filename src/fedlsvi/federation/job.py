@@ -25,7 +25,6 @@ from fedlsvi.config import Parameters, Settings, integer
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
-    FedLSVIError,
     InvalidEnvironment,
     InvalidInput,
     InvalidSetting,
@@ -50,6 +49,11 @@ def _known(what: str, table: dict[str, Any], kind: Any) -> None:
     refuse_unknown(what, table, [own.name for own in fields(kind)])
 
 
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidSetting(f"name must be {LETTERS}, got {name!r}")
+
+
 @dataclass(frozen=True)
 class Federation:
     """The job: plain values, so that any engine can carry them."""
@@ -72,12 +76,12 @@ class Federation:
             needed = own.default is MISSING and own.default_factory is MISSING
             if needed and own.name not in table:
                 raise InvalidInput(f"a federation has no {own.name}: give {own.name} = …")
+        _check_name(table["name"])  # a site makes a folder of it, whoever sent the job
         return cls(**table)
 
     def check(self, n_agents: int) -> None:
         """Refuse in a sentence what no site could play."""
-        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise InvalidSetting(f"name must be {LETTERS}, got {self.name!r}")
+        _check_name(self.name)
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
         check_seed(self.seed)
@@ -161,9 +165,11 @@ def environment(table: dict[str, Any]) -> Any:
     if len(ways) != 1:
         raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
     what = rest.pop(ways[0])
+    if not isinstance(what, str):
+        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
     if ways[0] == "name":
         return envs.make(what, **rest)
-    make = _function(what) if ways[0] == "entry" else what
+    make: Any = _function(what) if ways[0] == "entry" else what
     taken = signature(make).parameters if ways[0] == "entry" else {}
     # sizes of a Gymnasium environment, unless the function takes them itself
     sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
@@ -176,10 +182,10 @@ def environment(table: dict[str, Any]) -> Any:
     return as_environment(make, **sizes, kwargs=rest or None)
 
 
-def _function(what: Any) -> Any:
+def _function(what: str) -> Any:
     """The function that `entry` names."""
-    module, colon, name = str(what).partition(":")
-    if not colon:
+    module, colon, name = what.partition(":")
+    if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput(f"entry must be module:function, got {what!r}")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -188,8 +194,16 @@ def _function(what: Any) -> Any:
             f"entry {what!r} cannot be found ({error}): install its package in the Python that "
             "starts this site"
         ) from None
+    except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
+        raise InvalidInput(
+            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
+        ) from error
     if not callable(function):
         raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
+    try:
+        signature(function)
+    except ValueError as error:  # some that are written in C
+        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
     return function
 
 
@@ -200,7 +214,7 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     journal = Journal(folder / "journal", settings.durable, patience=60.0)
     try:
         return journal, Audit(folder / "sent.jsonl", settings.durable)
-    except FedLSVIError:
+    except BaseException:
         journal.close()
         raise
 
@@ -212,5 +226,7 @@ def open_station(
     """The station of a site, as its journal has it."""
     plan = federation.plan(settings.env, n_agents)
     lo, hi = first, first + settings.agents
+    if not 0 <= lo < hi <= n_agents:
+        raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_name(plan.parameters, federation.seed)
-    return Station(lambda: plan.cohort(lo, hi), plan.layout, run, *books)
+    return Station(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)

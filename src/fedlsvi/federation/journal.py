@@ -5,8 +5,8 @@
     000000301-000000420.safetensors   raw episodes since the snapshot before (continuous states)
     000000420.log           requests since that snapshot, each with its length and checksums
 
-A request is on disk before it is carried out. A record that a kill left unfinished at the end of
-the log was never carried out; it is cut off, and the server asks again. The last two snapshots are
+A request is on disk before its answer leaves. A record that a kill left unfinished at the end of
+the log was never answered; it is cut off, and the server asks again. The last two snapshots are
 kept with their logs, because the server may have died between asking for one and sealing its own
 checkpoint; and where the newer one is damaged, the older one and the requests since lead to the
 same agents, so that it is made once more. The journal holds what the agents saw: it never leaves
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 import zlib
 from contextlib import suppress
@@ -28,10 +29,13 @@ import numpy as np
 
 from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
 from fedlsvi.store import files
-from fedlsvi.transports.station import Snapshot
+from fedlsvi.transports.memory import Snapshot
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2
+_SNAPSHOT = re.compile(r"\d{9,}\.json")
+_OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json|safetensors|log)(?(1)\.tmp)")
+"""What a journal may write, and what it leaves where a kill comes between."""
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the request
 
@@ -133,7 +137,8 @@ class Journal:
         return self.folder / f"{t:09d}.{suffix}"
 
     def _snapshots(self) -> list[int]:
-        return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.json"))
+        names = (path.stem for path in self.folder.iterdir() if _SNAPSHOT.fullmatch(path.name))
+        return sorted(int(name) for name in names)
 
     def _latest(self) -> int:
         """The episode of the last snapshot, whole or not; 0 where there is none."""
@@ -192,15 +197,16 @@ class Journal:
             self._log = None
 
     def _prune(self) -> None:
-        """Remove what no kept snapshot needs; manifests go before the files they vouch for."""
+        """Remove what no kept snapshot needs; manifests go before the files they vouch for. What
+        somebody else put here stays."""
         kept = [0, *self._snapshots()][-KEPT:]
-        needed = {".lock"}
+        needed = set[str]()
         for t in kept:
             needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
             with suppress(DamagedFile):  # a manifest that cannot be read vouches for nothing
                 needed |= {part["name"] for part in self._manifest(t)["history"]}
         for path in sorted(self.folder.iterdir(), key=lambda p: p.suffix != ".json"):
-            if path.name not in needed:
+            if _OWN.fullmatch(path.name) and path.name not in needed:
                 with suppress(OSError):
                     path.unlink()
 

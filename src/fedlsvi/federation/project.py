@@ -20,10 +20,15 @@ from fedlsvi.federation.job import Federation
 from fedlsvi.federation.provision import ADMIN as ADMIN
 from fedlsvi.federation.provision import FEDERATION, flare
 from fedlsvi.federation.provision import init as init
+from fedlsvi.store import files
 
 ENDED = ("FINISHED", "FAILED")
 COMPLETED = "FINISHED:COMPLETED"
 """FLARE's words for a job that has ended, and for one that has ended well."""
+
+RUNNING = "running.json"
+ANSWER_SECONDS = 60.0
+"""How long a server that ran a moment ago may take to answer."""
 
 
 def _refuse_other(folder: str | Path) -> None:
@@ -68,28 +73,46 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
             )  # fmt: skip
         started[name] = process.pid
         _children.append(process)
-    running = project / "running.json"
-    before = json.loads(running.read_text()) if running.exists() else {}
-    running.write_text(json.dumps({**before, **started}))
+    _note_running(project, {**_running(project), **started})
     return started
+
+
+def _running(project: Path) -> dict[str, int]:
+    """The parties that `launch` started here, and their processes. Where the list of them cannot be
+    read, those whose processes are found."""
+    try:
+        listed = json.loads((project / RUNNING).read_bytes())
+        return {str(name): int(pid) for name, pid in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):
+        kits = sorted((project.absolute() / "kits").glob("*"))
+        return {kit.name: found[0] for kit in kits if (found := _processes(kit))}
+
+
+def _note_running(project: Path, pids: dict[str, int]) -> None:
+    files.write(project / RUNNING, json.dumps(pids).encode())
 
 
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def console(folder: str | Path, seconds: float = 60.0) -> Any:
-    """The administrator's connection; waits until the server answers and the sites are there."""
-    project = Path(folder)
-    _, parties = read(project)
-    end = time.monotonic() + seconds
+def _connect(folder: str | Path, end: float) -> Any:
+    """The administrator's connection; waits until the server answers, or the clock says `end`."""
     while True:
         try:
-            connection = flare("Console")(project / "kits" / ADMIN, ADMIN)
-            break
+            return flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN)
         except TransportError:
             if time.monotonic() > end:
                 raise
             time.sleep(1.0)
+
+
+def console(folder: str | Path, seconds: float = 60.0) -> Any:
+    """The administrator's connection; waits until the server answers and the sites are there."""
+    _, parties = read(folder)
+    end = time.monotonic() + seconds
+    connection = _connect(folder, end)
     while len(connection.sites()) < len(parties["sites"]):
         if time.monotonic() > end:
             missing = sorted(set(parties["sites"]) - set(connection.sites()))
@@ -119,7 +142,7 @@ def wait(
 ) -> str:  # fmt: skip
     """Wait until a job has ended; returns FLARE's word for how."""
     end = time.monotonic() + seconds
-    connection = console(folder)
+    connection = _connect(folder, end)
     try:
         while not (state := connection.job(number)).startswith(ENDED):
             if time.monotonic() > end:
@@ -133,8 +156,8 @@ def wait(
 
 
 def reason(folder: str | Path, number: str) -> str:
-    """Why a job failed, in a sentence."""
-    connection = console(folder)
+    """Why a job failed, in a sentence. The sites may have left."""
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
     try:
         return str(connection.reason(number))
     finally:
@@ -157,9 +180,8 @@ def progress(folder: str | Path) -> dict[str, Any]:
 def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     """Progress, which parties run here, and what the server says."""
     found = progress(folder)
-    running = Path(folder) / "running.json"
-    pids = json.loads(running.read_text()) if running.exists() else {}
-    found["processes"] = {name: pid for name, pid in pids.items() if _alive(pid)}
+    listed = _running(Path(folder)).items()
+    found["processes"] = {name: pid for name, pid in listed if _alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
     with suppress(TransportError):
         connection = flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
@@ -176,8 +198,7 @@ def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = Fa
     """End parties that `launch` started here, with all their processes."""
     project = Path(folder).absolute()
     _refuse_other(project)  # what stands in its settings does not matter here
-    running = project / "running.json"
-    pids: dict[str, int] = json.loads(running.read_text()) if running.exists() else {}
+    pids = _running(project)
     ended = []
     for name in names or list(pids):
         if pids.pop(name, None) is None:
@@ -192,7 +213,7 @@ def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = Fa
             _signal(kit, signal.SIGKILL)
             time.sleep(0.05)
         ended.append(name)
-    running.write_text(json.dumps(pids))
+    _note_running(project, pids)
     return ended
 
 

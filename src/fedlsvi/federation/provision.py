@@ -48,6 +48,9 @@ NEVER = {"byoc": "none", "shell_commands": "none"}
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 """A part of a server's name."""
 
+LONGEST_NAME = 63
+"""Characters of a name in a certificate, for FLARE."""
+
 _BUILDERS = """\
 builders:
   - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
@@ -123,6 +126,12 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
     if not 1 <= port <= 65535:
         raise InvalidInput(f"port must be from 1 to 65535, got {port!r}")
     federation.check(len(sites))
+    for name in (federation.name, host, *sites):
+        if len(name) > LONGEST_NAME:
+            raise InvalidInput(
+                f"a name in a certificate has at most {LONGEST_NAME} characters, got "
+                f"{len(name)}: shorten {name!r}"
+            )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The server's side of a federation whose agents are elsewhere: no environment, no regret.
 
 records.jsonl    one line per round
+epoch.json       where the server that began last counts its messages from
 checkpoints/     the server after its last rounds, sealed; agents keep theirs first
 model.safetensors, ledger.json   when the run has ended
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -17,13 +19,18 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
-from fedlsvi.errors import InvalidSetting, WrongVersion
+from fedlsvi.errors import DamagedFile, InvalidSetting, WrongVersion
 from fedlsvi.ledger import Ledger
 from fedlsvi.records import LISTED, RoundRecord
 from fedlsvi.server import Round, Server
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import CHECKPOINTS, RECORDS, Manifest
 from fedlsvi.transports.wired import Wired
+
+EPOCH = "epoch.json"
+APART = 2**30
+"""How far the epochs of two servers are apart at least; one uses some up in its calls to sites that
+are away. As epochs are nanoseconds, the clock is further on unless it was set back."""
 
 
 def serve(
@@ -64,6 +71,7 @@ def _serve(
         kept.append(manifest)
     records = files.AppendOnly(run / RECORDS, kept[0].appended[RECORDS] if kept else None)
     if server.t < server.T:
+        take_epoch(transport, run)
         server.start(transport)
     while server.t < server.T:
         began = perf_counter()
@@ -85,6 +93,15 @@ def _serve(
     files.write_arrays(run / "model.safetensors", {"w": server.w, "gram": server.gram})
     files.write_json(run / "ledger.json", transport.ledger.to_dict())
     return server
+
+
+def take_epoch(transport: Wired, folder: Path) -> None:
+    """Speak later than every server before this one, whether or not it lived to write a checkpoint,
+    and write the epoch down before it is used."""
+    path = folder / EPOCH
+    with suppress(DamagedFile):  # there is none; or the clock and the checkpoint must do
+        transport.begin_at(files.read_json(path)["epoch"] + APART)
+    files.write_json(path, {"epoch": transport.epoch})
 
 
 def check(

@@ -57,7 +57,12 @@ class Maker:
             files.make_private(own)
             journal = Journal(own, self.durable, self.patience)
         run = run_name(self.plan.parameters, self.plan.seed)
-        station = KeptStation(self.cohort, self.plan.layout, run, journal)
+        try:
+            station = KeptStation(self.cohort, self.plan.parameters, run, journal)
+        except BaseException:
+            if journal is not None:
+                journal.close()
+            raise
         station.scratch = self.scratch
         return station
 

@@ -103,7 +103,7 @@ class Carried:
         """What stands for the upload of a cohort that is away."""
         first, m = self.cuts[c]
         size = packed_size(self.layout.dim, self.layout.packing)
-        return Upload(h, np.zeros((m, size)), self.b[first : first + m, h - 1])
+        return Upload(h, np.zeros((m, size)), self.b[first : first + m, h - 1].copy())
 
     def whole(self, c: int, upload: Upload) -> Upload:
         """An upload with what its cohort owes."""
@@ -160,8 +160,9 @@ class Carried:
         return travelled
 
     def kept(self, cohorts: Sequence[int]) -> None:
-        """These have made a snapshot after the last round."""
-        self.base |= dict.fromkeys(cohorts, self.past[-1].k)
+        """These have made a snapshot after the last round; who is not away either is excluded."""
+        away = {c: k for c, k in self.base.items() if c in self.away}
+        self.base = away | dict.fromkeys(cohorts, self.past[-1].k)
         first = min(self.base.values())
         self.past = [past for past in self.past if past.k >= first]
 

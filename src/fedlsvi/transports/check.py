@@ -49,6 +49,7 @@ class Echo:
     fault: Fault = "none"
     delay: float = 0.0
     asked: int = 0
+    explored: int = 0
 
     @property
     def agents(self) -> tuple[int, int]:
@@ -82,8 +83,10 @@ class Echo:
     def answer(self, message: Request) -> Reply:
         """What an honest agent of this little problem would say."""
         if isinstance(message, Explore):
+            self.explored += message.limit
             names = np.arange(self.first, self.first + self.count)
-            return Signal(5, names, np.ones_like(names))
+            fires = Signal(5, names, np.ones_like(names))
+            return fires if self.explored >= 5 else Signal.silence()
         if isinstance(message, Stop):
             P = packed_size(self.layout.dim, self.layout.packing)
             gram = np.zeros((self.count, P))

@@ -10,7 +10,7 @@ round ends at the minimum. A slow site changes the time and never the result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, TransportError
-from fedlsvi.guard import Guard
-from fedlsvi.messages import Request, Signal
+from fedlsvi.guard import Guard, Refusal
+from fedlsvi.messages import Explore, Reply, Request, Signal
 from fedlsvi.transports.pace import Pace
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
@@ -33,6 +33,8 @@ from fedlsvi.transports.wired import Wired
 SETTINGS = "fedlsvi.toml"
 REASON = "this run ends: "
 """What stands before the reason in the server's log of a job that failed."""
+LONGEST_LINE = 500
+"""Of what a site says, how much the server repeats."""
 
 log = logging.getLogger(__name__)
 
@@ -111,12 +113,33 @@ class Flare(Wired):
         self.proxies = list(proxies)
         self._pool = ThreadPoolExecutor(4 * len(proxies))
         self._late: dict[Future[bytes], int] = {}
+        # of the request under way: the earliest signal that was passed on, and the episodes that
+        # sites have announced (the earliest of each) and answered
         self._passed: int | None = None
+        self._announced: dict[int, int] = {}
+        self._answered: dict[int, int] = {}
         self._lock = Lock()
 
     def deliver(self, message: Request) -> Sequence[Any]:
-        self._passed = None
-        return super().deliver(message)
+        replies = super().deliver(message)
+        self._answered = {}  # what is announced now stops nobody
+        return replies
+
+    def _turn(self, cohorts: Iterable[int]) -> None:
+        with self._lock:
+            super()._turn(cohorts)
+            self._passed, self._announced, self._answered = None, {}, {}
+
+    def _check(self, c: int, reply: Reply) -> None:
+        """Who announced a signal has sent the others to that episode: it answers with no other."""
+        super()._check(c, reply)
+        if isinstance(reply, Signal):
+            with self._lock:
+                said = self._announced.get(c, reply.t)
+                if reply.t != said:
+                    first, bound = self.cuts[c][0], f"{said}, as it announced"
+                    raise Refusal(first, self.guard.round, 0, "signal's t", reply.t, bound)
+                self._answered[c] = said
 
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
         end = monotonic() + deadline
@@ -133,34 +156,43 @@ class Flare(Wired):
                 try:
                     data = future.result()
                 except Exception as error:  # the engine's own: a site that cannot be reached
-                    log.warning("no answer from %s: %s", self.proxies[c].name, error)
+                    log.warning("no answer from %s: %s", self.proxies[c].name, _line(error))
                 else:
                     yield c, data
 
-    def signalled(self, frame: bytes) -> None:
+    def signalled(self, frame: bytes, caller: str | None = None) -> None:
         """An agent calls: pass its episode on to the other sites, unless an earlier one was. Where
-        all play every episode that was asked for, nobody needs to hear it."""
-        turns = list(self._turns)  # before who is present is looked at: a later loss is asked again
+        all play every episode that was asked for, nobody needs to hear it. `caller` is the site
+        that the engine knows to have called: nobody speaks for another."""
         try:
-            address, signal = decode_reply(frame, self.layout)
-            c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
-            if not isinstance(signal, Signal) or address != self._address(c):
-                return
-            if self.overshoot == "keep" or c not in self._present():
-                return
-            self.guard.signal(address.first, address.agents, signal)
+            with self._lock:
+                turns = list(self._turns)  # before who is present is looked at: see `_windows`
+                address, signal = decode_reply(frame, self.layout)
+                c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
+                if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
+                    return
+                self.guard.signal(address.first, address.agents, signal)
+                if signal.t == 0 or self._answered.get(c, signal.t) != signal.t:
+                    return
+                self._announced[c] = min(signal.t, self._announced.get(c, signal.t))
+                if self._passed is not None and self._passed <= signal.t:
+                    return
+                self._passed = signal.t
         except FedLSVIError as error:
             log.warning("a signal was refused: %s", error)
             return
-        with self._lock:
-            if self._passed is not None and self._passed <= signal.t:
-                return
-            self._passed = signal.t
         for other in self._present():
             if other != c:
                 epoch, number = turns[other]
                 self.proxies[other](expect_result=False).pace(epoch, number, signal.t)
         self.enter("signal", 1)
+
+    def _may_call(self, c: int, address: Address, caller: str | None) -> bool:
+        """Whether this site was asked to explore, and speaks for itself about that request."""
+        if caller not in (None, self.proxies[c].name) or address != self._address(c):
+            return False
+        exploring = isinstance(self._asked, Explore) and self.overshoot == "cut"
+        return exploring and c in self._present()
 
     def _windows(self, cap: int) -> Iterator[int]:
         """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
@@ -222,7 +254,7 @@ class Coordinator:
     def signal(self, frame: bytes) -> None:
         """An agent has learned enough to be worth sending (Algorithm 2, line 18)."""
         if self._transport is not None:
-            self._transport.signalled(frame)
+            self._transport.signalled(frame, collab.caller)
 
 
 def home(workspace: Any, name: str) -> Path:
@@ -247,7 +279,14 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         return getattr(site(timeout=600.0), what)(*given)
     except Exception as error:  # the engine's own, around what the site said
         said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
-        raise TransportError(f"site {site.name} cannot take part: {said}") from None
+        raise TransportError(f"site {site.name} cannot take part: {_line(said)}") from None
+
+
+def _line(text: object) -> str:
+    """What a site said, for the middle of a line: it writes no line of its own into the server's
+    log, and none that gives a reason."""
+    line = "".join(c if c.isprintable() else " " for c in str(text))
+    return " ".join(line.split()).replace(REASON, "… ")[:LONGEST_LINE]
 
 
 class _private:

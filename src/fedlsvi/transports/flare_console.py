@@ -11,6 +11,11 @@ from typing import Any
 from fedlsvi.errors import TransportError
 from fedlsvi.transports.flare import REASON, Coordinator, Site
 
+UNLISTED = "component not authorized: "
+UNJOINED = "failed to sync clients "
+"""What stands in FLARE's own log of a job before a class that is not allowed, and before the sites
+whose process did not join."""
+
 
 def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
     """Write the job that any FLARE installation with fedlsvi can run; it holds no code."""
@@ -52,15 +57,27 @@ class Console:
         return str(self._session.get_job_meta(number).get("status"))
 
     def reason(self, number: str) -> str:
-        """Why a job failed: what the server wrote into its log, or who refused to run it, or
-        where to look."""
-        lines: list[str] = []
+        """Why a job failed: what the server wrote into its log, or who refused to run it, and
+        where to look. No site sends its log: only its kit has what the site refused."""
+        rows: list[str] = []
         with suppress(Exception):  # the engine's own errors, of many kinds: there is no log
             for text in self._session.get_job_logs(number)["logs"].values():
-                lines += [row.partition(REASON)[2] for row in text.splitlines() if REASON in row]
-        refused = self._session.get_job_meta(number).get("job_deploy_detail") or []
-        told = [str(detail) for detail in refused if not str(detail).endswith(": OK")]
-        return (lines[-1:] or ["; ".join(told)])[0] or "the logs of the parties have more"
+                rows += text.splitlines()
+        if said := _after(REASON, rows):
+            return said
+        deployed = self._session.get_job_meta(number).get("job_deploy_detail") or []
+        if told := [str(detail) for detail in deployed if not str(detail).endswith(": OK")]:
+            return "; ".join(told)
+        if said := _after(UNLISTED, rows):
+            return f"the server refused a class that the job names: {said}"
+        where = f"{number}/log.txt in the kit of a site"
+        if said := _after(UNJOINED, rows):
+            sites = said.strip("[]").replace("'", "")
+            return (
+                f"the job ended before {sites} had begun it: a site refused a class that it names, "
+                f"or could not start its process; {where} says what it was"
+            )
+        return f"log.txt in the server's kit and {where} have more"
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs: id, name and status."""
@@ -78,3 +95,8 @@ class Console:
     def close(self) -> None:
         """Leave."""
         self._session.close()
+
+
+def _after(mark: str, rows: list[str]) -> str:
+    """What follows the mark in the last row that has it."""
+    return next((row.partition(mark)[2] for row in reversed(rows) if mark in row), "")

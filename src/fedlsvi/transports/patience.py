@@ -11,6 +11,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds from one attempt to the next, where the answers to it came before the deadline: at first,
 and at most."""
 
+LONGEST_DEADLINE = 1e6
+"""Seconds that every engine can count; twelve days."""
+
 Refused = Literal["refuse", "exclude"]
 Absent = Literal["wait", "fail", "carry", "exclude"]
 
@@ -40,6 +43,11 @@ class Patience:
         seconds = self.deadline
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0.0:
             raise InvalidSetting(f"deadline must be above 0 seconds, got {seconds!r}")
+        if seconds > LONGEST_DEADLINE:
+            raise InvalidSetting(
+                f"deadline must be at most {LONGEST_DEADLINE:g} seconds, got {seconds!r}: "
+                'absent = "wait" waits for as long as it takes'
+            )
         for name, least in (("attempts", "at least 1"), ("carry", "at least 1 round")):
             number = getattr(self, name)
             if type(number) is not int or number < 1:

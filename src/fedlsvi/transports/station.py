@@ -1,13 +1,15 @@
 """The agents' end of a transport that carries bytes: one cohort, answering frames exactly once.
 
 A cohort is a deterministic function of the requests that it has handled (randomness is keyed), so
-a station is its last snapshot and the requests since. Each request is written down before it is
-carried out; a restarted station takes the snapshot and carries the requests out again:
+a station is its last snapshot and the requests since. Each request is written down before its
+answer leaves; a restarted station takes the snapshot and carries the requests out again:
 
 - a request that was written down counts, one that was not is asked again by the server: no episode
   is lost and none is counted twice;
 - a request that arrives twice is answered twice with the same bytes and carried out once;
-- a request of an earlier number or an earlier server process is refused.
+- a request of an earlier number or an earlier server process is refused, and so is one that no
+  server of this run would send now (`order`);
+- a request that cannot be carried out is not written down: it does not stand in the way of others.
 
 A server that was restarted itself begins with `Start` at the episode of its checkpoint, and the
 station goes back to the snapshot that it made there (`Keep`).
@@ -17,60 +19,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Protocol
-
-import numpy as np
 
 from fedlsvi.agent import Cohort
+from fedlsvi.config import Parameters
 from fedlsvi.errors import DamagedFile, MessageRefused, TransportError
-from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Start, Stop
+from fedlsvi.messages import Explore, Keep, Layout, Model, Reply, Request, Start
+from fedlsvi.transports.memory import Memory, Outbox, Snapshot
+from fedlsvi.transports.order import Order
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
 
+NOBODY = (-1, -1)
+"""Epoch and number before any request; no frame can have them."""
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A station between two rounds, after episode t."""
-
-    t: int
-    arrays: dict[str, np.ndarray]
-    """What the experience remembers, and the model in force (`model.w`, `model.gram`)."""
-    plain: dict[str, Any]
-    """gamma, beta, episodes, and the epoch and number of the last request."""
-    history: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
-    """Raw episodes in order, as (first, arrays); they never leave the agents' side."""
-
-
-class Memory(Protocol):
-    """Where a station writes itself down (`fedlsvi.federation.journal`)."""
-
-    def append(self, frame: bytes) -> None:
-        """Write a request down; durable when this returns."""
-        ...
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """Make a snapshot durable; the requests before it are needed no more. Its history is what
-        came since the snapshot before."""
-        ...
-
-    def newest(self) -> tuple[Snapshot | None, list[bytes]]:
-        """The last snapshot that is whole, with all its history, and the requests since."""
-        ...
-
-    def back_to(self, t: int) -> Snapshot | None:
-        """Forget everything after episode t; the snapshot there, None at the very beginning."""
-        ...
-
-
-class Outbox(Protocol):
-    """Is shown every frame that leaves (`fedlsvi.federation.audit`)."""
-
-    def sent(self, frame: bytes) -> None:
-        """This frame is about to leave."""
-        ...
 
 
 class Station:
@@ -79,35 +41,51 @@ class Station:
     def __init__(
         self,
         make: Callable[[], Cohort],
-        layout: Layout,
+        parameters: Parameters,
         run: int,
         memory: Memory | None = None,
         outbox: Outbox | None = None,
     ) -> None:
-        self.make, self.layout, self.run = make, layout, run
+        p = parameters
+        self.make, self.parameters, self.run = make, p, run
+        self.layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
         self.memory, self.outbox = memory, outbox
         self._lock = Lock()
+        self._last, self._reply = NOBODY, b""  # epoch and number of the last request, its answer
         self._build()
 
     def _build(self) -> None:
-        """The cohort as it was when the last request had been carried out."""
-        self._last, self._reply = (0, 0), b""
-        self._kept = 0
-        self._whole = False
+        """The cohort as it was when the last request had been carried out. What was heard last is
+        not forgotten where that fails: a server that starts anew must be a later one."""
+        heard, self._whole = (self._last, self._reply), False
+        try:
+            self._take_up()
+            self._whole = True
+        finally:
+            if not self._whole:
+                self._last, self._reply = heard
+
+    def _take_up(self) -> None:
+        self._last, self._reply, self._kept = NOBODY, b"", 0
+        self._order = Order(self.parameters)
         self.cohort = self.make()
-        if self.memory is not None:
-            snapshot, frames = self.memory.newest()
-            if snapshot is not None:
-                self._restore(snapshot)
-            for frame in frames:
-                self._repeat(frame)
-        self._whole = True
+        if self.memory is None:
+            return
+        snapshot, frames = self.memory.newest()
+        if snapshot is not None:
+            self._restore(snapshot)
+            epoch, number, at = snapshot.plain["last"]
+            address = Address(self.run, epoch, number, at, *self.agents)
+            self._answered(address, encode(None, address))
+        for frame in frames:
+            self._repeat(frame)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out once more what was written down; a gap before it is noticed."""
         try:
             address, message = decode_request(frame, self.layout)
-            t = self.cohort.experience.t if any(self._last) else 0
+            self._refuse_foreign(address.run, address.first, address.agents)
+            t = self.cohort.experience.t if self._last != NOBODY else 0
             if isinstance(message, Start) and message.t != t:
                 raise MessageRefused(f"a start at episode {message.t}")
             heard = self._in_turn(address, message)
@@ -117,7 +95,16 @@ class Station:
                 f"after episode {self._kept} ({error}): restore it from a copy"
             ) from None
         if not heard:
-            self._answer(address, message)
+            self._answered(address, self._answer(address, message))
+
+    def _refuse_foreign(self, run: int, first: int, agents: int) -> None:
+        """A journal is taken up by the agents that wrote it, in the run that they wrote it in."""
+        if (run, first, agents) != (self.run, *self.agents):
+            raise TransportError(
+                f"the journal is of agents {first} to {first + agents - 1} in run {run:x}, here "
+                f"are {self.agents[0]} to {sum(self.agents) - 1} in run {self.run:x}: put each "
+                "journal back where it was, or give the federation another name"
+            )
 
     @property
     def agents(self) -> tuple[int, int]:
@@ -136,26 +123,35 @@ class Station:
         address = Address(self.run, 0, 0, 0, *self.agents)
         try:
             address, message = decode_request(frame, self.layout)
-            if not self._whole:  # an error came in the middle of a request: begin from what is safe
+            # an error came in the middle of a request: begin from what is safe
+            if not self._whole and not isinstance(message, Start):  # which needs a snapshot alone
                 self._close()
                 self._build()
             if self._heard(address, message):
                 return self._reply
             self._whole = False
-            if isinstance(message, Start):
-                self._go_back(message.t)
-            if self.memory is not None:
-                self.memory.append(frame)
-            reply = self._answer(address, message)
+            self._carry_out(address, message, frame)
             self._whole = True
-            return reply
-        except MessageRefused as error:
-            self._whole = True  # refused before anything was carried out
-            self.trouble(error)
-            return encode(Failure(type(error).__name__), address)
+            return self._reply
         except Exception as error:  # whatever an environment may raise: the server must hear of it
             self.trouble(error)
             return encode(Failure(type(error).__name__), address)
+
+    def _carry_out(self, address: Address, message: Request, frame: bytes) -> None:
+        """Carry a request out and write it down; a `Keep` first, which ends the log."""
+        if isinstance(message, Start):
+            self._go_back(message.t)
+        first = isinstance(message, Keep)
+        if first and self.memory is not None:
+            self.memory.append(frame)
+        played = self.cohort.experience.length if isinstance(message, Explore) else 0
+        reply = self._answer(address, message)
+        if isinstance(message, Explore):  # who heard of a signal stopped there, and will again
+            played = self.cohort.experience.length - played
+            frame = frame if played == message.limit else encode(Explore(played), address)
+        if not first and self.memory is not None:
+            self.memory.append(frame)
+        self._answered(address, reply)
 
     def trouble(self, error: Exception) -> None:
         """For the log at the agents' side; the text of an error never leaves."""
@@ -174,22 +170,17 @@ class Station:
         epoch, number = self._last
         if (address.epoch, address.number) == self._last:
             return True
-        experience = self.cohort.experience
-        match message:
-            case Start():
-                if address.epoch <= epoch:
-                    raise MessageRefused(
-                        f"a start of epoch {address.epoch} after epoch {epoch}: another server has "
-                        "followed that one, or the server's clock was set back"
-                    )
-            case _ if (address.epoch, address.number) != (epoch, number + 1):
+        if isinstance(message, Start):
+            if address.epoch <= epoch:
                 raise MessageRefused(
-                    f"request {address.number} of epoch {address.epoch} after {number} of {epoch}"
+                    f"a start of epoch {address.epoch} after epoch {epoch}: another server has "
+                    "followed that one, or the server's clock was set back"
                 )
-            case Stop(t=t) if not experience.t < t <= self.cohort.T:
-                raise MessageRefused(f"a round cannot stop at episode {t}")
-            case Keep(t=t) if experience.length or experience.t != t:
-                raise MessageRefused(f"asked for episode {t} in the middle of a round")
+        elif (address.epoch, address.number) != (epoch, number + 1):
+            raise MessageRefused(
+                f"request {address.number} of epoch {address.epoch} after {number} of {epoch}"
+            )
+        self._order.check(message, self.cohort.experience)
         return False
 
     def _answer(self, address: Address, message: Request) -> bytes:
@@ -200,12 +191,14 @@ class Station:
         else:
             reply = self.cohort.receive(message)
             self._note(message)
-        self._last = (address.epoch, address.number)
-        self._reply = encode(reply, address)
-        return self._reply
+        return encode(reply, address)
+
+    def _answered(self, address: Address, reply: bytes) -> None:
+        self._last, self._reply = (address.epoch, address.number), reply
 
     def _note(self, message: Request) -> None:
-        """Remember the model in force: a snapshot needs it."""
+        """Remember what may come next, and the model in force: a snapshot needs it."""
+        self._order.follow(message)
         if isinstance(message, Start):
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
@@ -214,10 +207,10 @@ class Station:
 
     def _go_back(self, t: int) -> None:
         """A server begins or begins again after episode t."""
-        self._close()
         snapshot = None if self.memory is None else self.memory.back_to(t)
         if snapshot is None and t > 0:
             raise TransportError(f"there is no snapshot after episode {t} to go back to")
+        self._close()
         self.cohort, self._kept = self.make(), 0
         if snapshot is not None:
             self._restore(snapshot)
@@ -229,12 +222,14 @@ class Station:
         arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
         s = self._start
         last = [address.epoch, address.number, address.round]
-        plain = {"gamma": s.gamma, "beta": s.beta, "episodes": s.episodes, "last": last}
+        plain = {"whose": [self.run, *self.agents], "gamma": s.gamma, "beta": s.beta,
+                 "episodes": s.episodes, "last": last}  # fmt: skip
         history = [(self._kept, experience.history(self._kept, t))] if t > self._kept else []
         self.memory.keep(Snapshot(t, arrays, plain, history))
         self._kept = t
 
     def _restore(self, snapshot: Snapshot) -> None:
+        self._refuse_foreign(*snapshot.plain["whose"])
         arrays = dict(snapshot.arrays)
         w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
         for first, part in snapshot.history:
@@ -245,9 +240,6 @@ class Station:
         self.cohort.start(start)
         self._note(start)
         self._kept = snapshot.t
-        epoch, number, at = plain["last"]
-        self._last = (epoch, number)
-        self._reply = encode(None, Address(self.run, epoch, number, at, *self.agents))
 
     def _close(self) -> None:
         self.cohort.experience.workers.close()

@@ -52,6 +52,9 @@ KINDS = {
 NAME_BYTES = 64
 """Longest name of an error that an agent may report."""
 
+NAMELESS = "UnnamedError"
+"""What an error is called whose name is none: it will stand in logs and on terminals."""
+
 
 class Address(NamedTuple):
     """Which exchange a frame belongs to, and which agents it is for or from."""
@@ -194,7 +197,8 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
         case k if k == FAILURE:
             _expect(body, NAME_BYTES // 8)
-            return address, Failure(bytes(body).decode(errors="replace").strip())
+            name = bytes(body).decode(errors="replace").rstrip(" ")
+            return address, Failure(name if name.isascii() and name.isidentifier() else NAMELESS)
     _refuse("kind", KINDS[kind], "a reply")
 
 

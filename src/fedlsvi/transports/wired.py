@@ -249,7 +249,7 @@ class Wired(Transport):
         their answer; each is called again when a deadline has passed."""
         frames = {}
         for c in self.carried.due(self.clock(), self.patience.deadline):
-            self._turns[c] = (max(time_ns(), self._turns[c][0] + 1), 1)
+            self._turns[c] = (self._turns[c][0] + 1, 1)
             frames[c] = encode(self.carried.start(c), self._call(c))
         return frames
 
@@ -346,8 +346,7 @@ class Wired(Transport):
         self.carried.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
         # later than the server before this one, even where the clock was set back
-        self.epoch = max(self.epoch, plain.get("epoch", 0) + 1)
-        self._turns = [(self.epoch, 0)] * len(self.cuts)
+        self.begin_at(plain.get("epoch", 0) + 1)
         carried = plain.get("carried", {"away": {}})
         if carried["away"] and not self._carries:
             raise InvalidSetting(
@@ -356,6 +355,11 @@ class Wired(Transport):
             )
         if self._carries and "past" in carried:
             self.carried.restore(arrays, carried)
+
+    def begin_at(self, epoch: int) -> None:
+        """Speak as a server process of this epoch at least."""
+        self.epoch = max(self.epoch, epoch)
+        self._turns = [(self.epoch, 0)] * len(self.cuts)
 
 
 def facts(p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
