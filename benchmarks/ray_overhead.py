@@ -1,14 +1,17 @@
 """Ray against one process: M=64 agents over 2 actors, the same bits, and what it costs.
 
-The last rows are a floor: as many exchanges over the same lines with frames of the same sizes that
-nobody packs, reads or checks, between processes that have nothing else to do.
+The last rows are floors. One: as many exchanges over the same lines with frames of the same sizes
+that nobody packs, reads or checks, between processes that have nothing else to do. The other: all
+processor time of driver and actors, as if it could be spread over the cores without a gap.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -72,6 +75,15 @@ def lines(parameters: Parameters, exchanges: int) -> float:
     return spent
 
 
+def processor(pids: list[int]) -> float:
+    """Seconds of processor time that processes of this machine have had (Linux)."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # user and system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def main(episodes: int = 1_000_000) -> list[Row]:
     """S=50, A=5, d=20, H=10, M=64, γ auto; the start of Ray and of the actors is not timed."""
     env = RandomLinearMDP(n_states=50, n_actions=5, dim=20, horizon=10, seed=0)
@@ -99,7 +111,11 @@ def main(episodes: int = 1_000_000) -> list[Row]:
             yield answer
 
     transport.exchange = timed
+    actors, driver = transport.processes(), [os.getpid()]
+    before = processor(driver), processor(actors)
     there, _ = seconds(lambda: drive(session, []))
+    driven, acted = processor(driver) - before[0], processor(actors) - before[1]
+    cores = len(os.sched_getaffinity(0))
     distant = Run.of(session, learner.settings)
     same = distant.w.tobytes() == run.w.tobytes() and distant.taus == run.taus
     near, far = phases(run), phases(distant)
@@ -120,4 +136,8 @@ def main(episodes: int = 1_000_000) -> list[Row]:
         Row("  rounds", len(run.records), "", ""),
         Row("  seconds for as many exchanges of frames that nobody reads", floor, "s", ""),
         Row("  one process and these exchanges / one process", (here + floor) / here, "", ""),
+        Row("  processor seconds: driver", driven, "s", ""),
+        Row("  processor seconds: actors", acted, "s", ""),
+        Row(f"  these over {cores} cores without a gap / one process",
+            (driven + acted) / cores / here, "", ""),
     ]  # fmt: skip
