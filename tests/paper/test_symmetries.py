@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from agreement import assert_close
+from fedlsvi import FedLSVI
+from fedlsvi.envs import Garnet
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import finite
+from fedlsvi.experience import finite, sparse
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
 
@@ -141,6 +143,30 @@ def test_long_rounds_change_no_bit_either(
         monkeypatch.setattr("fedlsvi.experience.finite.LOG_BYTES", log_bytes)
         for way in ({"block": 50}, {"block": 64, "cohorts": 3}, {"threads": 2}, {"cohorts": 2}):
             assert fingerprint(problem.learn(s, **way)) == expected, f"changed by {way}"
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_round_that_ends_within_what_was_counted(
+    dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cohort looks far ahead and spills, and then another one fires long before that."""
+    env = Garnet(8, 3, 2, horizon=3, seed=2, initial="uniform")
+    monkeypatch.setattr(finite, "LOG_BYTES", 0)
+    if not dense:
+        monkeypatch.setattr(sparse, "DENSE_BYTES", 0)
+    M, T = 4, 4_000
+    learner, played = FedLSVI(M, gamma=600.0), []
+    monkeypatch.setattr(
+        finite.FiniteExperience, "_forget",
+        lambda world, forget=finite.FiniteExperience._forget: (played.append(1), forget(world)),
+    )  # fmt: skip
+    whole = learner.learn(env, T, 1, progress=False)
+    assert np.trace(whole.gram[0]) == pytest.approx(M * T, abs=1.0)  # one-hot: visits, and λ·d
+    for cohorts in (2, 4):
+        played.clear()
+        run = learner.learn(env, T, 1, progress=False, cohorts=cohorts)
+        assert len(played) > cohorts * (run.rounds + 1)  # it did happen
+        assert fingerprint(run) == fingerprint(whole)
 
 
 def test_a_table_of_outer_products_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

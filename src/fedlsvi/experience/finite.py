@@ -71,10 +71,15 @@ class FiniteExperience:
     def begin(self, t: int) -> None:
         """A new round after episode t, with the policy that `values` holds now."""
         self.t, self.length = t, 0
-        self._logged, self._last = 0, 0
-        self._table = np.empty((0, 0, 0, 0), np.int64)
+        self._forget()
+        self._last = 0
         self._sums[:] = 0.0
         self._policy = self.values.policy.copy()
+
+    def _forget(self) -> None:
+        """Nothing has been logged or counted in this round."""
+        self._logged = 0
+        self._table = np.empty((0, 0, 0, 0), np.int64)
 
     def explore(self, n: int) -> None:
         """Every agent plays its next n episodes."""
@@ -135,8 +140,7 @@ class FiniteExperience:
 
         Which of the two ways a round is folded depends on its length alone.
         """
-        self._logged -= self.length - length
-        self.length = length
+        self._cut(length)
         # a new array each round: the last one went out in messages, and a message never changes
         self._gram = np.empty((self._policy.shape[0], len(self.agents), self._packed))
         if length <= folding.FEW:
@@ -156,6 +160,19 @@ class FiniteExperience:
                 self._gram,
             )
         self._logged = 0
+
+    def _cut(self, length: int) -> None:
+        """Drop what was played beyond the round's first `length` episodes. Of what was counted,
+        nothing can be taken back: then the round is played again, with the same draws."""
+        beyond = self.length - length
+        if beyond <= self._logged:
+            self._logged -= beyond
+            self.length = length
+            return
+        self._forget()
+        self.length = 0
+        while self.length < length:
+            self.explore(min(self.block, length - self.length))
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""

@@ -56,8 +56,8 @@ class SparseExperience(FiniteExperience):
         self._successors = np.nonzero(reached)[1].astype(np.int64)
         super().__init__(envs, agents, values, seed, packing, workers)
 
-    def begin(self, t: int) -> None:
-        super().begin(t)
+    def _forget(self) -> None:
+        super()._forget()
         self._spilled = np.empty((0, 0, 0), np.int64)
 
     def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
@@ -65,8 +65,7 @@ class SparseExperience(FiniteExperience):
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and fold it into the counts."""
-        self._logged -= self.length - length
-        self.length = length
+        self._cut(length)
         self._gram = np.zeros((self._policy.shape[0], len(self.agents), self._packed))
         for lo, hi, env in self._groups:
             reward, moving, _, index = self._folding(env)
