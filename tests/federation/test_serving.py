@@ -13,12 +13,13 @@ import pytest
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
-from fedlsvi.federation.serving import check, serve
+from fedlsvi.federation.serving import APART, EPOCH, check, serve, take_epoch
 from fedlsvi.federation.stations import guard, makers
-from fedlsvi.messages import Explore
+from fedlsvi.messages import Explore, Layout
 from fedlsvi.server import Server
-from fedlsvi.store import checkpoint
+from fedlsvi.store import checkpoint, files
 from fedlsvi.transports import wired
+from fedlsvi.transports.check import EchoMaker, parameters
 from fedlsvi.transports.local import Local
 from fedlsvi.transports.patience import Absent, Patience
 from fedlsvi.transports.wired import run_name
@@ -173,3 +174,17 @@ def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None
     plain = last[0].plain["transport"]
     assert list(plain["excluded"]) == ["1"]
     assert len(plain["carried"]["past"]) <= 2
+
+
+@pytest.mark.parametrize("held", [{"x": 1}, {"epoch": "a"}, {"epoch": -1}, {"epoch": 2**63}])
+def test_an_epoch_that_is_none_is_written_anew(held: dict[str, Any], tmp_path: Path) -> None:
+    files.write_json(tmp_path / EPOCH, held)
+    maker = EchoMaker(0, 2, Layout(2, 2, 3, "diagonal"))
+    transport = Local(parameters(2), [maker], 1)
+    began = transport.epoch
+    take_epoch(transport, tmp_path)
+    assert transport.epoch == began
+    assert files.read_json(tmp_path / EPOCH) == {"epoch": began}
+    take_epoch(transport, tmp_path)
+    assert transport.epoch == began + APART
+    transport.close()

@@ -173,6 +173,20 @@ def test_who_answers_another_episode_than_it_announced_is_named(answer: int) -> 
     transport.close()
 
 
+def test_who_was_lost_may_be_silent_where_somebody_was_earlier() -> None:
+    """It announced episode 5, died, and was sent to episode 3 when it was asked again."""
+    transport: Any = opened(partial(flare, liar=Site), "none", Patience(60.0, 1))
+    transport._asked, transport._announced = Explore(5), {1: 5}
+    with pytest.raises(Refusal, match="signal's t is 0, must be 5, as it announced"):
+        transport._check(1, Signal.silence())
+    transport._passed = 5  # by itself
+    with pytest.raises(Refusal, match="as it announced"):
+        transport._check(1, Signal.silence())
+    transport._passed = 3
+    transport._check(1, Signal.silence())
+    transport.close()
+
+
 def test_the_others_are_asked_again_without_it() -> None:
     transport: Any = opened(flare, "none", Patience(60.0, 1, refused="exclude"))
     transport.proxies[0].patience = transport.proxies[2].patience = 0.5

@@ -100,7 +100,9 @@ def take_epoch(transport: Wired, folder: Path) -> None:
     and write the epoch down before it is used."""
     path = folder / EPOCH
     with suppress(DamagedFile):  # there is none; or the clock and the checkpoint must do
-        transport.begin_at(files.read_json(path)["epoch"] + APART)
+        before = files.read_json(path).get("epoch")
+        if isinstance(before, int) and 0 <= before < 2**63:
+            transport.begin_at(before + APART)
     files.write_json(path, {"epoch": transport.epoch})
 
 

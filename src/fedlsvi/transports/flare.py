@@ -136,7 +136,9 @@ class Flare(Wired):
         if isinstance(reply, Signal):
             with self._lock:
                 said = self._announced.get(c, reply.t)
-                if reply.t != said:
+                # one that was lost and asked again is silent where somebody had been earlier
+                passed = self._passed is not None and self._passed < said
+                if reply.t != said and not (reply.t == 0 and passed):
                     first, bound = self.cuts[c][0], f"{said}, as it announced"
                     raise Refusal(first, self.guard.round, 0, "signal's t", reply.t, bound)
                 self._answered[c] = said

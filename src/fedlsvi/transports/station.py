@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 
 from fedlsvi.agent import Cohort
@@ -68,10 +69,13 @@ class Station:
     def _take_up(self) -> None:
         self._last, self._reply, self._kept = NOBODY, b"", 0
         self._order = Order(self.parameters)
-        self.cohort = self.make()
+        self.cohort, self._strange = self.make(), ""
         if self.memory is None:
             return
         snapshot, frames = self.memory.newest()
+        self._strange = self._stranger(snapshot, frames)
+        if self._strange:  # a server that begins at episode 0 begins anew; no other is answered
+            return
         if snapshot is not None:
             self._restore(snapshot)
             epoch, number, at = snapshot.plain["last"]
@@ -84,7 +88,8 @@ class Station:
         """Carry out once more what was written down; a gap before it is noticed."""
         try:
             address, message = decode_request(frame, self.layout)
-            self._refuse_foreign(address.run, address.first, address.agents)
+            if (address.run, address.first, address.agents) != (self.run, *self.agents):
+                raise MessageRefused(f"a request of run {address.run:x}")
             t = self.cohort.experience.t if self._last != NOBODY else 0
             if isinstance(message, Start) and message.t != t:
                 raise MessageRefused(f"a start at episode {message.t}")
@@ -97,14 +102,23 @@ class Station:
         if not heard:
             self._answered(address, self._answer(address, message))
 
-    def _refuse_foreign(self, run: int, first: int, agents: int) -> None:
-        """A journal is taken up by the agents that wrote it, in the run that they wrote it in."""
-        if (run, first, agents) != (self.run, *self.agents):
-            raise TransportError(
-                f"the journal is of agents {first} to {first + agents - 1} in run {run:x}, here "
-                f"are {self.agents[0]} to {sum(self.agents) - 1} in run {self.run:x}: put each "
-                "journal back where it was, or give the federation another name"
-            )
+    def _stranger(self, snapshot: Snapshot | None, frames: list[bytes]) -> str:
+        """Whose journal it is, if not that of these agents in this run."""
+        mine = (self.run, *self.agents)
+        run, first, agents = mine
+        if snapshot is not None:
+            run, first, agents = snapshot.plain["whose"]
+        elif frames:
+            with suppress(MessageRefused):  # damage is noticed when it is carried out
+                address, _ = decode_request(frames[0], self.layout)
+                run, first, agents = address.run, address.first, address.agents
+        if (run, first, agents) == mine:
+            return ""
+        return (
+            f"the journal is of agents {first} to {first + agents - 1} in run {run:x}, here are "
+            f"{self.agents[0]} to {sum(self.agents) - 1} in run {self.run:x}: put each journal "
+            "back where it was"
+        )
 
     @property
     def agents(self) -> tuple[int, int]:
@@ -207,11 +221,13 @@ class Station:
 
     def _go_back(self, t: int) -> None:
         """A server begins or begins again after episode t."""
+        if self._strange and t > 0:
+            raise TransportError(self._strange)
         snapshot = None if self.memory is None else self.memory.back_to(t)
         if snapshot is None and t > 0:
             raise TransportError(f"there is no snapshot after episode {t} to go back to")
         self._close()
-        self.cohort, self._kept = self.make(), 0
+        self.cohort, self._kept, self._strange = self.make(), 0, ""
         if snapshot is not None:
             self._restore(snapshot)
 
@@ -229,7 +245,6 @@ class Station:
         self._kept = t
 
     def _restore(self, snapshot: Snapshot) -> None:
-        self._refuse_foreign(*snapshot.plain["whose"])
         arrays = dict(snapshot.arrays)
         w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
         for first, part in snapshot.history:
