@@ -32,6 +32,10 @@ class InvalidSetting(InvalidInput):
     """A setting of a run is out of its range."""
 
 
+REGISTRIES = ("environment", "algorithm", "features")
+"""What modules of one's own add names to."""
+
+
 class UnknownName(InvalidInput):
     """A name that is not known, with the nearest one that is."""
 
@@ -39,6 +43,8 @@ class UnknownName(InvalidInput):
         choices = sorted(known)
         near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(choices)}."
+        if what in REGISTRIES:
+            hint += " Your own need --import or FEDLSVI_IMPORT."
         super().__init__(f"unknown {what} '{name}': {hint}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.cli import main
-from fedlsvi.experiments import compare, reproduce, runner, tune
+from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
 from fedlsvi.experiments.sweeping import cell, random_linear
 from fedlsvi.store import files
 from shell import refused
@@ -138,16 +138,6 @@ def test_other_features_in_the_same_file_are_another_question(
     assert main(asked) == 0
 
 
-def test_no_figure_is_named_where_regret_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("gymnasium")
-    line = ["compare", "--env", "CartPole-v1", "--features", "fourier", "--set", "env.horizon=4",
-            "--algorithms", "fed-lsvi", "--seeds", "0:1", "--episodes", "4", "--out", "c",
-            "--jobs", "1"]  # fmt: skip
-    assert main(line) == 0
-    assert "figure" not in capsys.readouterr().out
-    assert not Path("c/comparison.png").exists()
-
-
 @pytest.mark.parametrize("preset", ["practical", "paper"])
 @pytest.mark.parametrize("name", ["fed-lsvi", "coopts-phe", "lsvi-ucb-pp", "fed-ucbvi"])
 def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
@@ -167,7 +157,7 @@ def test_the_last_tenth_of_a_uniform_player_is_the_uniforms(episodes: int) -> No
     assert run.uniform is not None
     late = run.uniform * runner.tenth(episodes) / episodes
     same = type(run)(**vars(run) | {"regret": run.uniform, "late": late})
-    row = compare.standings({"uniform": [same]})[0]
+    row = ranking.standings({"uniform": [same]})[0]
     assert row.late is not None
     assert row.late.mid == pytest.approx(1.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedlsvi.errors import FedLSVIError, InvalidInput
-from fedlsvi.experiments import runner
+from fedlsvi.experiments import processes, runner
 from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
 from fedlsvi.experiments.sweeping import Point, cell, matrix, random_linear
 
@@ -73,7 +73,7 @@ def test_processes_give_the_same_outcomes_and_errors_are_sentences(tmp_path: Pat
 def test_a_process_that_dies_gets_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_quiet", partial(os._exit, 1))  # what a process does first
+    monkeypatch.setattr(processes, "_quiet", partial(os._exit, 1))  # what a process does first
     shelf = Shelf(tmp_path / "cells.jsonl")
     with pytest.raises(FedLSVIError, match="fewer --jobs"):
         run_all([small(0), small(1)], shelf, jobs=2)

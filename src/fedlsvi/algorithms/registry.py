@@ -87,7 +87,12 @@ def make(name: str, /, **settings: Any) -> Algorithm:
     """The learner of this name with these settings."""
     row = entry(name)
     refuse_unknown(f"setting of algorithm '{name}'", settings, row.parameters())
-    return row.constructor(**settings)
+    made = row.constructor(**settings)
+    if made is None:
+        raise InvalidSetting(
+            f"the constructor of algorithm '{name}' returned None: it must return a learner"
+        )
+    return made
 
 
 register(

@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from fedlsvi import FedLSVI, Run
-from fedlsvi.cli.play import free_folder
+from fedlsvi.cli.play import in_free_folder
 from fedlsvi.cli.text import number
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidInput
@@ -30,15 +30,19 @@ def do_demo(arguments: argparse.Namespace) -> int:
     """Learn both ways, print a table, write plots and a page."""
     if arguments.episodes < 1:
         raise InvalidInput(f"--episodes must be at least 1, got {arguments.episodes}: try 20000")
-    if arguments.out is None:
-        out = free_folder(Path("runs/demo"))
-    else:
-        out = Path(arguments.out)
-        refuse_existing(out)
+    if arguments.out is not None:
+        refuse_existing(Path(arguments.out))
     began = perf_counter()
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0, initial="uniform")
     _say(f"{AGENTS} agents learn together, {arguments.episodes:,} episodes each …")
-    together = FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=out)
+
+    def learn(folder: Path) -> Run:
+        return FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=folder)
+
+    if arguments.out is None:
+        out, together = in_free_folder(Path("runs/demo"), learn)
+    else:
+        out, together = Path(arguments.out), learn(Path(arguments.out))
     alone = []
     for m in range(ALONE):
         _say(f"agent {m + 1} of {ALONE} learns alone, replanning after every episode …")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -13,9 +13,10 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.cli.play import free_folder, parse_seeds, settings
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experiments import compare, reproduce, tune
-from fedlsvi.experiments.drawing import Panel, paint
-from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, cores, missing, run_all
+from fedlsvi.experiments import compare, ranking, reproduce, tune
+from fedlsvi.experiments.drawing import Panel, check_drawing, paint
+from fedlsvi.experiments.processes import cores
+from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, missing, run_all
 from fedlsvi.experiments.sweeping import Size
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.report.style import STYLE
@@ -26,28 +27,26 @@ from fedlsvi.store import files
 def do_compare(arguments: argparse.Namespace) -> int:
     """Several algorithms × seeds on one problem."""
     jobs, seeds = _count(arguments.jobs), parse_seeds(arguments.seeds)
-    question = compare.Question.parse(_settings(arguments), _names(arguments.algorithms), seeds)
+    names = _names(arguments.algorithms)
+    question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
     cells = question.cells()
-    out = _folder(arguments.out, "compare")
+    out = _folder(arguments.out, "compare", question)
     compare.claim_folder(out, question)
-    outcomes, new = _play(cells, out / "cells.jsonl", jobs)
+    with closing(Shelf(out / "cells.jsonl")) as shelf:
+        new = _play(cells, shelf, jobs)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
     for cell in cells:
-        found[cell.labels["algorithm"]].append(outcomes[cell.key])
-    rows = compare.write(out, question, found)
-    figure = ""
-    if rows[0].regret is not None:
-        figure = f"    figure: {out / 'comparison.png'}"
-        drawn = compare.panels(found, [row.name for row in rows])
-        for suffix in ("png", "svg"):
-            _paint(drawn, out / f"comparison.{suffix}")
+        found[cell.labels["algorithm"]].append(shelf.outcomes[cell.key])
+    rows = ranking.write(out, question, found)
+    drawn = list(ranking.panels(found, [row.name for row in rows]).values())
     if arguments.format == "json":
         print(as_json({"folder": str(out), "runs_made": new,
                        "ranking": [row.to_dict() for row in rows]}))  # fmt: skip
+        _figure(drawn, out)
         return 0
-    print("\n".join(_columns(*compare.table(rows))))
+    print("\n".join(_columns(*ranking.table(rows))))
     print(f"medians over {len(seeds)} seeds, 95 % bootstrap intervals; {new} runs were made now")
-    print(f"folder: {out}{figure}")
+    print(f"folder: {out}{_figure(drawn, out)}")
     return 0
 
 
@@ -56,28 +55,29 @@ def do_tune(arguments: argparse.Namespace) -> int:
     jobs = _count(arguments.jobs)
     seeds, others = parse_seeds(arguments.tune), parse_seeds(arguments.test)
     names = _names(arguments.algorithms)
-    question = compare.Question.parse(_settings(arguments), names, seeds)
+    question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
     plan = tune.Tuning(question, seeds, others)
     scales = plan.scales()
-    out = _folder(arguments.out, "tune")
+    out = _folder(arguments.out, "tune", question, {"test": others})
     compare.claim_folder(out, question, {"test": others})
     cells = plan.cells(seeds, dict.fromkeys(names, tune.FACTORS))
-    outcomes, new = _play(cells, out / "cells.jsonl", jobs)
-    tuning = tune.grouped(cells, outcomes)
-    chosen = {name: sorted({tune.choose(tuning[name]), 1.0}) for name in names}
-    cells = plan.cells(others, chosen)
-    outcomes, more = _play(cells, out / "cells.jsonl", jobs)
-    found = tune.rows(scales, tuning, tune.grouped(cells, outcomes))
+    with closing(Shelf(out / "cells.jsonl")) as shelf:
+        new = _play(cells, shelf, jobs)
+        tuning = tune.grouped(cells, shelf.outcomes)
+        chosen = {name: sorted({tune.choose(tuning[name]), 1.0}) for name in names}
+        cells = plan.cells(others, chosen)
+        new += _play(cells, shelf, jobs)
+    found = tune.rows(scales, tuning, tune.grouped(cells, shelf.outcomes))
     files.write(out / "table.md", markdown(*tune.table(found)).encode() + b"\n")
     files.write_json(out / "summary.json", {"tuned": [row.to_dict() for row in found]})
     if arguments.format == "json":
-        print(as_json({"folder": str(out), "runs_made": new + more,
+        print(as_json({"folder": str(out), "runs_made": new,
                        "tuned": [row.to_dict() for row in found]}))  # fmt: skip
         return 0
     print("\n".join(_columns(*tune.table(found))))
     kind = "problems" if plan.varies else "runs of the one problem"
     print(f"regret in units of the uniform policy's; {len(tune.FACTORS)} scales on {len(seeds)} "
-          f"{kind}, reported on {len(others)} others; {new + more} runs were made now")  # fmt: skip
+          f"{kind}, reported on {len(others)} others; {new} runs were made now")  # fmt: skip
     print(f"folder: {out}")
     return 0
 
@@ -94,6 +94,11 @@ def _settings(arguments: argparse.Namespace) -> Table:
     return table
 
 
+def _asked(arguments: argparse.Namespace) -> set[str]:
+    """The settings that --set names."""
+    return {change.partition("=")[0].partition(".")[0].strip() for change in arguments.changes}
+
+
 def _names(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
@@ -107,26 +112,40 @@ def _count(jobs: int | None) -> int:
     return jobs or cores()
 
 
-def _folder(out: str | None, name: str) -> Path:
-    return Path(out) if out is not None else free_folder(Path("runs") / name)
+def _folder(
+    out: str | None, name: str, question: compare.Question, more: Table | None = None
+) -> Path:
+    """Where to write; without --out where the same was begun and not finished, or a new folder."""
+    if out is not None:
+        return Path(out)
+    return compare.begun(name, question, more) or free_folder(Path("runs") / name)
 
 
 def _paint(drawn: Sequence[Panel], path: Path) -> None:
     paint(drawn, path, STYLE)
 
 
-def _play(cells: Sequence[Cell], path: Path, jobs: int) -> tuple[dict[str, Outcome], int]:
-    """All outcomes, and how many runs were made for them; on Ctrl-C say how to go on."""
-    shelf = Shelf(path)
+def _figure(drawn: Sequence[Panel], out: Path) -> str:
+    """Draw the comparison and say where; what was found does not depend on it."""
+    if not drawn:
+        return ""
+    try:
+        for suffix in ("png", "svg"):
+            _paint(drawn, out / f"comparison.{suffix}")
+    except InvalidInput as error:
+        print(f"fedlsvi: {error}", file=sys.stderr)
+        return ""
+    return f"    figure: {out / 'comparison.png'}"
+
+
+def _play(cells: Sequence[Cell], shelf: Shelf, jobs: int) -> int:
+    """Play what is missing; returns how many runs that were. On Ctrl-C say how to go on."""
     try:
         with _bar(missing(cells, shelf)) as told:
-            new = run_all(cells, shelf, jobs, told)
+            return run_all(cells, shelf, jobs, told)
     except KeyboardInterrupt:
         print("fedlsvi: what is finished is kept: repeat the command to go on", file=sys.stderr)
         raise
-    finally:
-        shelf.close()
-    return shelf.outcomes, new
 
 
 @contextmanager
@@ -183,35 +202,48 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
     path = Path(arguments.cells or out / "cells") / f"{size}.jsonl"
     sweeps = {study.name: study.sweep(size) for study in chosen}
     if arguments.plan:
-        for name, cells in sweeps.items():
-            cells = reproduce.distinct(cells)
-            print(f"{name.ljust(14)} {len(cells):5} runs, {_long(reproduce.hours(cells, jobs))}")
+        _plan(sweeps, jobs, arguments.format)
         return 0
-    shelf = Shelf(path)
-    todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
-    shelf.close()
-    if todo:
-        print(f"{len(todo)} runs on {jobs} processes, about {_long(reproduce.hours(todo, jobs))}; "
-              "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
+    check_drawing()
+    files.make_folder(out)
     command = " ".join(["fedlsvi reproduce", *(["--quick"] if arguments.quick else [])])
     began, verdicts = perf_counter(), {}
-    for study in chosen:
-        cells = sweeps[study.name]
-        outcomes, new = _play(cells, path, jobs)
-        found = study.analysis(reproduce.points(cells, outcomes))
-        made = f"{command} {study.name}"
-        text = reproduce.page(study.name, found, made, cells, outcomes)
-        reproduce.write(out, study.name, found, text, _paint, made)
-        verdicts[study.name] = str(found.verdict)
-        if arguments.format == "text":
-            print(f"{study.name.ljust(14)} {found.verdict}  ({new} new runs, "
-                  f"{perf_counter() - began:.0f} s so far)", flush=True)  # fmt: skip
-    reproduce.index(out)
+    with closing(Shelf(path)) as shelf:  # until the end: another command would write the same pages
+        todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
+        if todo:
+            long = _long(reproduce.hours(todo, jobs))
+            print(f"{len(todo)} runs on {jobs} processes, about {long}; "
+                  "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
+        for study in chosen:
+            cells = sweeps[study.name]
+            new, outcomes = _play(cells, shelf, jobs), shelf.outcomes
+            found = study.analysis(reproduce.points(cells, outcomes))
+            made = f"{command} {study.name}"
+            text = reproduce.page(study.name, found, made, cells, outcomes)
+            reproduce.write(out, study.name, found, text, _paint, made)
+            verdicts[study.name] = str(found.verdict)
+            if arguments.format == "text":
+                print(f"{study.name.ljust(14)} {found.verdict}  ({new} new runs, "
+                      f"{perf_counter() - began:.0f} s so far)", flush=True)  # fmt: skip
+        reproduce.index(out)
     if arguments.format == "json":
         print(as_json({"folder": str(out), "verdicts": verdicts}))
     else:
         print(f"pages: {out / 'README.md'}")
     return 0
+
+
+def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
+    """What would be run, and how long it may take."""
+    plan = {}
+    for name, cells in sweeps.items():
+        once = reproduce.distinct(cells)
+        plan[name] = {"runs": len(once), "hours": reproduce.hours(once, jobs)}
+    if form == "json":
+        print(as_json({"jobs": jobs, "plan": plan}))
+        return
+    for name, row in plan.items():
+        print(f"{name.ljust(14)} {row['runs']:5} runs, {_long(row['hours'])}")
 
 
 def _long(hours: float) -> str:

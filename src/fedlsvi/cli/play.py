@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import FolderExists, InvalidInput
@@ -17,6 +18,8 @@ from fedlsvi.run import Run
 from fedlsvi.settings_file import Table, assign, read
 from fedlsvi.store import check_seconds, family, resume
 from fedlsvi.store.journal import refuse_existing
+
+T = TypeVar("T")
 
 MOST_SEEDS = 100_000
 """Runs that one command may ask for."""
@@ -39,9 +42,13 @@ def do_run(arguments: argparse.Namespace) -> int:
             transport=_transport(arguments, folder),
         )  # fmt: skip
 
+    modules = arguments.extensions
     if seeds is None:
-        out = _folder(arguments.out, job)
-        run = _guard(out, partial(play, job.seed, out))
+
+        def alone(out: Path | None) -> Run:
+            return _guard(out, partial(play, job.seed, out), modules)
+
+        out, run = _placed(arguments.out, job, alone)
         return _report([run], out, arguments.format, False)
     check_seconds(arguments.checkpoint_seconds)  # everything is checked before anything is written
     _transport(arguments, None)
@@ -50,19 +57,26 @@ def do_run(arguments: argparse.Namespace) -> int:
             env, job.episodes, seed, features=features, threads=arguments.threads,
             cohorts=arguments.cohorts,
         ).close()  # fmt: skip
-    out = _folder(arguments.out, job)
-    return _report(_several(out, job, seeds, play), out, arguments.format, True)
+
+    def several(out: Path | None) -> list[Run]:
+        return _several(out, job, seeds, play, modules)
+
+    out, runs = _placed(arguments.out, job, several)
+    return _report(runs, out, arguments.format, True)
 
 
 def _several(
-    out: Path | None, job: Job, seeds: list[int], play: Callable[[int, Path | None], Run]
-) -> list[Run]:
+    out: Path | None, job: Job, seeds: list[int], play: Callable[[int, Path | None], Run],
+    modules: Sequence[str],
+) -> list[Run]:  # fmt: skip
     """A run for each seed, in one folder; none is left where the first run is refused."""
     if out is None:
-        return [_guard(out, partial(play, seed, None)) for seed in seeds]
+        return [_guard(out, partial(play, seed, None), modules) for seed in seeds]
     family.begin(out, job, seeds)
     try:
-        return [_guard(out, partial(play, seed, family.member(out, seed))) for seed in seeds]
+        return [
+            _guard(out, partial(play, seed, family.member(out, seed)), modules) for seed in seeds
+        ]
     except InvalidInput:
         family.forget(out)
         raise
@@ -78,6 +92,7 @@ def do_resume(arguments: argparse.Namespace) -> int:
             f"{folder} is the project of a federation: `fedlsvi federate start {folder}` starts "
             "its job again, from where it was"
         )
+    modules = arguments.extensions
     check_seconds(arguments.checkpoint_seconds)
     if arguments.cohorts is not None and arguments.transport == "inprocess":
         raise InvalidInput(
@@ -93,7 +108,7 @@ def do_resume(arguments: argparse.Namespace) -> int:
         }
 
     if not family.is_one(folder):
-        run = _guard(folder, lambda: resume(folder, **options(folder)))
+        run = _guard(folder, lambda: resume(folder, **options(folder)), modules)
         return _report([run], folder, arguments.format, False)
     job, seeds = family.read(folder)
 
@@ -106,7 +121,7 @@ def do_resume(arguments: argparse.Namespace) -> int:
             **options(member),
         )  # fmt: skip
 
-    runs = [_guard(folder, partial(play, seed)) for seed in seeds]
+    runs = [_guard(folder, partial(play, seed), modules) for seed in seeds]
     return _report(runs, folder, arguments.format, True)
 
 
@@ -169,14 +184,25 @@ def parse_seeds(text: str) -> list[int]:
     return list(seeds)
 
 
-def _folder(out: str | None, job: Job) -> Path | None:
-    """Where to write; without --out the first free runs/NAME, runs/NAME-2, …"""
-    if out == "-":
-        return None
-    if out is not None:
-        refuse_existing(Path(out))
-        return Path(out)
-    return free_folder(Path("runs") / str(job.env[0]["name"]))
+def _placed(out: str | None, job: Job, play: Callable[[Path | None], T]) -> tuple[Path | None, T]:
+    """Play, and say where; without --out in the first free runs/NAME, runs/NAME-2, …"""
+    if out is None:
+        return in_free_folder(Path("runs") / str(job.env[0]["name"]), play)
+    folder = None if out == "-" else Path(out)
+    if folder is not None:
+        refuse_existing(folder)
+    return folder, play(folder)
+
+
+def in_free_folder(wanted: Path, play: Callable[[Path], T]) -> tuple[Path, T]:
+    """Play in the first free folder; where another command was faster to take it, in the next."""
+    while True:
+        folder = free_folder(wanted)
+        try:
+            return folder, play(folder)
+        except FolderExists:
+            if not folder.exists():  # it is about something else
+                raise
 
 
 def free_folder(wanted: Path) -> Path:
@@ -188,15 +214,17 @@ def free_folder(wanted: Path) -> Path:
     raise FolderExists(f"folder {wanted} and 9,998 like it exist: choose another with --out")
 
 
-def _guard(out: Path | None, play: Callable[[], Run]) -> Run:
-    """Play; on Ctrl-C say exactly how to go on."""
+def _guard(out: Path | None, play: Callable[[], Run], modules: Sequence[str]) -> Run:
+    """Play; on Ctrl-C say exactly how to go on, with the `modules` that --import named."""
     try:
         return play()
     except KeyboardInterrupt:
         if out is None:
             print("fedlsvi: nothing was kept, because of --out -", file=sys.stderr)
         elif out.exists():
-            print(f"fedlsvi: continue with: fedlsvi resume {out}", file=sys.stderr)
+            named = [part for module in modules for part in ("--import", module)]
+            again = shlex.join(["fedlsvi", *named, "resume", str(out)])
+            print(f"fedlsvi: continue with: {again}", file=sys.stderr)
         raise
 
 

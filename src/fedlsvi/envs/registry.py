@@ -91,6 +91,11 @@ def make(name: str, /, **params: Any) -> Environment:
         raise InvalidEnvironment(
             f"environment '{name}' cannot be made from {given}: {error}"
         ) from error
+    if not isinstance(env, Environment):
+        raise InvalidEnvironment(
+            f"the constructor of environment '{name}' returned {env!r}: it must return an "
+            "environment"
+        )
     if env.spec()["name"] is None and row.constructor is not gymnasium:  # which records itself
         env.record(name, **given)
     return env

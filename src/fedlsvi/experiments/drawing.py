@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,23 @@ Painter = Any
 """Callable[[Sequence[Panel], Path], None]."""
 
 
-def paint(panels: Sequence[Panel], path: Path, style: Mapping[str, Any]) -> None:
-    """One panel beside the other, written in the format of the suffix."""
+def check_drawing() -> None:
+    """Refuse where no figure can be painted: before anything is played for one."""
     try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import_module("matplotlib")
     except ImportError:
         raise InvalidInput(
             "figures need Matplotlib, which is not installed: pip install 'fedlsvi[plot]'"
         ) from None
+
+
+def paint(panels: Sequence[Panel], path: Path, style: Mapping[str, Any]) -> None:
+    """One panel beside the other, written in the format of the suffix."""
+    check_drawing()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with rc_context(dict(style)):
         width = 5.6 if len(panels) > 1 else 6.6
         made = Figure(figsize=(width * len(panels), 4.6), layout="constrained")
@@ -113,10 +121,11 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.logx:
         axes.set_xscale("log")
         _number(axes.xaxis, axes.get_xlim())
-    if panel.logy:
+    every = [float(v) for curve in panel.curves for v in np.ravel(curve.y)]
+    if panel.logy and any(v > 0.0 for v in every):  # nothing else has a place on such an axis
         axes.set_yscale("log")
         _number(axes.yaxis, axes.get_ylim())
-    else:
+    elif not any(v < 0.0 for v in every):
         axes.set_ylim(bottom=0.0)
     if panel.ticks is not None:
         axes.set_xticks(list(panel.ticks.values()), list(panel.ticks), fontsize=8.5)

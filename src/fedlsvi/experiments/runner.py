@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -26,11 +22,13 @@ import numpy as np
 from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import FedLSVIError, InvalidInput
+from fedlsvi.experiments.processes import one_sentence, pool
 from fedlsvi.job import Job
-from fedlsvi.records import tenth
+from fedlsvi.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.settings_file import Table
-from fedlsvi.store.files import AppendOnly, make_folder, stamp
+from fedlsvi.store import files
+from fedlsvi.store.lock import lock
 
 Told = Callable[["Cell", "Outcome"], None]
 
@@ -73,7 +71,8 @@ class Outcome:
     bounds: dict[str, float]  # right-hand sides of the theorems, Fed-LSVI's only
     raw_per_step: int  # ρ
     seconds: float
-    curve: dict[str, list[float]]  # t, regret (if known) and scalars, thinned
+    curve: dict[str, list[float]]  # t, scalars and regret or return, as far as known; thinned
+    late_return: float | None = None  # mean over the last `tenth`, where regret is not known
 
 
 def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
@@ -88,18 +87,26 @@ def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
     if run.regret is not None:
         regret = float(run.regret[-1])
         late = regret - float(run.regret[T - 1 - tenth(T)]) if T > 1 else regret
-        curve["regret"] = [float(f"{v:.7g}") for v in run.regret[t - 1]]
+        curve["regret"] = _short(run.regret[t - 1])
+    earned = returns_between(run.records, np.array([0, *t]))  # since the point before
+    if earned is not None:
+        curve["return"] = _short(earned)
     return Outcome(
         algorithm=run.algorithm, seed=run.seed, n_agents=p.n_agents, episodes=T,
         horizon=p.horizon, dim=p.dim, gamma=p.gamma, beta=p.beta, lam=p.lam,
         rounds=run.rounds, scalars=run.ledger.total, scalars_by_category=run.ledger.scalars,
-        regret=regret, late=late, uniform=_uniform(envs, p.n_agents, T),
-        bounds={name: float(b.bound) for name, b in run.bounds.items()},
+        regret=regret, late=late, uniform=uniform(envs, p.n_agents, T),
+        bounds={name: float(b.bound) for name, b in run.bounds.items() if np.isfinite(b.bound)},
         raw_per_step=run.raw_scalars_per_step, seconds=seconds, curve=curve,
+        late_return=late_return(run.records, T),
     )  # fmt: skip
 
 
-def _uniform(envs: Sequence[Any], agents: int, episodes: int) -> float | None:
+def _short(values: np.ndarray) -> list[float]:
+    return [float(f"{v:.7g}") for v in values]
+
+
+def uniform(envs: Sequence[Any], agents: int, episodes: int) -> float | None:
     """Σ_{m,t} of V*₁ − V₁ of the uniform policy; None where values are not tables."""
     if not all(isinstance(env, FiniteMDP) for env in envs):
         return None
@@ -124,23 +131,22 @@ class Shelf:
     """Outcomes by key, as lines of a file that only grows."""
 
     def __init__(self, path: Path) -> None:
-        self.outcomes: dict[str, Outcome] = {}
-        whole = b""
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]  # a line without an end was being written
-            for number, line in enumerate(whole.splitlines(), 1):
-                try:
-                    entry = json.loads(line)
-                    self.outcomes[entry["key"]] = Outcome(**entry["outcome"])
-                except (ValueError, KeyError, TypeError):
-                    raise InvalidInput(
-                        f"{path}, line {number}, is not an outcome: delete that line or the file, "
-                        "its runs are then made again"
-                    ) from None
-        else:
-            make_folder(path.parent)
-        self._file = AppendOnly(path, stamp(whole) if whole else None)
+        files.make_folder(path.parent)
+        self._lock = lock(
+            path, f"{path} is in use: another command is making its runs; repeat this one after it"
+        )
+        try:
+            whole = _whole_lines(path)
+            self.outcomes = _outcomes(path, whole)
+            self._file = files.AppendOnly(path, files.stamp(whole) if whole else None)
+        except BaseException:
+            self._let_go()
+            raise
+
+    @staticmethod
+    def read(path: Path) -> dict[str, Outcome]:
+        """What is there by now; the file is left as it is, whoever writes to it."""
+        return _outcomes(path, _whole_lines(path))
 
     def put(self, cell: Cell, found: Outcome) -> None:
         """Keep an outcome; it is durable when this returns."""
@@ -153,6 +159,31 @@ class Shelf:
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def _whole_lines(path: Path) -> bytes:
+    """Without a last one that has no end: it was, or is, being written."""
+    data = files.read(path) if files.exists(path) else b""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _outcomes(path: Path, lines: bytes) -> dict[str, Outcome]:
+    found: dict[str, Outcome] = {}
+    for number, line in enumerate(lines.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            found[entry["key"]] = Outcome(**entry["outcome"])
+        except (ValueError, KeyError, TypeError):
+            raise InvalidInput(
+                f"{path}, line {number}, is not an outcome: delete that line or the file, "
+                "its runs are then made again"
+            ) from None
+    return found
 
 
 def missing(cells: Iterable[Cell], shelf: Shelf) -> list[Cell]:
@@ -175,11 +206,11 @@ def _played(todo: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
     if jobs == 1 or len(todo) < 2:
         yield from ((cell, play(cell.table)) for cell in todo)
         return
-    with _one_sentence(), _pool(min(jobs, len(todo))) as pool:
+    with one_sentence(), pool(min(jobs, len(todo))) as processes:
         waiting: dict[Future[Outcome | str], Cell] = {}
         queue = iter(todo)
         for cell in queue:
-            waiting[pool.submit(_work, cell.table)] = cell
+            waiting[processes.submit(_work, cell.table)] = cell
             if len(waiting) < 2 * jobs:
                 continue
             yield from _finished(waiting)
@@ -201,41 +232,6 @@ def _work(table: Table) -> Outcome | str:
         return play(table)
     except FedLSVIError as error:
         return str(error)
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """The system ended a process, most often because memory ran out."""
-    try:
-        yield
-    except BrokenProcessPool:
-        raise FedLSVIError(
-            "a process that played a run was ended by the system, perhaps for want of memory: "
-            "repeat the command with fewer --jobs, what is finished is kept"
-        ) from None
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start fresh, because compiled loops and forks do not go together. They end at
-    once where the work is given up: what they were at is then made again."""
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet)
-    try:
-        yield pool
-        pool.shutdown()
-    except BaseException:
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-
-
-def _quiet() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a word
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    except Exception as error:  # of an environment or algorithm of one's own
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"{said} (--jobs 1 shows where it was raised)"

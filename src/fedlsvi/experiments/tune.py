@@ -8,7 +8,7 @@ the uniform policy's, is chosen. What is reported comes from instances that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.algorithms.coopts_phe import scale as noise
 from fedlsvi.config import PRACTICAL_BETA, Parameters
 from fedlsvi.envs import registry as environments
-from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
-from fedlsvi.experiments.runner import Cell, Outcome
+from fedlsvi.experiments.runner import Cell, Outcome, uniform
 from fedlsvi.experiments.statistics import Interval, median
 from fedlsvi.job import ARRAYS
 
@@ -28,6 +27,10 @@ FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""
 
 NEEDED = "tuning needs regret and the uniform policy's value: choose a finite environment"
+NOTHING = (
+    "the uniform policy loses nothing on this problem, so no scale is better than another: choose "
+    "an environment where actions matter"
+)
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,12 @@ class Tuning:
     def scales(self) -> dict[str, Scale]:
         """Of every algorithm, checked."""
         found = {}
-        for name, plan in self.question.check().items():
-            if not all(isinstance(env, FiniteMDP) for env in plan.envs):
-                raise InvalidInput(NEEDED)
+        every = replace(self.question, seeds=[*self.tune, *self.test])
+        for name, plan in every.check().items():
+            envs = plan.envs if isinstance(self.question.shared["env"], list) else plan.envs[:1]
+            lost = uniform(envs, plan.parameters.n_agents, plan.parameters.episodes)
+            if not lost:
+                raise InvalidInput(NEEDED if lost is None else NOTHING)
             found[name] = scale_of(name, plan.parameters)
             if found[name].parameter in self.question.own[name]:
                 raise InvalidInput(
@@ -110,7 +116,7 @@ class Tuning:
 def score(outcome: Outcome) -> float:
     """Regret divided by that of the uniform policy: 1 is no better than random."""
     if outcome.regret is None or not outcome.uniform:
-        raise InvalidInput(NEEDED)
+        raise InvalidInput(NOTHING if outcome.uniform == 0.0 else NEEDED)
     return outcome.regret / outcome.uniform
 
 

@@ -92,6 +92,10 @@ def make(name: str, /, **params: Any) -> FeatureMap:
         if isinstance(error, FedLSVIError):
             raise
         raise InvalidFeatures(f"features '{name}' cannot be made from {params}: {error}") from error
+    if made is None:
+        raise InvalidFeatures(
+            f"the constructor of features '{name}' returned None: it must return a feature map"
+        )
     if isinstance(made, FeatureMap) and made.spec() is None:
         made.made_as = _written(name, params)
     return made

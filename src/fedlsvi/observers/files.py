@@ -32,7 +32,7 @@ class CSVLog:
         row = {EPISODE: float(record.last), **metrics(record)}
         if self._rows is None:
             self._rows = self._begin(record.first, list(row))
-        self._rows.writerow({name: f"{value:.10g}" for name, value in row.items()})
+        self._rows.writerow({name: _written(value) for name, value in row.items()})
         self._file.flush()
 
     def _begin(self, first: int, names: list[str]) -> csv.DictWriter[str]:
@@ -72,6 +72,11 @@ class JSONLLog:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _written(value: float) -> str:
+    """Counts to the last digit, however many they are."""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.10g}"
 
 
 def _table(file: IO[str], names: list[str]) -> csv.DictWriter[str]:

@@ -9,16 +9,15 @@ from fedlsvi.errors import StoreError
 from fedlsvi.job import Job
 from fedlsvi.store import files
 from fedlsvi.store.checkpoint import FORMAT, check_version
-from fedlsvi.store.journal import SEEDS, refuse_existing
+from fedlsvi.store.journal import SEEDS, place, refuse_existing
 
 
 def begin(folder: Path, job: Job, seeds: list[int]) -> None:
-    """Make the folder, and note which runs belong to it."""
+    """Make the folder with a note of which runs belong to it."""
     refuse_existing(folder)
-    files.make_folder(folder)
     base = str(job.base.absolute())
     content = {"format": FORMAT, "seeds": seeds, "base": base, "job": job.table()}
-    files.write_json(folder / SEEDS, content)
+    place(folder, {SEEDS: files.sealed(content)})
 
 
 def forget(folder: Path) -> None:

@@ -33,7 +33,7 @@ def write(path: Path, data: bytes) -> Stamp:
     """Put a file in place whole or not at all; an older one stays until the new one is safe."""
     temp = path.with_name(f".{path.name}.tmp")
     try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _mode(path))
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode(path))
         try:
             write_all(fd, data)
             os.fsync(fd)
@@ -48,7 +48,7 @@ def write(path: Path, data: bytes) -> Stamp:
     return stamp(data)
 
 
-def _mode(path: Path) -> int:
+def file_mode(path: Path) -> int:
     """Who may read a new file: nobody who may not read its folder."""
     return path.parent.stat().st_mode & 0o666
 
@@ -216,9 +216,8 @@ class AppendOnly:
         prefix = read_prefix(path, start) if start is not None else b""
         self._hash, self._length = hashlib.sha256(prefix), len(prefix)
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, _mode(path))
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, file_mode(path))
             os.ftruncate(self._fd, self._length)
-            os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             raise cannot("write", path, error) from error
 

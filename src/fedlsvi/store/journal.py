@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from shlex import quote
@@ -27,6 +28,7 @@ from fedlsvi.session import Session
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
 from fedlsvi.store.files import AppendOnly
+from fedlsvi.store.lock import lock
 from fedlsvi.store.reading import RESULT, policy_table
 from fedlsvi.store.setup import setup_files
 
@@ -41,7 +43,12 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
     """Make a run folder, whole or not at all; it must not hold anything yet."""
     run = Path(folder)
     refuse_existing(run)
-    contents = setup_files(plan, algorithm, settings)
+    place(run, setup_files(plan, algorithm, settings), CHECKPOINTS)
+    return run
+
+
+def place(run: Path, contents: Mapping[str, bytes], *folders: str) -> None:
+    """Make a folder with these in it, whole or not at all: of two at once, one is refused."""
     try:
         run.parent.mkdir(parents=True, exist_ok=True)
         temp = Path(tempfile.mkdtemp(prefix=f".{run.name}.", dir=run.parent))
@@ -51,7 +58,8 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
         temp.chmod(0o755)
         for name, data in contents.items():
             files.write(temp / name, data)
-        (temp / CHECKPOINTS).mkdir()
+        for name in folders:
+            (temp / name).mkdir()
         files.sync_folder(temp)
         os.rename(temp, run)  # onto nothing, or onto an empty folder
         files.sync_folder(run.parent)
@@ -62,7 +70,6 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
             raise
         refuse_existing(run)
         raise files.cannot_make(run, cause) from error
-    return run
 
 
 def refuse_existing(run: Path) -> None:
@@ -92,7 +99,9 @@ class Journal:
     ) -> None:
         self.run, self.session, self.seconds = run, session, seconds
         self.interrupt = Interrupt()
-        self._lock = _lock(run)
+        self._lock = lock(
+            run / ".lock", f"folder {run} is in use: another process is playing this run"
+        )
         self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number
         self._history = [] if manifest is None else list(manifest.history)
@@ -171,21 +180,3 @@ def _older(run: Path, manifest: Manifest) -> list[Manifest]:
             except (DamagedFile, TypeError):
                 continue
     return found[-1:]
-
-
-def _lock(run: Path) -> int | None:
-    """Keep a second process from writing to the same run; a killed one lets go by itself."""
-    try:
-        import fcntl
-    except ImportError:  # no advisory locks on this system
-        return None
-    try:
-        handle = os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise files.cannot("write", run / ".lock", error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise StoreError(f"folder {run} is in use: another process is playing this run") from None
-    return handle

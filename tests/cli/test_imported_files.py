@@ -1,0 +1,119 @@
+"""What `--import` brings in: edited, it asks another question; its errors and its names' commas."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedlsvi import extensions
+from fedlsvi.envs import names
+from fedlsvi.envs import registry as envs_registry
+
+ROOM = """
+import numpy as np
+from fedlsvi.envs import FiniteMDP, register
+register("my-room", lambda: FiniteMDP(np.ones((1, 2, 1)), np.eye(2)[:1], horizon=2), "one state")
+"""
+
+ELSEWHERE = """
+import multiprocessing
+import numpy as np
+from fedlsvi.envs import FiniteMDP, register
+class Both(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+def room():
+    if multiprocessing.parent_process() is not None:
+        raise Both("this", "that")
+    return FiniteMDP(np.ones((1, 2, 1)), np.eye(2)[:1], horizon=2)
+register("my-room", room, "not in another process")
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test imports is gone after it."""
+    monkeypatch.setenv(extensions.VARIABLE, "")
+    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
+    for name in ("my_room", "my_other", "my_pack", "my_pack.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    extensions.load_extensions.cache_clear()
+
+
+def fedlsvi(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, because a module is imported once."""
+    line = [sys.executable, "-m", "fedlsvi", *arguments]
+    return subprocess.run(
+        line, capture_output=True, text=True, check=False, env=os.environ | variables
+    )
+
+
+def test_an_edited_file_is_another_question(here: Path) -> None:
+    line = ["--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
+            "--seeds", "0:1", "--algorithms", "fed-lsvi", "--jobs", "1", "--out", "c"]  # fmt: skip
+    (here / "my_room.py").write_text(ROOM)
+    for made in ("1 runs", "0 runs"):
+        assert made in fedlsvi(*line).stdout
+    (here / "my_room.py").write_text(ROOM.replace("horizon=2", "horizon=3"))
+    again = fedlsvi(*line)
+    assert again.returncode == 2
+    assert "another question" in again.stderr
+    assert fedlsvi("report", "c").returncode == 0  # it is played, whatever became of the file
+
+
+def test_all_that_is_imported_of_a_package_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = tmp_path / "my_pack"
+    pack.mkdir()
+    (pack / "__init__.py").write_text("from my_pack import inner\n")
+    (pack / "inner.py").write_text("")
+    (pack / "unused.py").write_text("")
+    (tmp_path / "my_room.py").write_text(ROOM)
+    monkeypatch.syspath_prepend(tmp_path)
+    extensions.announce(["my_pack", str(tmp_path / "my_room.py")])
+    assert extensions.extension_files() == {
+        "my_pack": pack / "__init__.py",
+        "my_pack.inner": pack / "inner.py",
+        "my_room": tmp_path / "my_room.py",
+    }
+
+
+def test_an_error_that_cannot_be_sent_is_told_in_words(here: Path) -> None:
+    (here / "my_room.py").write_text(ELSEWHERE)
+    found = fedlsvi("--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
+                    "--seeds", "0:2", "--algorithms", "fed-lsvi", "--jobs", "2")  # fmt: skip
+    assert found.returncode == 2
+    assert "Both: this and that" in found.stderr
+    assert "memory" not in found.stderr
+
+
+def test_commas_in_names_and_blanks_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a, b"
+    folder.mkdir()
+    (folder / "my_room.py").write_text(ROOM)
+    (folder / "my_other.py").write_text(ROOM.replace("my-room", "my-other"))
+    monkeypatch.chdir(folder)
+    extensions.announce(["my_room.py"])
+    extensions.announce(["my_other.py"])  # what was there before stays as it was
+    assert {"my-room", "my-other"} <= set(names())
+
+
+@pytest.mark.parametrize("given", ["my_room.py, my_other.py", "my_room.py,my_other.py,"])
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_several_in_one_word(
+    given: str, by: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "my_room.py").write_text(ROOM)
+    (here / "my_other.py").write_text(ROOM.replace("my-room", "my-other"))
+    if by == "option":
+        extensions.announce([given])
+    else:
+        monkeypatch.setenv(extensions.VARIABLE, given)
+    assert {"my-room", "my-other"} <= set(names())

@@ -1,0 +1,164 @@
+"""A folder of runs: one command writes at a time, others read; unfinished ones are taken up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlsvi.cli import main
+from fedlsvi.errors import InvalidInput, StoreError
+from fedlsvi.experiments import reproduce, runner
+from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
+from fedlsvi.experiments.sweeping import cell, random_linear
+from shell import refused
+
+SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3"]
+COMPARE = ["compare", *SMALL, "--episodes", "20", "--seeds", "0:2", "--jobs", "1",
+           "--algorithms", "fed-lsvi,independent", "--format", "json"]  # fmt: skip
+TUNE = ["tune", *SMALL, "--episodes", "20", "--tune", "0:1", "--test", "5:6", "--jobs", "1",
+        "--algorithms", "fed-lsvi", "--format", "json"]  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def small(seed: int) -> Cell:
+    return cell("fed-lsvi", random_linear(0, 4, 3), 20, 2, seed, {})
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
+    """Ctrl-C once so many runs are finished."""
+    left, play = iter(range(runs)), runner.play
+
+    def until(table: dict[str, Any]) -> runner.Outcome:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return play(table)
+
+    monkeypatch.setattr(runner, "play", until)
+
+
+def test_one_command_at_a_time_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    first = Shelf(path)
+    run_all([small(0)], first, jobs=1)
+    with pytest.raises(StoreError, match="in use: another command"):
+        Shelf(path)
+    run_all([small(1)], first, jobs=1)  # the refused one has cut nothing off
+    first.close()
+    after = Shelf(path)
+    assert missing([small(0), small(1)], after) == []
+    after.close()
+
+
+def test_without_locks_no_line_is_written_over_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "lock", lambda path, refusal: None)
+    path = tmp_path / "cells.jsonl"
+    both = [Shelf(path), Shelf(path)]
+    for seed, shelf in enumerate(both):
+        run_all([small(seed)], shelf, jobs=1)
+        shelf.close()
+    assert set(Shelf.read(path)) == {small(0).key, small(1).key}
+
+
+def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    path.write_text("{}\n")
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="line 1"):
+            Shelf(path)
+    path.unlink()
+    Shelf(path).close()
+
+
+def test_reading_changes_nothing_while_another_writes(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    assert Shelf.read(path) == {}
+    assert not path.exists()
+    shelf = Shelf(path)
+    run_all([small(0)], shelf, jobs=1)
+    with path.open("ab") as file:
+        file.write(b'{"key": ')  # a line that is under way
+    before = path.read_bytes()
+    assert Shelf.read(path) == shelf.outcomes
+    assert path.read_bytes() == before
+    shelf.close()
+
+
+def test_reproduce_has_the_file_until_its_pages_are_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = reproduce.study("trigger")
+
+    def analysis(points: Any) -> Any:
+        with pytest.raises(StoreError, match="in use"):
+            Shelf(Path("r/cells/quick.jsonl"))
+        return study.analysis(points)
+
+    def tiny(size: object) -> list[Cell]:
+        return [
+            cell("fed-lsvi", random_linear(i), 64, 8, i, {"γ": g}, gamma=g)
+            for g in (1.0, 8.0, 64.0) for i in range(2)
+        ]  # fmt: skip
+
+    here = reproduce.Study(study.name, tiny, analysis)
+    monkeypatch.setattr(reproduce, "studies", lambda names: [here])
+    assert main(["reproduce", "--quick", "trigger", "--jobs", "1", "--out", "r"]) == 0
+    capsys.readouterr()
+    Shelf(Path("r/cells/quick.jsonl")).close()
+
+
+def test_report_of_an_unfinished_comparison_leaves_it_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped_after(monkeypatch, 1)
+    assert main([*COMPARE, "--out", "c"]) == 130
+    capsys.readouterr()
+    with Path("c/cells.jsonl").open("ab") as file:
+        file.write(b'{"key": ')
+    before = Path("c/cells.jsonl").read_bytes()
+    assert "not all runs" in refused(capsys, "report", "c")
+    assert Path("c/cells.jsonl").read_bytes() == before
+    Path("c/cells.jsonl").unlink()
+    assert "not all runs" in refused(capsys, "report", "c")  # which also looks for new files
+
+
+@pytest.mark.parametrize(("line", "runs"), [(COMPARE, 4), (TUNE, 9)])
+def test_the_same_command_goes_on_where_it_was_stopped(
+    line: list[str], runs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = line[0]
+    with monkeypatch.context() as until:
+        stopped_after(until, 1)
+        assert main(line) == 130
+    other = [*line, "--set", "lam=0.5"]
+    with monkeypatch.context() as until:
+        stopped_after(until, 0)
+        assert main(other) == 130
+    capsys.readouterr()
+    assert main(line) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Path(found["folder"]) == Path("runs") / name
+    kept = Path("runs", name, "cells.jsonl").read_text().splitlines()
+    assert found["runs_made"] == len(kept) - 1
+    assert len(kept) <= runs
+    assert main(other) == 0
+    assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs") / f"{name}-2")
+    assert main(line) == 0  # answered already: asked once more, it is answered anew
+    assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs") / f"{name}-3")
+
+
+def test_a_damaged_question_is_not_taken_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as until:
+        stopped_after(until, 1)
+        assert main(COMPARE) == 130
+    capsys.readouterr()
+    Path("runs/compare/question.json").write_text("{}")
+    assert main(COMPARE) == 0
+    assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs/compare-2"))
