@@ -31,7 +31,6 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment
-from fedlsvi.envs.gym_checks import check_range
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -41,6 +40,7 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
+from fedlsvi.plan import units
 from fedlsvi.settings_file import Table
 
 ARRAYS = "arrays"
@@ -182,7 +182,7 @@ class Job:
 def _shown(key: str, value: Any) -> Any:
     """A value of SHOWN, checked."""
     if key == "reward_range":
-        return check_range(value)
+        return units(value)
     kind = bool if key == "after_end" else int
     if type(value) is not kind:
         word = "true or false" if kind is bool else "an integer"

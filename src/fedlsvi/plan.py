@@ -33,6 +33,12 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.messages import Layout
 from fedlsvi.values import ROWS, BlockValues, TabularValues
 
+STEPPED = (
+    ". One that is stepped has one state more, after the end of an episode: step all of them, "
+    "as_environment(env, tables=False)"
+)
+RANGES = ". Make them with one reward_range= that holds the rewards of all"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -160,10 +166,25 @@ def _check_room(p: Parameters) -> None:
             raise InvalidSetting(f"{what} takes {size:,.0f} GiB of memory: {fix}") from None
 
 
+def units(reward_range: Any) -> tuple[float, float]:
+    """A reward range, checked: the rewards that 0 and 1 stand for."""
+    try:
+        low, high = (float(value) for value in reward_range)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InvalidEnvironment(
+            f"reward_range is {reward_range!r}: give two finite numbers (low, high) with "
+            "low < high, the rewards that 0 and 1 stand for"
+        )
+    return low, high
+
+
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
     """One environment for each agent, all of the same kind and size."""
     env = as_environment(env)
     if isinstance(env, Environment):
+        units(env.reward_range)
         return (env,) * n_agents
     if len(env) != n_agents:
         raise InvalidEnvironment(
@@ -173,15 +194,14 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
     for m, other in enumerate(env):
         for size in ("horizon", "n_actions", "n_states", "state_dim", "reward_range"):
             here, there = getattr(other, size, None), getattr(first, size, None)
+            if size == "reward_range":
+                here, there = units(here), units(there)
             if here != there:
                 mixed = isinstance(other, GymWorld) != isinstance(first, GymWorld)
-                why = (
-                    ". One that is stepped has one state more, after the end of an episode: step "
-                    "all of them, as_environment(env, tables=False)"
-                )
+                more = {"reward_range": RANGES, "n_states": STEPPED if mixed else ""}.get(size, "")
                 raise InvalidEnvironment(
                     f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
-                    f"{why if mixed and size == 'n_states' else ''}"
+                    f"{more}"
                 )
     if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
         raise InvalidEnvironment(f"{type(first).__name__} is neither finite nor continuous")

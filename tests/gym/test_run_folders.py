@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from worlds import Coin, Corridor, Tiny, walk_features
 
 import fedlsvi
@@ -151,3 +153,40 @@ def test_an_environment_of_another_size_gets_a_sentence(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInput, match=sentence):
             fedlsvi.load(tmp_path / "run", env=env).policy.action(0, 1)
+
+
+class Toll(Tiny):
+    """Where one step costs 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.P[0][0] = [(1.0, 0, -2.0, False)]
+
+
+def test_agents_that_share_a_range_are_given_again_together(tmp_path: Path) -> None:
+    """The first alone would have another, (0, 3)."""
+    both = [EnvSpec(cls.__name__, cls, max_episode_steps=4) for cls in (Tiny, Toll)]
+    run = FedLSVI(2).learn(both, 9, folder=tmp_path / "run", progress=False)
+    assert run.reward_range == (-2.0, 3.0)
+    assert fedlsvi.load(tmp_path / "run", env=both).references() == run.references()
+    with pytest.raises(InvalidInput, match=r"the reward range is \(0.0, 3.0\) in Tiny, and \(-2"):
+        fedlsvi.load(tmp_path / "run", env=both[:1]).references()
+
+
+def test_actions_and_numbers_of_a_black_box_are_counted(tmp_path: Path) -> None:
+    """Its features may have as many dimensions whatever it shows and takes."""
+
+    def flat(states: np.ndarray, n_actions: int = 2) -> np.ndarray:
+        return np.full((len(states), n_actions, 1), 0.5)
+
+    env = as_environment(lambda: Coin(vector=True), horizon=4)
+    FedLSVI(1).learn(env, 9, features=flat, folder=tmp_path / "run", progress=False)
+    car, pole = (gymnasium(name, horizon=4) for name in ("MountainCar-v0", "CartPole-v1"))
+    three = make("continuous-linear", n_actions=3, horizon=4)
+    for other, phi, sentence in (
+        (car, partial(flat, n_actions=3), "length of a state is 2 in MountainCar-v0, and 1"),
+        (pole, flat, "length of a state is 4 in CartPole-v1, and 1"),
+        (three, partial(flat, n_actions=3), "number of actions is 3 in .*, and 2"),
+    ):
+        with pytest.raises(InvalidInput, match=sentence):
+            fedlsvi.load(tmp_path / "run", env=other, features=phi).policy.action([0.5], 1)

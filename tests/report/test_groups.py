@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from fedlsvi import FedLSVI
 from fedlsvi.algorithms import make
-from fedlsvi.envs import RandomMDP
+from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP, RandomMDP, as_environment
+from fedlsvi.errors import InvalidInput
 from fedlsvi.features import FourierFeatures
 from fedlsvi.report import write_report
 from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
 from fedlsvi.store import load
+from fedlsvi.store.setup import Setup, read_setup
 
 LAZY = np.eye(2)[np.array([[0, 1], [0, 1], [0, 0]])]
 """Two features for three states and two actions."""
@@ -114,3 +118,45 @@ def test_equal_numbers_of_other_kinds_are_one_setting() -> None:
     runs = [make("low-switching", eta=eta).learn(env, 4, seed, progress=False)
             for seed, eta in enumerate((2, 2.0, np.float64(2.0)))]  # fmt: skip
     assert len(grouped(runs)) == 1
+
+
+class Nameless(ContinuousLinearMDP):
+    """No name makes it again."""
+
+
+@pytest.mark.parametrize("kept", [in_memory, from_folder])
+def test_environments_without_a_name_are_told_apart(
+    kept: Callable[[Run, Path], Run], tmp_path: Path
+) -> None:
+    """By what they do, and by the rewards that 0 and 1 stand for."""
+    smooth = [Nameless(4, 2, 3, cells=64, seed=seed) for seed in (0, 0, 1)]
+    boxes = [as_environment(lambda: gymnasium.make("CartPole-v1"), horizon=3, reward_range=pay)
+             for pay in ((-1, 1), (-1.0, 1.0), (-4, 4))]  # fmt: skip
+    tables = [_paid(high) for high in (1.0, 1.0, 2.0)]
+    for kind, envs in enumerate((smooth, boxes, tables)):
+        phi = MAPS["functions"][1] if envs is boxes else None
+        runs = [kept(played(env, phi, seed), tmp_path / f"{kind}-{seed}")
+                for seed, env in enumerate(envs)]  # fmt: skip
+        assert len(grouped(runs[:2])) == 1
+        with pytest.raises(InvalidInput, match="are of different environments"):
+            grouped(runs)
+
+
+def _paid(high: float) -> FiniteMDP:
+    env = FiniteMDP(np.full((2, 2, 2), 0.5), np.eye(2), horizon=3)
+    env.reward_range = (0.0, high)
+    return env
+
+
+def test_what_an_earlier_folder_does_not_say_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no fingerprint of what is not finite, nor a reward range."""
+    runs = [played(Nameless(4, 2, 3, cells=64), None, seed) for seed in range(2)]
+    earlier = from_folder(runs[1], tmp_path / "x")
+
+    def without(folder: Any) -> Setup:
+        return replace(read_setup(folder), fingerprints=[None], reward_range=None)
+
+    monkeypatch.setattr("fedlsvi.report.groups.read_setup", without)
+    assert len(grouped([runs[0], earlier])) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
 from fedlsvi.features import CallableFeatures, HatFeatures, registry
 from fedlsvi.plan import make_plan
-from fedlsvi.store.describe import fingerprints
+from fedlsvi.store.describe import features_fingerprint, fingerprints
 from fedlsvi.store.setup import Setup, read_setup
 
 
@@ -37,12 +38,20 @@ def continuous(**more: Any) -> ContinuousLinearMDP:
     return ContinuousLinearMDP(**{"dim": 4, "n_actions": 2, "horizon": 3, "cells": 64, **more})
 
 
+class Mine(ContinuousLinearMDP):
+    """Without a name of its own."""
+
+
 def hat(states: np.ndarray) -> np.ndarray:
     return HatFeatures(4, 2)(states)
 
 
 def swapped(states: np.ndarray) -> np.ndarray:
     return hat(states)[:, ::-1]
+
+
+def flat(states: np.ndarray) -> np.ndarray:
+    return np.full((len(states), 2, 1), 0.5)
 
 
 def broken_off(folder: Path, env: Any, features: Any = None) -> None:
@@ -65,6 +74,10 @@ def broken_off(folder: Path, env: Any, features: Any = None) -> None:
         ((continuous(), None), {"env": continuous(seed=4)}, "the environment is not the one"),
         ((continuous(), None), {"env": continuous(initial=0.5)}, "the environment is not the one"),
         ((continuous(), None), {"env": continuous(n_actions=3)}, "the environment is not the one"),
+        ((Mine(4, 2, 3, cells=64), None), {"env": Mine(4, 3, 3, cells=64)},
+         "number of actions is 3 in ContinuousLinearMDP, and 2"),
+        ((continuous(), flat), {"env": gymnasium("CartPole-v1", horizon=3), "features": flat},
+         "length of a state is 4 in CartPole-v1, and 1"),
         ((continuous(), None), {"env": continuous(horizon=4)}, "horizon is 4 .* and 3"),
         ((continuous(), hat), {"features": swapped}, "the features are not those"),
         ((gymnasium("FrozenLake-v1", horizon=4, tables=False), None),
@@ -130,6 +143,36 @@ def test_folders_of_earlier_versions_are_resumed(
 
         monkeypatch.setattr(fedlsvi.store.runs, "read_setup", without)
         assert fedlsvi.resume(tmp_path / name, env=world, progress=False).played == 24
+
+
+@pytest.mark.parametrize("env", [continuous(), finite()], ids=["continuous", "finite"])
+def test_features_of_earlier_folders_are_made_again_to_compare(
+    env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no fingerprint of the map, but mostly say how it is made."""
+    own = env.default_features()
+    broken_off(tmp_path / "x", env)
+
+    def without(folder: Any) -> Setup:
+        return Setup(**vars(read_setup(folder)) | {"features": None})
+
+    monkeypatch.setattr(fedlsvi.store.runs, "read_setup", without)
+    other = CallableFeatures(lambda states: own(states)[:, ::-1])
+    with pytest.raises(StoreError, match="the features are not those"):
+        fedlsvi.resume(tmp_path / "x", features=other, progress=False)
+    assert fedlsvi.resume(tmp_path / "x", features=own, progress=False).played == 24
+
+
+def test_a_table_is_read_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its numbers are not made into lists first; −0 is 0."""
+    monkeypatch.setattr(fedlsvi.store.describe, "_parameters", lambda phi: pytest.fail("asked"))
+    env, settings = finite(), FedLSVI(2).settings
+    table = np.where(env.phi == env.phi.max(), 0.5, 0.0)
+    signed = np.where(table == 0.0, -0.0, table)
+    plans = [make_plan(settings, env, 5, 0, phi) for phi in (table, signed)]
+    assert len({features_fingerprint(plan) for plan in plans}) == 1
+    said = f"{env.phi.shape[2]}".encode() + table.tobytes()
+    assert features_fingerprint(plans[0]) == hashlib.sha256(said).hexdigest()
 
 
 class Still(ContinuousLinearMDP):

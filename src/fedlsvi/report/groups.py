@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedlsvi.envs.base import plain
 from fedlsvi.errors import InvalidInput
-from fedlsvi.job import ARRAYS
+from fedlsvi.job import ARRAYS, GIVEN
+from fedlsvi.plan import units
 from fedlsvi.records import returns_between
 from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run
@@ -69,6 +70,25 @@ class Group:
         return [float(value) for value in self.count(what, np.array([t - 1]))[:, 0]]
 
 
+class _Problem(NamedTuple):
+    """What tells environments apart."""
+
+    entries: list[Any]
+    """Names and parameters; kinds where there is no name."""
+    prints: list[str | None]
+    """Fingerprints where there is no name."""
+    units: tuple[float, float] | None
+    """The reward range."""
+
+    def same(self, other: _Problem) -> bool:
+        """Whether nothing that is known of both differs."""
+        told = None not in (*self.prints, *other.prints)
+        paid = None not in (self.units, other.units)
+        return self.entries == other.entries and (
+            (not told or self.prints == other.prints) and (not paid or self.units == other.units)
+        )
+
+
 def common(groups: Sequence[Group]) -> int:
     """Episodes per agent that all groups have, at which they are compared."""
     return min(group.played for group in groups)
@@ -86,7 +106,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     first, problem = runs[0], _problem(runs[0])
     members: list[tuple[Choices, list[Run]]] = []
     for run in runs:
-        if _problem(run) != problem:
+        if not problem.same(_problem(run)):
             raise InvalidInput(
                 f"{run.folder or 'a run'} and {first.folder or 'the first'} are of different "
                 "environments, so that their numbers cannot be compared: report them one by one"
@@ -113,12 +133,13 @@ def _group(label: str, same: list[Run]) -> Group:
     return Group(label, [run for run in same if run.played == most], behind)
 
 
-def _problem(run: Run) -> Any:
-    """What tells environments apart: names and parameters, or the arrays where there is no name."""
+def _problem(run: Run) -> _Problem:
     entries = job_of(run).env
-    if all(entry["name"] != ARRAYS for entry in entries):
-        return plain(entries)
+    named = all(entry["name"] not in (ARRAYS, GIVEN) for entry in entries)
+    said = entries if named else [entry["what"] for entry in entries if "what" in entry]
     if run.plan is not None:
-        return fingerprints(run.plan)
+        pay = units(run.plan.envs[0].reward_range)
+        return _Problem(plain(said), [None] if named else fingerprints(run.plan), pay)
     assert run.folder is not None  # a run without a plan was read from a folder
-    return read_setup(run.folder).fingerprints
+    setup = read_setup(run.folder)
+    return _Problem(plain(said), [None] if named else setup.fingerprints, setup.reward_range)

@@ -58,7 +58,7 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Files
 def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
     """An entry that points at the environment's arrays, with its own units and numbers."""
     if not isinstance(env, FiniteMDP):
-        return {"name": GIVEN, "what": type(env).__name__}
+        return {"name": GIVEN, "what": type(env).__name__, "n_actions": int(env.n_actions)}
     prefix = "" if alone else f"{m}."
     moving = env.reward_on_transition
     arrays = {"P": env.P, "r": env.r if moving is None else moving, "initial": env.initial_laws}
@@ -66,7 +66,8 @@ def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
         arrays["phi"] = env.phi
     files.setdefault(ENVIRONMENT, {}).update({prefix + key: a for key, a in arrays.items()})
     entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
-    entry |= {k: plain(getattr(env, k)) for k in SHOWN if getattr(env, k) != getattr(FiniteMDP, k)}
+    shown = {key: (plain(getattr(env, key)), plain(getattr(FiniteMDP, key))) for key in SHOWN}
+    entry |= {key: own for key, (own, usual) in shown.items() if own != usual}
     return entry if alone else entry | {"entry": m}
 
 
@@ -150,14 +151,15 @@ def _trial(env: ContinuousMDP, n: int = 8) -> bytes:
 def features_fingerprint(plan: Plan) -> str:
     """SHA-256 of what tells feature maps apart: all values where states are finite, else name and
     parameters, or the values at a few first states where no name makes the map again."""
-    phi, params = plan.features, _parameters(plan.features)
+    phi = plan.features
+    digest = hashlib.sha256(f"{phi.dim}".encode())
     if isinstance(phi, TableFeatures | OneHot):
-        said = (phi.index.astype("<i8") if phi.one_hot else phi.table + 0.0).tobytes()
-    elif params is not None:
-        said = json.dumps(params, sort_keys=True).encode()
+        digest.update((phi.index.astype("<i8") if phi.one_hot else phi.table + 0.0).data)
+    elif (params := _parameters(phi)) is not None:
+        digest.update(json.dumps(params, sort_keys=True).encode())
     else:  # rounded, because another machine's cosine may differ in its last bit
-        said = (phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes()
-    return hashlib.sha256(f"{phi.dim}".encode() + said).hexdigest()
+        digest.update((phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes())
+    return digest.hexdigest()
 
 
 def collapsed(prints: list[str | None]) -> list[str | None]:

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput, StoreError, UnknownName
+from fedlsvi.job import GIVEN
 from fedlsvi.ledger import Ledger
-from fedlsvi.plan import Plan, make_plan
+from fedlsvi.plan import Plan, make_plan, units
 from fedlsvi.policy import Policy, Values
 from fedlsvi.records import RoundRecord
-from fedlsvi.run import Run
+from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
 from fedlsvi.store.setup import Setup, read_setup
@@ -78,7 +80,7 @@ def loaded(setup: Setup, found: Found, env: Any = None, features: Any = None) ->
         raw_scalars_per_step=setup.raw_scalars_per_step,
         folder=str(setup.run),
         counts=dict(manifest.plain.get("counts", {})),
-        world=lambda: as_environment(_first(setup, env)),
+        world=lambda: _world(setup, env),
         reward_range=_units(setup, env),
     )
 
@@ -105,7 +107,18 @@ def _made(given: Any, make: Callable[[], Any]) -> Any:
 def _first(setup: Setup, env: Any) -> Any:
     """Agent 0's environment: all agents act alike."""
     found = _made(env, setup.job.first_environment)
-    return found[0] if isinstance(found, Sequence) and not isinstance(found, str) else found
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        return found
+    if not found:
+        raise InvalidInput("env is an empty list: give one environment, or one for each agent")
+    return as_environment(found)[0]  # all of them, because they share a reward range
+
+
+def _world(setup: Setup, env: Any) -> Environment:
+    """The same, in the units of the run."""
+    found: Environment = as_environment(_first(setup, env))
+    check_units(setup, found)
+    return found
 
 
 def _units(setup: Setup, env: Any) -> tuple[float, float] | None:
@@ -140,16 +153,31 @@ def check_sizes(setup: Setup, plan: Plan, table: np.ndarray | None) -> None:
     """Refuse an environment or features of another size than those of the run."""
     then, now, env = setup.parameters, plan.parameters, plan.envs[0]
     n_states = getattr(env, "n_states", None)
+    entry = setup.job.env[0]  # elsewhere a parameter of this name may be another number
+    n_actions = entry.get("n_actions", env.n_actions) if entry["name"] == GIVEN else env.n_actions
     for what, here, there in (
         ("horizon", now.horizon, then.horizon),
         ("number of states", n_states, n_states if table is None else table.shape[1]),
+        ("length of a state", raw_scalars_per_step(plan) - 2, setup.raw_scalars_per_step - 2),
+        ("number of actions", env.n_actions, n_actions),
         ("dimension of the features", now.dim, then.dim),
     ):
-        if here != there:
-            raise InvalidInput(
-                f"the {what} is {here} in {env.name}, and {there} in the run in {setup.run}: give "
-                "what it was learned with again, env= or features="
-            )
+        _check_same(setup, env, what, here, there)
+
+
+def check_units(setup: Setup, env: Environment) -> None:
+    """Refuse an environment whose rewards 0 and 1 stand for others than those of the run; folders
+    of earlier versions do not say."""
+    own = units(env.reward_range)
+    _check_same(setup, env, "reward range", own, setup.reward_range or own)
+
+
+def _check_same(setup: Setup, env: Environment, what: str, here: Any, there: Any) -> None:
+    if here != there:
+        raise InvalidInput(
+            f"the {what} is {here} in {env.name}, and {there} in the run in {setup.run}: give "
+            "what it was learned with again, env= or features="
+        )
 
 
 def policy_table(values: Any) -> dict[str, np.ndarray]:

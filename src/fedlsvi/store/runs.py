@@ -14,7 +14,7 @@ from fedlsvi.config import Settings
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.learner import drive, placed
-from fedlsvi.plan import Plan
+from fedlsvi.plan import Plan, make_plan
 from fedlsvi.records import Observer
 from fedlsvi.run import Run
 from fedlsvi.session import Session
@@ -166,6 +166,7 @@ def _compare_problem(
         raise InvalidInput(f"the agents of the run in {setup.run} were {where}: set transport= so")
     plan = session.plan
     reading.check_sizes(setup, plan, arrays.get(reading.POLICY))
+    reading.check_units(setup, plan.envs[0])
     then, now = setup.fingerprints, fingerprints(plan)
     # no finite environment is without one; others were, in folders of earlier versions
     told = isinstance(plan.envs[0], FiniteMDP) or None not in (*then, *now)
@@ -174,11 +175,24 @@ def _compare_problem(
             f"the environment is not the one that the run in {setup.run} began with: resume with "
             f"fedlsvi {setup.versions['fedlsvi']}, or give the same environment, env=..."
         )
-    if given and setup.features not in (None, features_fingerprint(plan)) and _told(setup, plan):
+    if not given:
+        return
+    began = setup.features or _from_the_folder(setup, plan)
+    if began not in (None, features_fingerprint(plan)) and _told(setup, plan):
         raise StoreError(
             f"the features are not those that the run in {setup.run} began with: give the same "
             "features, features=..., or none where the folder can make them"
         )
+
+
+def _from_the_folder(setup: Setup, plan: Plan) -> str | None:
+    """The fingerprint of the features that the folder itself makes, where it has written none."""
+    try:
+        phi, p = setup.job.feature_map(), plan.parameters
+        settings = setup.job.learner().settings
+        return features_fingerprint(make_plan(settings, plan.envs, p.episodes, plan.seed, phi))
+    except (FedLSVIError, ImportError):
+        return None
 
 
 def _told(setup: Setup, plan: Plan) -> bool:
