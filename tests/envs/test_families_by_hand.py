@@ -119,6 +119,14 @@ def test_xi_close_noise_is_drawn_from_seed_and_agent(noise: str) -> None:
     assert kernels(list(agents)) == 16
 
 
+def test_xi_close_noise_does_not_follow_what_its_reference_was_drawn_with() -> None:
+    """For NumPy the seeds [7, 0] and 7 are one: no agent may be given the former."""
+    reference = RandomLinearMDP(6, 3, 4, 3, seed=7)
+    agent = XiCloseMDP(reference, 0, 1.0, noise="point", seed=7)
+    drawn = np.random.default_rng(7).integers(6, size=agent.P.shape[:-1])
+    assert not np.array_equal(agent.P.argmax(axis=-1), drawn)
+
+
 def test_linear_noise_is_dirichlet_of_a_tenth() -> None:
     """With ξ = 1 an agent is its noise, and with an anchor per pair (d = SA) the rows of its P are
     the ν_i: E Σν² = 1.1/(.1·10 + 1) = .55. (Dirichlet(1) would have 2/11.) Rewards are uniform."""

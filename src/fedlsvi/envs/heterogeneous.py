@@ -62,7 +62,7 @@ class XiCloseMDP(FiniteMDP):
         if noise not in NOISES:
             raise UnknownName("noise", str(noise), NOISES)
         self.reference = reference
-        rng = np.random.default_rng([seed, self.agent])
+        rng = np.random.default_rng([seed, 1 + self.agent])  # [seed, 0] is the reference's stream
         N, u = _linear(reference, rng) if noise == "linear" else _point(reference, rng)
         P, r = reference.P, reference.r
         w_P: np.ndarray | float = self.xi
