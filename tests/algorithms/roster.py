@@ -8,6 +8,8 @@ import numpy as np
 
 from fedlsvi.algorithms import registry
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP
+from fedlsvi.learner import drive
+from fedlsvi.run import Run
 
 NAMES = registry.names()
 AGENTS = 3
@@ -54,6 +56,27 @@ def learn(name: str, env: Any, episodes: int, seed: int = 0, **options: Any) -> 
     settings = options.pop("settings", {})
     learner = make(name, options.pop("n_agents", AGENTS), **settings)
     return learner.learn(env, episodes, seed, progress=False, **options)
+
+
+def continued(learner: Any, env: Any, episodes: int, after: int, seed: int = 3) -> Run:
+    """A run that was put aside at the first record past `after` episodes, and taken up anew."""
+    session, records = learner.prepare(env, episodes, seed), []
+    for record in session.rounds():
+        records.append(record)
+        if record.last >= after:
+            break
+    last = records[-1].last
+    assert last < episodes
+    arrays, kept = session.state()
+    arrays = {key: np.array(array) for key, array in arrays.items()}
+    history, regret = session.history(0, last), np.array(session.regret[:last])
+    session.close()
+    again = learner.prepare(env, episodes, seed)
+    if history:
+        again.extend(0, history)
+    again.restore(arrays, kept, regret, records)
+    drive(again, [])
+    return Run.of(again, learner.settings)
 
 
 def plain(run: Any) -> list[dict[str, Any]]:

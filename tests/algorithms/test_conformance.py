@@ -15,6 +15,7 @@ from algorithms.roster import (
     NAMES,
     TABULAR,
     assert_same,
+    continued,
     learn,
     linear,
     make,
@@ -25,8 +26,6 @@ from algorithms.roster import (
 from fedlsvi.algorithms import registry
 from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP
 from fedlsvi.errors import InvalidInput, UnknownName
-from fedlsvi.learner import drive
-from fedlsvi.run import Run
 from literal import worlds
 
 EVERYONE = {
@@ -267,22 +266,7 @@ def test_can_be_continued_after_any_record(name: str) -> None:
     """state → restore between two records, and the rest of the run has the same bits."""
     learner, env = make(name), linear()
     whole = learner.learn(env, 60, 3, progress=False)
-    session, records = learner.prepare(env, 60, 3), []
-    for record in session.rounds():
-        records.append(record)
-        if record.last >= 25:
-            break
-    arrays, kept = session.state()
-    arrays = {key: np.array(array) for key, array in arrays.items()}
-    history = session.history(0, records[-1].last)
-    regret = np.array(session.regret[: records[-1].last])
-    session.close()
-    again = learner.prepare(env, 60, 3)
-    if history:
-        again.extend(0, history)
-    again.restore(arrays, kept, regret, records)
-    drive(again, [])
-    run = Run.of(again, learner.settings)
+    run = continued(learner, env, 60, 25)
     assert run.regret is not None
     assert run.regret.tobytes() == whole.regret.tobytes()
     assert run.w.tobytes() == whole.w.tobytes()

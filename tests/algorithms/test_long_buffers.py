@@ -9,11 +9,9 @@ import pytest
 
 from agreement import assert_close
 from algorithms.literal_linear import literal_coop
-from algorithms.roster import CONTINUOUS, make, plain
+from algorithms.roster import CONTINUOUS, continued, make, plain
 from fedlsvi.algorithms import perturbed, registry
 from fedlsvi.envs import ContinuousLinearMDP
-from fedlsvi.learner import drive
-from fedlsvi.run import Run
 from problems import one_hot, simplex
 
 PAPER = {"preset": "paper", "lam": 1.0, "beta": 1.0}
@@ -90,23 +88,7 @@ def test_real_states_can_be_continued_after_any_record(name: str) -> None:
     learner = make(name, **({"period": 3} if name == "periodic" else {}))
     env = ContinuousLinearMDP(dim=4, n_actions=2, horizon=2, points=16, cells=16)
     whole = learner.learn(env, 12, 3, progress=False)
-    session, records = learner.prepare(env, 12, 3), []
-    for record in session.rounds():
-        records.append(record)
-        if record.last >= 4:
-            break
-    arrays, kept = session.state()
-    arrays = {key: np.array(array) for key, array in arrays.items()}
-    history = session.history(0, records[-1].last)
-    regret = np.array(session.regret[: records[-1].last])
-    session.close()
-    again = learner.prepare(env, 12, 3)
-    if history:
-        again.extend(0, history)
-    again.restore(arrays, kept, regret, records)
-    drive(again, [])
-    run = Run.of(again, learner.settings)
-    assert records[-1].last < 12
+    run = continued(learner, env, 12, 4)
     assert run.regret is not None
     assert run.regret.tobytes() == whole.regret.tobytes()
     assert run.w.tobytes() == whole.w.tobytes()
