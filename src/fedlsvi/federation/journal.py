@@ -22,13 +22,13 @@ import struct
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
 from fedlsvi.store import files
+from fedlsvi.store.lock import lock
 from fedlsvi.transports.memory import Snapshot
 
 FORMAT = 3
@@ -51,7 +51,8 @@ class Journal:
         files.make_private(self.folder)
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
-        self._lock = _lock(self.folder, patience)
+        refusal = f"the journal {self.folder} is in use by another process"
+        self._lock = lock(self.folder / ".lock", refusal, patience, TransportError)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
@@ -238,22 +239,3 @@ def _unfinished(data: bytes, at: int) -> bool:
     length, check, _ = _RECORD.unpack_from(data, at)
     right: bool = zlib.crc32(_LENGTH.pack(length)) == check
     return right and len(data) <= at + _RECORD.size + int(length)
-
-
-def _lock(folder: Path, patience: float) -> int | None:
-    """One process per journal; a killed one lets go by itself."""
-    try:
-        import fcntl
-    except ImportError:  # no advisory locks on this system
-        return None
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    end = monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except OSError:
-            if monotonic() >= end:
-                os.close(handle)
-                raise TransportError(f"the journal {folder} is in use by another process") from None
-            sleep(0.2)

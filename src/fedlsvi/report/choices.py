@@ -8,12 +8,11 @@ from hashlib import sha256
 from typing import Any
 
 from fedlsvi.envs.base import plain
-from fedlsvi.errors import FedLSVIError
 from fedlsvi.job import GIVEN, Job
-from fedlsvi.plan import make_plan
 from fedlsvi.run import Run
 from fedlsvi.settings_file import Table
 from fedlsvi.store.describe import FEATURES, describe, features_fingerprint
+from fedlsvi.store.reading import features_of
 from fedlsvi.store.setup import read_setup
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
@@ -70,23 +69,19 @@ def job_of(run: Run) -> Job:
 
 
 def _played(run: Run) -> tuple[Job, str]:
-    """The job, and the fingerprint of its features. Earlier versions did not write that: the map is
-    made again where it can be, else its description has to do."""
+    """The job, and the fingerprint of its features; where there is none, that of their
+    description."""
     if run.plan is not None:
         return job_of(run), features_fingerprint(run.plan)
     assert run.folder is not None
     setup = read_setup(run.folder)
     job = setup.job
-    if setup.features is not None:
-        return job, setup.features
-    try:
-        world, phi = job.environments(), job.feature_map()
-        plan = make_plan(run.settings, world, job.episodes, job.seed, phi)
-        return job, features_fingerprint(plan)
-    except (FedLSVIError, ImportError):
-        table = setup.run / FEATURES
-        said = repr(job.features).encode() + (table.read_bytes() if table.exists() else b"")
-        return job, sha256(said).hexdigest()
+    fingerprint = features_of(setup)
+    if fingerprint is not None:
+        return job, fingerprint
+    table = setup.run / FEATURES
+    said = repr(job.features).encode() + (table.read_bytes() if table.exists() else b"")
+    return job, sha256(said).hexdigest()
 
 
 def _different(own: dict[str, Any], rivals: Sequence[dict[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.errors import InvalidInput, StoreError, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.job import GIVEN
 from fedlsvi.ledger import Ledger
 from fedlsvi.plan import Plan, make_plan, units
@@ -26,6 +26,7 @@ from fedlsvi.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
+from fedlsvi.store.describe import features_fingerprint
 from fedlsvi.store.setup import Setup, read_setup
 from fedlsvi.values import TabularValues
 
@@ -128,6 +129,21 @@ def _units(setup: Setup, env: Any) -> tuple[float, float] | None:
     # an older folder: of all environments whose entry says nothing, a black box alone has others
     unknown = env is not None or setup.job.env[0].get("what") == GymWorld.__name__
     return None if unknown else (0.0, 1.0)
+
+
+def features_of(setup: Setup, envs: Any = None) -> str | None:
+    """The fingerprint of a folder's features. Earlier versions did not write it: then that of the
+    map which the folder makes, on its own environments or these; None where it makes none."""
+    if setup.features is not None:
+        return setup.features
+    job = setup.job
+    try:
+        world = job.environments() if envs is None else envs
+        settings = job.learner().settings
+        plan = make_plan(settings, world, job.episodes, job.seed, job.feature_map())
+        return features_fingerprint(plan)
+    except (FedLSVIError, ImportError):
+        return None
 
 
 def _model(

@@ -14,7 +14,7 @@ from fedlsvi.config import Settings
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.learner import drive, placed
-from fedlsvi.plan import Plan, make_plan
+from fedlsvi.plan import Plan
 from fedlsvi.records import Observer
 from fedlsvi.run import Run
 from fedlsvi.session import Session
@@ -177,22 +177,12 @@ def _compare_problem(
         )
     if not given:
         return
-    began = setup.features or _from_the_folder(setup, plan)
+    began = reading.features_of(setup, plan.envs)
     if began not in (None, features_fingerprint(plan)) and _told(setup, plan):
         raise StoreError(
             f"the features are not those that the run in {setup.run} began with: give the same "
             "features, features=..., or none where the folder can make them"
         )
-
-
-def _from_the_folder(setup: Setup, plan: Plan) -> str | None:
-    """The fingerprint of the features that the folder itself makes, where it has written none."""
-    try:
-        phi, p = setup.job.feature_map(), plan.parameters
-        settings = setup.job.learner().settings
-        return features_fingerprint(make_plan(settings, plan.envs, p.episodes, plan.seed, phi))
-    except (FedLSVIError, ImportError):
-        return None
 
 
 def _told(setup: Setup, plan: Plan) -> bool:
