@@ -30,7 +30,7 @@ from fedlsvi import envs
 from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
-from fedlsvi.envs.base import Environment
+from fedlsvi.envs.base import Environment, units
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -40,7 +40,6 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
-from fedlsvi.plan import units
 from fedlsvi.settings_file import Table
 
 ARRAYS = "arrays"

@@ -14,7 +14,7 @@ import numpy as np
 from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters, Settings, integer
 from fedlsvi.core.statistics import packed_size
-from fedlsvi.envs.base import Environment
+from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym import as_environment
@@ -164,20 +164,6 @@ def _check_room(p: Parameters) -> None:
         except (MemoryError, ValueError):
             size = 8 * numbers / 2**30
             raise InvalidSetting(f"{what} takes {size:,.0f} GiB of memory: {fix}") from None
-
-
-def units(reward_range: Any) -> tuple[float, float]:
-    """A reward range, checked: the rewards that 0 and 1 stand for."""
-    try:
-        low, high = (float(value) for value in reward_range)
-    except (TypeError, ValueError):
-        low = high = np.nan
-    if not (np.isfinite([low, high]).all() and low < high):
-        raise InvalidEnvironment(
-            f"reward_range is {reward_range!r}: give two finite numbers (low, high) with "
-            "low < high, the rewards that 0 and 1 stand for"
-        )
-    return low, high
 
 
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:

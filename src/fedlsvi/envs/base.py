@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
 
 
@@ -59,6 +60,20 @@ class Environment(ABC):
     def __repr__(self) -> str:
         inside = ", ".join(f"{key}={value!r}" for key, value in self.describe().items())
         return f"{type(self).__name__}({inside})"
+
+
+def units(reward_range: Any) -> tuple[float, float]:
+    """A reward range, checked: the rewards that 0 and 1 stand for."""
+    try:
+        low, high = (float(value) for value in reward_range)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InvalidEnvironment(
+            f"reward_range is {reward_range!r}: give two finite numbers (low, high) with "
+            "low < high, the rewards that 0 and 1 stand for"
+        )
+    return low, high
 
 
 def in_own_units(value: Any, horizon: int, reward_range: tuple[float, float]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.base import units
 from fedlsvi.errors import InvalidEnvironment
 
 ANSWER = "return (observation, reward, terminated, truncated, info), as gymnasium.Env does"
@@ -62,16 +63,11 @@ def check_answer(name: str, answer: Any) -> None:
 
 def check_range(reward_range: Any) -> tuple[float, float]:
     """(low, high) with low ≤ 0 ≤ high: 0 is what is paid after the end of an episode."""
-    try:
-        low, high = (float(value) for value in reward_range)
-    except (TypeError, ValueError):
+    low, high = units(reward_range)
+    if not low <= 0.0 <= high:
         raise InvalidEnvironment(
-            f"reward_range is {reward_range!r}: give two numbers, (low, high)"
-        ) from None
-    if not (np.isfinite([low, high]).all() and low < high and low <= 0.0 <= high):
-        raise InvalidEnvironment(
-            f"reward_range is ({low:g}, {high:g}): give finite (low, high) with low < high and 0 "
-            "between them, because 0 is paid after the end of an episode"
+            f"reward_range is ({low:g}, {high:g}): give (low, high) with 0 between them, because 0 "
+            "is paid after the end of an episode"
         )
     return low, high
 

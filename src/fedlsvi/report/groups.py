@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlsvi.envs.base import plain
+from fedlsvi.envs.base import plain, units
 from fedlsvi.errors import InvalidInput
 from fedlsvi.job import ARRAYS, GIVEN
-from fedlsvi.plan import units
 from fedlsvi.records import returns_between
 from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run

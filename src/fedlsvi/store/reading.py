@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.base import Environment
+from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.job import GIVEN
 from fedlsvi.ledger import Ledger
-from fedlsvi.plan import Plan, make_plan, units
+from fedlsvi.plan import Plan, make_plan
 from fedlsvi.policy import Policy, Values
 from fedlsvi.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
