@@ -24,7 +24,7 @@ class Values(Protocol):
     beta: float
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        """Q_h, V_h ← (w_h, Λ_h) by eq. (5)."""
+        """Q_h, V_h ← (w_h, Λ_h) by eq. (2)."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The optimistic model (w_h, Λ_h) turned into values and a greedy policy (eq. 5).
+"""The optimistic model (w_h, Λ_h) turned into values and a greedy policy (eq. 2).
 
 `TabularValues` keeps tables for a finite state space and renews one step's rows when that step's
 model arrives; `BlockValues` evaluates blocks of continuous states on demand. Every cohort, the

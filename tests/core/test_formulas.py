@@ -76,6 +76,13 @@ def test_ties_go_to_the_lowest_action_and_ignore_the_clip():
     assert (values[0], greedy[0]) == (2.0, 1)
 
 
+def test_ceilings_are_reals_whatever_was_given():
+    """Tables of values are made like them: whole numbers would round what is learned."""
+    for preset in ("paper", "practical"):
+        assert ceilings(4, 3, preset).dtype == np.float64
+        assert np.array_equal(ceilings(4, 3, preset), ceilings(4, 3.0, preset))
+
+
 def test_ceilings_of_the_two_presets():
     assert ceilings(4, None, "paper").tolist() == [4, 4, 4, 4]
     assert ceilings(4, None, "practical").tolist() == [4, 3, 2, 1]

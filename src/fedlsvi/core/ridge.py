@@ -1,6 +1,6 @@
 """Ridge regression from sufficient statistics, by one Cholesky factorisation per (round, step).
 
-Λ = LLᵀ serves everything that needs Λ⁻¹: the regression w = Λ⁻¹b (eq. 6), the norm
+Λ = LLᵀ serves everything that needs Λ⁻¹: the regression w = Λ⁻¹b (eq. 7), the norm
 ‖φ‖_{Λ⁻¹} = ‖L⁻¹φ‖ and the log-determinant 2·Σ log L_ii. With one-hot features every Gram matrix is
 diagonal; `DiagonalFactor` is the same three things for a vector of diagonal entries.
 """

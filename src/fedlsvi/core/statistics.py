@@ -16,7 +16,7 @@ PACKINGS: tuple[Packing, ...] = ("packed", "dense", "diagonal")
 
 
 def packed_size(dim: int, packing: Packing) -> int:
-    """P of `algorithms.md`: scalars of one Gram matrix on the wire."""
+    """P: scalars of one Gram matrix on the wire."""
     return {"packed": dim * (dim + 1) // 2, "dense": dim * dim, "diagonal": dim}[packing]
 
 

@@ -56,7 +56,7 @@ def regret_bound(
     √(8H³MT log(2/p)) + 2Hβ(√(6dMT·ℓ) + (Md/log 3)(√(γ log γ) + 1/√λ)·ℓ),  ℓ = log(1 + MT/(λd)).
 
     Written with β, the second term keeps the factor √log(1 + dMHT/p) that the merged display of the
-    paper drops. It is a guarantee only when β is at least the theorem's and λ = 1 (Lemma 6 needs
+    paper drops. It is a guarantee only when β is at least the theorem's and λ = 1 (Lemma C.5 needs
     λ ≥ 1): FedLSVI(beta="theory") alone has the practical λ, preset="paper" has both.
     """
     info = _information(d, M, T, lam)

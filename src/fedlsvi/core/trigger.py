@@ -1,4 +1,4 @@
-"""The synchronisation trigger (eq. 7): det(Λ_h + Λ_h^loc)/det(Λ_h) ≥ γ/Δt for some step h.
+"""The synchronisation trigger (eq. 3): det(Λ_h + Λ_h^loc)/det(Λ_h) ≥ γ/Δt for some step h.
 
 In logarithms, with the ratio written in whitened rows y = L⁻¹φ:
 

@@ -1,4 +1,4 @@
-"""Optimistic values (eq. 5): Q_h(x,a) = Π_[0,c](φᵀw_h + β‖φ‖_{Λ_h⁻¹}), V_h(x) = max_a Q_h(x,a).
+"""Optimistic values (eq. 2): Q_h(x,a) = Π_[0,c](φᵀw_h + β‖φ‖_{Λ_h⁻¹}), V_h(x) = max_a Q_h(x,a).
 
 With Λ = LLᵀ, y = L⁻¹φ and z = Lᵀw, both terms come from y alone: φᵀw = yᵀz and ‖φ‖_{Λ⁻¹} = ‖y‖.
 `upper` is the only place in fedlsvi where the bonus is computed.
@@ -68,5 +68,5 @@ def ceilings(horizon: int, value_range: float | None, preset: str) -> np.ndarray
     """The upper clip of each step: H as printed, or min(H−h+1, value_range) in practice."""
     top = float(horizon) if value_range is None else min(float(horizon), value_range)
     if preset == "paper":
-        return np.full(horizon, top)
+        return np.full(horizon, top, np.float64)
     return np.minimum(np.arange(horizon, 0, -1, dtype=np.float64), top)
