@@ -126,7 +126,8 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.set_yscale("log")
         _number(axes.yaxis, axes.get_ylim())
     elif not any(v < 0.0 for v in every):
-        axes.set_ylim(bottom=0.0)
+        # a margin above what is drawn, of the axis as it now is
+        axes.set_ylim(0.0, axes.dataLim.ymax * 1.05 if axes.dataLim.ymax > 0.0 else None)
     if panel.ticks is not None:
         axes.set_xticks(list(panel.ticks.values()), list(panel.ticks), fontsize=8.5)
         axes.minorticks_off()

@@ -51,7 +51,7 @@ def families() -> dict[str, Callable[[int], FiniteMDP]]:
         "random-linear": random_linear,
         "combination-lock": lambda i: envs.CombinationLock(horizon=8 + 2 * (i % 2), seed=i),
         "hard-chain": lambda i: envs.HardChain(dim=4 + i % 3, horizon=6, seed=i),
-        "river-swim": lambda i: envs.RiverSwim(n_states=5 + i % 3, horizon=20),
+        "river-swim": lambda i: envs.RiverSwim(n_states=5 + i % 4, horizon=20),
         "deep-sea": lambda i: envs.DeepSea(size=8 + i % 4),
         "n-chain": lambda i: envs.NChain(n_states=8 + i % 4),
         "garnet": lambda i: envs.Garnet(
