@@ -28,7 +28,8 @@ from fedlsvi.experience.gym import FEW_ROWS, GymExperience
 from fedlsvi.experience.gym_finite import GymFiniteExperience
 from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
 from fedlsvi.experience.workers import Workers
-from fedlsvi.features.base import NORM_TOLERANCE, FeatureMap, probe_states, resolve
+from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.binding import alike, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.messages import Layout
 from fedlsvi.values import ROWS, BlockValues, TabularValues
@@ -62,7 +63,7 @@ class Plan:
         p = self.parameters
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
-            assert isinstance(self.features, TableFeatures | OneHot)  # what bind gives there
+            assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
             return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
         return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
@@ -127,15 +128,15 @@ def _count(name: str, value: Any) -> int | None:
 
 def own_features(envs: Sequence[Environment]) -> FeatureMap:
     """The environments' own feature map, which has to be the same for all agents."""
-    phi = envs[0].default_features()
+    phi = resolve(None, envs[0])
     for m, other in enumerate(envs):
-        own = phi if other is envs[0] else other.default_features()
+        own = phi if other is envs[0] else resolve(None, other)
         if own.dim != phi.dim:
             raise InvalidEnvironment(
                 f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
                 "give features= that serve all agents"
             )
-        if not _alike(own, phi, envs[0]):
+        if not same_features(own, phi, envs[0]):
             raise InvalidEnvironment(
                 f"agent {m} has features of its own that differ from agent 0's: "
                 "give features= that serve all agents"
@@ -143,13 +144,13 @@ def own_features(envs: Sequence[Environment]) -> FeatureMap:
     return phi
 
 
-def _alike(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
+def same_features(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
     """Whether two maps agree: on all states where these are finite, else on a few."""
     if one is other or (isinstance(one, OneHot) and isinstance(other, OneHot)):
         return True
     n_states = getattr(env, "n_states", None)
     states = probe_states(env) if n_states is None else np.arange(n_states)
-    return np.allclose(one(states), other(states), rtol=0.0, atol=NORM_TOLERANCE)
+    return one.dim == other.dim and alike(one(states), other(states))
 
 
 def _check_room(p: Parameters) -> None:

@@ -2,7 +2,8 @@
 
 A table of actions where states are finite. Otherwise the factors L_h of Λ_h = L_h L_hᵀ and the
 targets w_hᵀL_h, with which a loaded policy acts on the very numbers of the saved one. The JSON has
-the hash of the numbers and one of itself, so that what was altered is noticed.
+the hash of the numbers and one of itself, so that what was altered is noticed. φ at a few made-up
+states tells whether features that are given again are the same.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.envs.spaces import Spaces, numbered, vectors
-from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError, WrongVersion
-from fedlsvi.features.base import FeatureMap, resolve
-from fedlsvi.features.registry import make
+from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.policy import Policy
+from fedlsvi.policy_features import check_sample, made_again, sample
 from fedlsvi.values import BlockValues, TabularValues
 
 FORMAT = 2
@@ -69,6 +69,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
         arrays = {
             "lower": np.stack([factor.lower for factor in factors]),
             "target": np.stack(values.targets),
+            **sample(values.features, policy.spaces),
         }
         what = values.features.spec() or {"given": type(values.features).__name__}
         head |= {
@@ -119,6 +120,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         values: TabularValues | BlockValues = _table(arrays)
     else:
         values = _linear(head, arrays, spaces, features)
+        check_sample(folder, values.features, arrays)
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 
@@ -190,40 +192,8 @@ def _table(arrays: Arrays) -> TabularValues:
 
 def _linear(head: Head, arrays: Arrays, spaces: Spaces, given: Any) -> BlockValues:
     horizon, dim = arrays["target"].shape
-    phi = _features(head["features"], spaces, given, dim)
+    phi = made_again(head["features"], spaces, given, dim)
     values = BlockValues(phi, horizon, head["beta"], np.array(head["ceilings"]), head["rows"])
     values.factors = [DenseFactor(lower) for lower in arrays["lower"]]
     values.targets = list(arrays["target"])
     return values
-
-
-def _features(what: Head, spaces: Spaces, given: Any, dim: int) -> FeatureMap:
-    if given is None:
-        name, params = what.get("name"), what.get("params")
-        if not (isinstance(name, str) and isinstance(params, dict)):
-            raise InvalidFeatures(
-                f"the policy has features of its own ({what.get('given')}), which no file can "
-                "hold: give them again, features=..."
-            )
-        given = make(name, **params)
-    phi = resolve(given, _Shape(spaces))
-    if phi.dim != dim:
-        raise InvalidFeatures(f"features have dimension {phi.dim}, the policy was saved with {dim}")
-    return phi
-
-
-class _Shape:
-    """As much of an environment as features need to bind."""
-
-    name = "the policy's environment"
-
-    def __init__(self, spaces: Spaces) -> None:
-        self.n_actions, self.state_dim = spaces.n_actions, spaces.state_dim
-
-    def default_features(self) -> FeatureMap:
-        raise InvalidFeatures("a saved policy has no features of its own")
-
-    def probe(self, n: int) -> np.ndarray:
-        """States to try features on; not 0, which has no direction and no logarithm."""
-        assert self.state_dim is not None
-        return np.random.default_rng(0).uniform(0.25, 0.75, (n, self.state_dim))

@@ -125,7 +125,7 @@ def test_a_callable_on_continuous_states_is_checked_at_every_call() -> None:
 )
 def test_a_declared_flag_is_checked(flag: str, value: float) -> None:
     features = CallableFeatures(lambda x: np.full((len(x), 3, 1), value), **{flag: True})
-    with pytest.raises(InvalidFeatures, match=r"declared .* but are not: drop"):
+    with pytest.raises(InvalidFeatures, match=f"{flag} is declared of features and does not hold"):
         features.bind(ENV)
 
 

@@ -13,13 +13,13 @@ from fedlsvi.features import (
     CallableFeatures,
     FeatureMap,
     TableFeatures,
+    check_features,
     make,
     names,
     register,
     registry,
     resolve,
 )
-from fedlsvi.features.base import check_norms, flags
 from fedlsvi.features.registry import entry
 
 
@@ -37,15 +37,7 @@ TABLE = np.full((5, 2, 3), 0.5)
 def test_every_registered_map_keeps_the_contract(name: str) -> None:
     params = {"table": {"table": TABLE}, "low-rank": {"dim": 3}}.get(name, {})
     env = FINITE if entry(name).summary.startswith(("finite", "the environment")) else CONTINUOUS
-    bound = make(name, **params).bind(env)
-    states = np.linspace(0, 1, 9)[:, None] if env is CONTINUOUS else np.arange(5)
-    phi = bound(states)
-    assert phi.shape == (len(states), env.n_actions, bound.dim)
-    check_norms(name, phi)
-    for claimed, found in zip(
-        (bound.one_hot, bound.nonnegative, bound.simplex), flags(phi), strict=True
-    ):
-        assert found or not claimed
+    check_features(make(name, **params), env)
     assert entry(name).summary
 
 

@@ -213,5 +213,7 @@ def test_features_that_differ_every_time_cannot_be_told_apart(
     """As where no map has a name and resets of a black box do not repeat."""
     broken_off(tmp_path / "x", continuous(), hat)
     seen = iter(range(9))
-    monkeypatch.setattr(fedlsvi.store.runs, "features_fingerprint", lambda plan: next(seen))
+    monkeypatch.setattr(
+        fedlsvi.store.reading, "features_fingerprint", lambda plan, by_name: next(seen)
+    )
     assert fedlsvi.resume(tmp_path / "x", features=hat, progress=False).played == 24

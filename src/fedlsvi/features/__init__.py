@@ -1,8 +1,10 @@
 """Feature maps φ(x,a): tables, one-hot, groups of states, e_a ⊗ ψ(x), any callable."""
 
 from fedlsvi.features.aggregate import AggregateFeatures
-from fedlsvi.features.base import CallableFeatures, FeatureMap, resolve, scale
+from fedlsvi.features.base import CallableFeatures, FeatureMap
+from fedlsvi.features.binding import resolve
 from fedlsvi.features.box import FourierBasis, PolynomialFeatures, TileFeatures
+from fedlsvi.features.check import check_features
 from fedlsvi.features.embedding import (
     DescribedFeatures,
     EmbeddingFeatures,
@@ -14,6 +16,7 @@ from fedlsvi.features.hat import HatFeatures
 from fedlsvi.features.lowrank import LowRankFeatures
 from fedlsvi.features.rbf import RBFFeatures
 from fedlsvi.features.registry import make, names, register
+from fedlsvi.features.scaling import scale
 from fedlsvi.features.tabular import OneHot, TableFeatures
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "TableFeatures",
     "TileFeatures",
     "TorchFeatures",
+    "check_features",
     "make",
     "names",
     "register",

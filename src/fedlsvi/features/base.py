@@ -1,12 +1,13 @@
 """Feature maps φ: a batch of n states → (n, A, d), with ‖φ(x,a)‖₂ ≤ 1.
 
 A map may be made before the environment is known (`OneHot()`, a callable); `bind(env)` checks it
-against the environment and gives back the map to compute with. On a finite state space every bound
-map is a table.
+against the environment and gives back the map to compute with. On a finite state space `resolve`
+makes a table of every map.
 """
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,9 +19,12 @@ from fedlsvi.errors import InvalidFeatures
 NORM_TOLERANCE = 1e-9
 """How far above 1 a norm may lie through rounding."""
 
+FLAGS = ("one_hot", "nonnegative", "simplex")
+
 
 class Bindable(Protocol):
-    """What a feature map needs to know of an environment (finite ones also have `n_states`)."""
+    """What a feature map needs to know of an environment: finite ones also have `n_states`, others
+    `state_dim`."""
 
     @property
     def n_actions(self) -> int: ...
@@ -54,18 +58,22 @@ class FeatureMap(ABC):
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """φ of shape (n, A, d); states are int (n,) on finite spaces, float (n, s) otherwise."""
 
+    def checked(self, states: np.ndarray) -> np.ndarray:
+        """φ(states), or an error where it is not what the class promises."""
+        return check_batch(type(self).__name__, self, states, self(states))
+
     def fill(self, states: np.ndarray, out: np.ndarray) -> None:
         """Write φ(states) into `out` (n, A, d); maps on a hot path override it."""
-        out[...] = self(states)
+        out[...] = self.checked(states)
 
     def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """φ(x, a) of one action per state, (n, d)."""
+        """φ(x, a) of one action per state, (n, d): of states that `fill` has seen."""
         rows: np.ndarray = self(states)[np.arange(len(states)), actions]
         return rows
 
     @abstractmethod
     def bind(self, env: Bindable) -> FeatureMap:
-        """The same map, checked against `env` and ready for use."""
+        """The map to compute with in `env`: itself or another, with `dim` and `n_actions` set."""
 
     def spec(self) -> dict[str, Any] | None:
         """Registered name and parameters, ready for JSON; None where no name makes it again."""
@@ -101,42 +109,20 @@ class CallableFeatures(FeatureMap):
     def __call__(self, states: np.ndarray) -> np.ndarray:
         if self.dim and not len(states):
             return np.empty((0, self.n_actions, self.dim))
-        phi = as_features("features", self.fn(states))
-        expected = (len(states), *((self.n_actions, self.dim) if self.dim else phi.shape[1:]))
-        if phi.shape != expected:
-            raise InvalidFeatures(
-                f"features gave shape {phi.shape} for {len(states)} states, expected {expected}: "
-                "always return (n, A, d) of one d"
-            )
-        check_norms("features", phi)
-        declared = (self.one_hot, self.nonnegative, self.simplex)
-        # three more passes over φ, so only where something was declared
-        found = flags(phi) if any(declared) else declared
-        for flag, said, holds in zip(
-            ("one_hot", "nonnegative", "simplex"), declared, found, strict=True
-        ):
-            if said and not holds:
-                raise InvalidFeatures(
-                    f"features were declared {flag} but are not: drop {flag}=True"
-                )
-        return phi
+        return check_batch("features", self, states, self.fn(states))
+
+    def checked(self, states: np.ndarray) -> np.ndarray:
+        return self(states)
 
     def bind(self, env: Bindable) -> FeatureMap:
-        n_states = getattr(env, "n_states", None)
-        if n_states is not None:
-            from fedlsvi.features.tabular import TableFeatures, states_of
+        if hasattr(env, "n_states"):
+            from fedlsvi.features.tabular import tabulated
 
-            try:
-                table = self(np.arange(n_states))
-            except IndexError as error:
-                raise InvalidFeatures(
-                    f"features raised IndexError ({error}), but {env.name} has {states_of(env)}: "
-                    "return features of all of them"
-                ) from error
-            return TableFeatures(table).bind(env)
+            return tabulated(self, env)
         bound = CallableFeatures(self.fn, one_hot=self.one_hot, simplex=self.simplex)
         bound.nonnegative = self.nonnegative
-        phi = bound(probe_states(env))
+        states = probe_states(env)
+        phi = as_features("features", self.fn(states)) if imagined(env) else bound(states)
         if phi.shape[1] != env.n_actions:
             raise InvalidFeatures(
                 f"features have {phi.shape[1]} actions, {env.name} has {env.n_actions}: "
@@ -149,6 +135,12 @@ class CallableFeatures(FeatureMap):
 
 def as_features(field: str, value: Any) -> np.ndarray:
     """A float64 (n, A, d) array without NaN, or an error that says what came instead."""
+    phi = _real(field, value)
+    check_finite(field, phi)
+    return phi
+
+
+def _real(field: str, value: Any) -> np.ndarray:
     try:
         if np.iscomplexobj(value):
             raise TypeError
@@ -162,12 +154,50 @@ def as_features(field: str, value: Any) -> np.ndarray:
         raise InvalidFeatures(
             f"{field} must have three axes (states, actions, d), got shape {np.shape(value)}"
         )
+    return phi
+
+
+def check_finite(field: str, phi: np.ndarray, states: np.ndarray | None = None) -> None:
+    """Refuse NaN and ∞."""
     if not np.isfinite(phi).all():
         x, a, i = (int(k) for k in np.argwhere(~np.isfinite(phi))[0])
         raise InvalidFeatures(
-            f"{field}[x={x}, a={a}, i={i}] is {phi[x, a, i]}: replace it by a finite number"
+            f"{field}[x={_state(x, states)}, a={a}, i={i}] is {phi[x, a, i]}: "
+            "replace it by a finite number"
         )
+
+
+def check_batch(field: str, promised: FeatureMap, states: np.ndarray, value: Any) -> np.ndarray:
+    """φ(states) as an array, or an error where it is not what the map promises: its sizes, where
+    they are known, finite numbers, norms and flags."""
+    n = len(states)
+    if not n:
+        return np.empty((0, promised.n_actions, promised.dim))
+    phi = _real(field, value)
+    expected = (n, *((promised.n_actions, promised.dim) if promised.dim else phi.shape[1:]))
+    if phi.shape != expected:
+        raise InvalidFeatures(
+            f"{field} gave shape {phi.shape} for {n} states, expected {expected}: "
+            "always return (n, A, d) of one d"
+        )
+    # one pass sees NaN, ∞ and long rows; what it lets through has nothing of these
+    if not np.einsum("xai,xai->xa", phi, phi).max() <= 1.0:
+        check_finite(field, phi, states)
+        check_norms(field, phi, states)
+    declared = tuple(getattr(promised, flag) for flag in FLAGS)
+    # three more passes over φ, so only where something was declared
+    found = flags(phi) if any(declared) else declared
+    for flag, said, holds in zip(FLAGS, declared, found, strict=True):
+        if said and not holds:
+            raise InvalidFeatures(
+                f"{flag} is declared of {field} and does not hold: drop {flag}=True"
+            )
     return phi
+
+
+def _state(x: int, states: np.ndarray | None) -> Any:
+    """Row x in words: where states are vectors, the state itself."""
+    return x if states is None or states.ndim < 2 else reprlib.repr(states[x].tolist())
 
 
 def largest_norm(phi: np.ndarray) -> tuple[float, int, int]:
@@ -177,13 +207,13 @@ def largest_norm(phi: np.ndarray) -> tuple[float, int, int]:
     return float(np.sqrt(squares[x, a])), x, a
 
 
-def check_norms(field: str, phi: np.ndarray) -> None:
+def check_norms(field: str, phi: np.ndarray, states: np.ndarray | None = None) -> None:
     """Refuse a φ outside the unit ball."""
     norm, x, a = largest_norm(phi)
     if norm > 1.0 + NORM_TOLERANCE:
         raise InvalidFeatures(
-            f"{field}[x={x}, a={a}] has norm {norm:.10g} > 1: divide by the largest norm, "
-            "e.g. with fedlsvi.features.scale"
+            f"{field}[x={_state(x, states)}, a={a}] has norm {norm:.10g} > 1: divide by the "
+            "largest norm, as fedlsvi.features.scale does"
         )
 
 
@@ -205,48 +235,6 @@ def probe_states(env: Any, n: int = 8) -> np.ndarray:
     return states
 
 
-def resolve(features: Any, env: Any) -> FeatureMap:
-    """The bound feature map for what a caller may give: None (the environment's own), a map, its
-    registered name, an (S, A, d) array, or a callable on a batch of states."""
-    if features is None:
-        own: FeatureMap = env.default_features()
-        return own
-    if isinstance(features, str):
-        from fedlsvi.features.registry import make
-
-        features = make(features)
-    if isinstance(features, type):
-        raise InvalidFeatures(
-            f"features is the class {features.__name__}: make an instance, {features.__name__}(...)"
-        )
-    if isinstance(features, FeatureMap):
-        bound = features.bind(env)
-        if bound.spec() is None:
-            bound.made_as = features.made_as
-        return bound
-    if callable(features):
-        return CallableFeatures(features).bind(env)
-    from fedlsvi.features.tabular import TableFeatures
-
-    return TableFeatures(features).bind(env)
-
-
-def scale(phi: Any, by: float | None = None) -> Any:
-    """φ / c with c = `by`, or the largest norm of an (S, A, d) table; the result has ‖φ‖ ≤ 1.
-
-    A table gives a table, a callable gives a callable (`by` is then required, because the largest
-    norm of a function cannot be read off it).
-    """
-    if by is not None and not (np.isfinite(by) and by > 0.0):
-        raise InvalidFeatures(f"by must be a positive number, got {by}: give the largest norm")
-    if isinstance(phi, FeatureMap) or not callable(phi):
-        table = as_features("phi", getattr(phi, "table", phi))
-        factor = largest_norm(table)[0] if by is None else by
-        if factor == 0.0:
-            raise InvalidFeatures("phi is zero everywhere: nothing to scale")
-        return table / factor
-    if by is None:
-        raise InvalidFeatures(
-            "by is required to scale a callable: give the largest norm it can reach, by=..."
-        )
-    return lambda states: np.asarray(phi(states), dtype=np.float64) / by
+def imagined(env: Any) -> bool:
+    """Whether the states of `probe_states` are made up, so that norms mean nothing there."""
+    return bool(getattr(env, "imagined", False))

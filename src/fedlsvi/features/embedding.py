@@ -14,6 +14,7 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states
+from fedlsvi.features.binding import resolve
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
 
@@ -132,7 +133,7 @@ class DescribedFeatures(FeatureMap):
                 f"{states_of(env)}: describe all of them"
             )
         described = _Described(env, self.descriptions)
-        return TableFeatures(self.inner.bind(described)(self.descriptions))
+        return TableFeatures(resolve(self.inner, described)(self.descriptions))
 
 
 class _Described:

@@ -29,6 +29,20 @@ def states_of(env: Any) -> str:
     return f"{n} states{more if getattr(env, 'after_end', False) else ''}"
 
 
+def tabulated(features: FeatureMap, env: Any) -> TableFeatures:
+    """A map as the table of its values at all states of a finite `env`."""
+    try:
+        table = features.checked(np.arange(env.n_states))
+    except IndexError as error:
+        raise InvalidFeatures(
+            f"features raised IndexError ({error}), but {env.name} has {states_of(env)}: "
+            "return features of all of them"
+        ) from error
+    bound = TableFeatures(table).bind(env)
+    bound.made_as, bound.privileged = features.spec(), features.privileged
+    return bound
+
+
 class TableFeatures(FeatureMap):
     """φ(x,a) = table[x, a], for an (S, A, d) array with ‖φ‖ ≤ 1; copied and made read-only."""
 

@@ -148,14 +148,15 @@ def _trial(env: ContinuousMDP, n: int = 8) -> bytes:
     return b"".join(said)
 
 
-def features_fingerprint(plan: Plan) -> str:
+def features_fingerprint(plan: Plan, by_name: bool = True) -> str:
     """SHA-256 of what tells feature maps apart: all values where states are finite, else name and
-    parameters, or the values at a few first states where no name makes the map again."""
+    parameters, or the values at a few first states where no name makes the map again (or none is
+    asked for)."""
     phi = plan.features
     digest = hashlib.sha256(f"{phi.dim}".encode())
     if isinstance(phi, TableFeatures | OneHot):
         digest.update((phi.index.astype("<i8") if phi.one_hot else phi.table + 0.0).data)
-    elif (params := _parameters(phi)) is not None:
+    elif by_name and (params := _parameters(phi)) is not None:
         digest.update(json.dumps(params, sort_keys=True).encode())
     else:  # rounded, because another machine's cosine may differ in its last bit
         digest.update((phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes())

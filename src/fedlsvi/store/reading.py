@@ -18,15 +18,16 @@ from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
+from fedlsvi.features.binding import resolve
 from fedlsvi.job import GIVEN
 from fedlsvi.ledger import Ledger
-from fedlsvi.plan import Plan, make_plan
+from fedlsvi.plan import Plan, make_plan, same_features
 from fedlsvi.policy import Policy, Values
 from fedlsvi.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
-from fedlsvi.store.describe import features_fingerprint
+from fedlsvi.store.describe import features_fingerprint, fingerprints
 from fedlsvi.store.setup import Setup, read_setup
 from fedlsvi.values import TabularValues
 
@@ -155,6 +156,8 @@ def _model(
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
     values = plan.values()
     check_sizes(setup, plan, arrays.get(POLICY))
+    if features is not None:
+        check_features(setup, plan)
     values.beta = p.beta
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
@@ -179,6 +182,28 @@ def check_sizes(setup: Setup, plan: Plan, table: np.ndarray | None) -> None:
         ("dimension of the features", now.dim, then.dim),
     ):
         _check_same(setup, env, what, here, there)
+
+
+def check_features(setup: Setup, plan: Plan) -> None:
+    """Refuse features other than those of the run: the folder's own where it makes them, else
+    those of its fingerprint."""
+    env, phi = plan.envs[0], plan.features
+    try:
+        same = same_features(resolve(setup.job.feature_map(), env), phi, env)
+    except UnknownName:  # the fingerprint is of a name, and an object may stand in its place
+        same = phi.spec() is None or setup.features in (None, features_fingerprint(plan))
+    except (FedLSVIError, ImportError):  # they were an object, and the fingerprint is of values
+        found = features_fingerprint(plan, by_name=False)
+        # at other first states the values are others too; so they are every time where the resets
+        # of a black box do not repeat
+        told = setup.fingerprints[0] in (None, fingerprints(plan)[0])
+        told = told and features_fingerprint(plan, by_name=False) == found
+        same = setup.features in (None, found) or not told
+    if not same:
+        raise StoreError(
+            f"the features are not those that the run in {setup.run} began with: give the same "
+            "features, features=..., or none where the folder can make them"
+        )
 
 
 def check_units(setup: Setup, env: Environment) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Settings
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
 from fedlsvi.learner import drive, placed
-from fedlsvi.plan import Plan
 from fedlsvi.records import Observer
 from fedlsvi.run import Run
 from fedlsvi.session import Session
 from fedlsvi.store import checkpoint, files, reading
 from fedlsvi.store.checkpoint import HISTORY, RECORDS, REGRET
-from fedlsvi.store.describe import features_fingerprint, fingerprints
+from fedlsvi.store.describe import fingerprints
 from fedlsvi.store.journal import Journal, begin, refuse_existing
 from fedlsvi.store.setup import Setup, read_setup, versions
 
@@ -162,8 +161,10 @@ def _compare_problem(
     `given` says that not all of it came from the folder."""
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
     if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
-        where = "in this process" if plain["cohorts"] else "elsewhere"
-        raise InvalidInput(f"the agents of the run in {setup.run} were {where}: set transport= so")
+        where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
+        if plain["cohorts"]:
+            where, how = "in this process", "leave the transport out"
+        raise InvalidInput(f"the agents of the run in {setup.run} were {where}: {how}")
     plan = session.plan
     reading.check_sizes(setup, plan, arrays.get(reading.POLICY))
     reading.check_units(setup, plan.envs[0])
@@ -175,26 +176,8 @@ def _compare_problem(
             f"the environment is not the one that the run in {setup.run} began with: resume with "
             f"fedlsvi {setup.versions['fedlsvi']}, or give the same environment, env=..."
         )
-    if not given:
-        return
-    began = reading.features_of(setup, plan.envs)
-    if began not in (None, features_fingerprint(plan)) and _told(setup, plan):
-        raise StoreError(
-            f"the features are not those that the run in {setup.run} began with: give the same "
-            "features, features=..., or none where the folder can make them"
-        )
-
-
-def _told(setup: Setup, plan: Plan) -> bool:
-    """Whether two fingerprints of features that differ are those of different features."""
-    try:
-        setup.job.feature_map()
-    except UnknownName:  # one is of the name, the other of an object in its place
-        return plan.features.spec() is not None
-    except InvalidInput:  # both are of objects
-        pass
-    # of a black box whose resets do not repeat, the values are others every time
-    return features_fingerprint(plan) == features_fingerprint(plan)
+    if given:
+        reading.check_features(setup, plan)
 
 
 def _restore(run: Path, session: Session, found: reading.Found) -> None:

@@ -1,0 +1,70 @@
+"""`check_features`: what every feature map must satisfy, run over every registered one by the
+tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import FedLSVIError, InvalidFeatures
+from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.binding import alike, resolve, try_out
+from fedlsvi.features.registry import make
+
+TRIALS = 64
+"""Episodes whose states are tried, where states are continuous."""
+
+
+def check_features(features: Any, env: Any) -> None:
+    """Raise InvalidFeatures at the first promise that `features` break in `env`.
+
+    features: whatever `learn` takes; env: an environment of `fedlsvi.envs`. `learn` itself looks at
+    a few first states only, and then at every batch.
+    """
+    phi = resolve(features, env)
+    states = _states(env)
+    found = try_out(phi, states)
+    for half in np.array_split(np.random.default_rng(0).permutation(len(states)), 2):
+        _require(
+            not len(half) or alike(phi(states[half]), found[half]),
+            "must treat states alone: a permuted half of the batch gave something else",
+        )
+    _check_spec(phi, env, states, found)
+
+
+def _require(holds: bool, why: str) -> None:
+    if not holds:
+        raise InvalidFeatures(f"check_features: the map {why}")
+
+
+def _states(env: Any) -> np.ndarray:
+    """All states where they are finite; else those of a few episodes in which actions take turns,
+    or, of a black box, their first ones."""
+    if hasattr(env, "n_states"):
+        return np.arange(env.n_states)
+    seen = [probe_states(env, TRIALS)]
+    if hasattr(env, "draws_per_step"):
+        rng = np.random.default_rng(0)
+        for h in range(1, env.horizon + 1):
+            actions = (np.arange(TRIALS, dtype=np.int32) + h) % env.n_actions
+            draws = rng.random((TRIALS, env.draws_per_step))
+            seen.append(env.step(h, seen[-1], actions, draws)[1])
+    return np.concatenate(seen)
+
+
+def _check_spec(phi: FeatureMap, env: Any, states: np.ndarray, found: np.ndarray) -> None:
+    """The record survives JSON, and its name makes the same map again."""
+    spec = phi.spec()
+    if spec is None:
+        return
+    try:
+        back = json.loads(json.dumps(spec))
+        again = resolve(make(back["name"], **back["params"]), env)
+    except (FedLSVIError, KeyError, TypeError, ValueError) as error:
+        raise InvalidFeatures(
+            f"check_features: spec() gave {spec}, which makes no map again: {error}"
+        ) from None
+    same = again.dim == phi.dim and alike(again(states), found)
+    _require(same, f"made again from its spec(), {spec}, gives other numbers")
