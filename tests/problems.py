@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.continuous import ContinuousLinearMDP, ContinuousMDP
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.features.base import CallableFeatures, FeatureMap
 from literal import Array, Features, LiteralRun, literal_fed_lsvi

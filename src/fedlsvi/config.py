@@ -1,8 +1,9 @@
 """The numbers of a run: what the user may set, how it is checked, what it becomes.
 
 `Settings` holds what was asked for (`gamma="auto"`, a preset); `Parameters` holds the numbers in
-force once the problem is known. Two presets: `paper` is the theorems' (λ = 1, clip [0, H], β of
-Theorem 1 or 2), `practical` the one that learns (docs/defaults.md has the study behind it).
+force once the problem is known. Two presets: `paper` is the theorems' (λ = 1, β of Theorem 1 or 2,
+clip [0, H], lower where a `value_range` is given), `practical` the one that learns
+(docs/defaults.md has the study behind it).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Settings:
         if self.xi > 1.0:
             raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
         if self.value_range is not None:
-            hint = "give the largest return an episode can have"
+            hint = "give the largest return of an episode, in rewards mapped to [0, 1]"
             _number("value_range", self.value_range, 0.0, hint, strict=True)
         _choice("preset", self.preset, ("practical", "paper"))
         _choice("overshoot", self.overshoot, ("cut", "keep"))

@@ -118,7 +118,8 @@ class FedLSVI(Algorithm):
     beta         bonus scale β; None takes the preset's, "theory" the theorems'
     lam          ridge λ > 0; None takes the preset's
     xi           how far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2
-    value_range  the largest return of an episode, where it is known to be below H
+    value_range  the largest return of an episode, where it is known to be below H; in rewards that
+                 are mapped to [0, 1], not in the environment's own units
     preset       "practical" learns, "paper" is the theorems' λ = 1, β and clip
     overshoot    "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo)
     packing      how Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is

@@ -1,4 +1,4 @@
-"""What was sent: scalars and bytes by category, round and agent.
+"""What was sent: scalars and bytes by category, of all agents and of each.
 
 Categories: `init` (the first broadcast), `signal` (synchronisation and control), `up_stats` (Gram
 matrices and responses), `down_model` (models), `up_raw` and `down_raw` (trajectories; always zero
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.errors import UnknownName
 from fedlsvi.messages import SCALAR_BYTES
 
 CATEGORIES = ("init", "signal", "up_stats", "up_raw", "down_model", "down_raw")
@@ -27,10 +28,12 @@ class Ledger:
 
     def each(self, category: str, scalars: int) -> None:
         """Every agent sent or received this many scalars."""
+        _refuse_unknown(category)
         self._every[category] += scalars
 
     def some(self, category: str, agents: np.ndarray, scalars: int) -> None:
         """Each of these agents (numbers, none twice) sent or received this many scalars."""
+        _refuse_unknown(category)
         self.agents[agents, CATEGORIES.index(category)] += scalars
         self._single[category] += scalars * len(agents)
 
@@ -82,3 +85,10 @@ class Ledger:
         for name, column in data["agents"].items():
             ledger.agents[:, CATEGORIES.index(name)] = column
         return ledger
+
+
+def _refuse_unknown(category: Any) -> None:
+    """A category that does not exist, or an array where a category was forgotten."""
+    name = category if isinstance(category, str) else type(category).__name__
+    if name not in CATEGORIES:
+        raise UnknownName("category of the ledger", name, CATEGORIES)

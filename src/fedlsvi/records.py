@@ -31,7 +31,8 @@ class RoundRecord:
     regret: float | None  #: cumulative group regret, where the environment knows V*
     overshoot: int  #: episodes beyond the signal that were kept
     seconds: dict[str, float]  #: of this round: explore, synchronise, evaluate
-    notes: list[str] = field(default_factory=list)  #: agents that were excluded, and why
+    notes: list[str] = field(default_factory=list)
+    """Agents that were carried, taken back or excluded, and why; a checkpoint that was damaged."""
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -59,3 +61,35 @@ def test_what_only_resembles_a_registered_environment_is_not_taken_for_it() -> N
     env = as_environment(EnvSpec("CartPole-v1", Coin, max_episode_steps=4))
     assert (env.n_states, env.horizon) == (4, 4)
     assert env.spec()["name"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (
+            None,
+            r"pip install my-gym if it is a package; if it is a file of .*, --import my_gym.py$",
+        ),
+        (
+            "import not_there",
+            r"\(ModuleNotFoundError: No .*'not_there'\): mend it, or install what",
+        ),
+        ("def (", r"\(SyntaxError: .*\): mend it, or"),
+        ("1 / 0", r"\(ZeroDivisionError: .*\): mend it, or"),
+    ],
+    ids=["absent", "lacking", "no Python", "failing"],
+)
+def test_a_module_that_cannot_be_imported_is_told_apart_from_one_that_fails(
+    content: str | None, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    if content is not None:
+        (tmp_path / "my_gym.py").write_text(content)
+    with pytest.raises(InvalidEnvironment, match=f"env 'my_gym:Far-v0' needs .*{advice}"):
+        as_environment("my_gym:Far-v0")
+
+
+def test_a_known_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "icu_sepsis", None)
+    with pytest.raises(InvalidEnvironment, match=r"pip install icu-sepsis$"):
+        as_environment("Sepsis/Not-A-Known-One-v2")

@@ -43,7 +43,7 @@ def test_an_episode_has_h_steps_and_repeats_with_its_seed() -> None:
         return states
 
     assert play() == play()
-    assert str(env.render()).startswith("RiverSwim: step 6 of 5, state")
+    assert str(env.render()).startswith("RiverSwim: the end, state")
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.unwrapped.step(1)
 

@@ -127,3 +127,20 @@ def test_truncation_by_anything_else_is_no_time_limit() -> None:
         with pytest.raises(InvalidEnvironment, match="else say with a wrapper") as caught:
             _learn(make, 6)
         assert "time limit" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_what_is_not_a_number_is_blamed_on_nothing_else(what: str) -> None:
+    """No warning that reset(seed=...) does not repeat: NaN differs from itself."""
+
+    class Blank(Corridor):
+        def step(self, action: Any) -> Any:
+            state, reward, *rest = super().step(action)
+            if what == "reward":
+                return state, float("nan"), *rest
+            return state * np.nan, reward, *rest
+
+    world = as_environment(Blank, horizon=4)  # a warning is an error here
+    said = "paid nan" if what == "reward" else "observed array"
+    with pytest.raises(InvalidEnvironment, match=f"Blank {said}"):
+        FedLSVI(1).learn(world, 5, features=walk_features, progress=False)

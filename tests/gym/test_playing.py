@@ -41,7 +41,7 @@ def test_a_table_from_a_function_is_played_in_its_own_units() -> None:
 def test_our_own_environments_are_recorded_by_any_name(env: Any, tmp_path: Path) -> None:
     run = FedLSVI(1).learn("river-swim", 5, progress=False)
     record(run.policy, env, tmp_path / "swim.txt")
-    assert "RiverSwim: step 21 of 20" in (tmp_path / "swim.txt").read_text()
+    assert "step 20\nRiverSwim: the end" in (tmp_path / "swim.txt").read_text()
 
 
 def test_a_package_that_a_drawing_lacks_is_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import RiverSwim
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.gym_play import Evaluation, evaluate_policy, record
+from fedlsvi.envs.spaces import Spaces, numbered, vectors
 from fedlsvi.errors import DamagedFile, InvalidFeatures, InvalidInput, StoreError, WrongVersion
 from fedlsvi.features import EmbeddingFeatures, FourierBasis, FourierFeatures, RBFFeatures
 from fedlsvi.policy import Policy
@@ -225,8 +226,15 @@ def test_another_environment_is_refused(lake: Run, tmp_path: Path, env: str, sen
         record(lake.policy, env, tmp_path / "episode.gif")
 
 
-def test_one_episode_has_no_spread() -> None:
-    assert Evaluation(np.array([2.0]), np.array([3])).interval == (2.0, 2.0)
+def test_one_of_a_kind_is_counted_as_one() -> None:
+    words = Spaces(numbered(1), 1, n_states=1).words(), Spaces(vectors(1), 2, state_dim=1).words()
+    assert words == ("1 state and 1 action", "observations of 1 number and 2 actions")
+
+
+def test_one_episode_has_no_interval() -> None:
+    one = Evaluation(np.array([2.0]), np.array([3]))
+    assert one.interval is None
+    assert str(one) == "2 (1 episode: too few for an interval)"
 
 
 def test_recordings(lake: Run, tmp_path: Path) -> None:

@@ -147,9 +147,8 @@ class AsyncPlay(Play):
         m, first = agent.m, agent.t + 1
         agent.play()
         if agent.length > 0 and measure:
-            gaps = self.seats[m].measure(first, agent.length, agent.values.policy)
             when = self.turns[m][first - 1 : first - 1 + agent.length] // len(self.agents)
-            np.add.at(self.ruler.gaps, when, gaps)
+            self.seats[m].spread(first, agent.length, agent.values.policy, when)
         if agent.step > 0:
             heapq.heappush(self.due, (int(self.turns[m][agent.t + agent.length - 1]), m))
 

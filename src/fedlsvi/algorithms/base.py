@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -18,9 +17,11 @@ import numpy as np
 
 from fedlsvi.algorithms.channel import Channel
 from fedlsvi.algorithms.memory import check_room
+from fedlsvi.algorithms.promises import Stretch, check_model, check_stretch, states
 from fedlsvi.algorithms.ruler import Ruler
 from fedlsvi.core.statistics import full
-from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.continuous import VALUES, ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting, refuse_unknown
 from fedlsvi.features.tabular import OneHot
@@ -32,21 +33,13 @@ from fedlsvi.server import Server
 from fedlsvi.session import Session
 from fedlsvi.transports.inprocess import InProcess
 
+__all__ = ["Comparator", "Play", "Stretch"]
+
 RECORDS = 1024
 """Records of a run in which every episode is a round of its own; more would only cost memory."""
 
 PAUSE = 1000
 """A long round is interrupted by a record after this many episodes, so that observers see it."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """What `advance` played: episodes up to `last`, `rounds` rounds, and who ended the last one."""
-
-    last: int
-    rounds: int = 1
-    triggers: list[tuple[int, int]] = field(default_factory=list)
-    signals: int = 0
 
 
 class Play(Session, ABC):
@@ -104,13 +97,16 @@ class Play(Session, ABC):
             began, first = perf_counter(), self.server.t + 1
             self.planning, measured = 0.0, self.ruler.seconds
             done = self.advance()
-            self.server.t, self.server.k = done.last, self.server.k + done.rounds
+            check_stretch(self.algorithm, done, self.t, self.plan.parameters)
+            self.ruler.refuse_gaps(self.algorithm, first, done.last)
+            self.server.t, self.server.k = int(done.last), self.server.k + int(done.rounds)
             regret = self._sum(first, done.last)
             measured = self.ruler.seconds - measured
             explored = perf_counter() - began - measured - self.planning
             seconds = {"explore": explored, "synchronise": self.planning, "evaluate": measured}
             model = self.report()
             if model is not None:
+                check_model(self.algorithm, model, self.server.w, self.server.gram)
                 self.server.w[:], self.server.gram[:] = model
             if self.keep_models:
                 self.models.append((self.server.w.copy(), full(self.server.gram.copy())))
@@ -120,10 +116,9 @@ class Play(Session, ABC):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values from which `restore` continues, taken between records."""
-        ahead = self.ruler.gaps[self.server.t :]
-        arrays = {"w": self.server.w, "gram": self.server.gram, "ahead": np.trim_zeros(ahead, "b")}
-        for name, party in self.parties().items():
-            arrays |= {f"{name}.{key}": array for key, array in party.state().items()}
+        arrays = {"w": self.server.w, "gram": self.server.gram} | self.ruler.state(self.t)
+        for name, state in states(self.algorithm, self.parties()):
+            arrays |= {f"{name}.{key}": array for key, array in state.items()}
         plain = {"t": self.server.t, "k": self.server.k, "last": 0, "counts": self.counts}
         return arrays, plain | {"ledger": self.transport.ledger.to_dict()}
 
@@ -137,8 +132,7 @@ class Play(Session, ABC):
         """Continue after the record at which `state` was taken."""
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
         self.server.t, self.server.k = plain["t"], plain["k"]
-        ahead = arrays["ahead"]
-        self.ruler.gaps[self.server.t : self.server.t + len(ahead)] = ahead
+        self.ruler.restore(self.t, arrays)
         for name, party in self.parties().items():
             prefix = f"{name}."
             party.restore(
@@ -169,15 +163,15 @@ class Play(Session, ABC):
         return RoundRecord(
             k=self.server.k,
             first=first,
-            last=done.last,
-            signals=done.signals,
-            triggers=done.triggers[:LISTED],
+            last=self.server.t,
+            signals=int(done.signals),
+            triggers=[(int(m), int(h)) for m, h in done.triggers[:LISTED]],
             logdet=logdet.tolist(),
             scalars=self.transport.ledger.scalars,
             regret=regret,
             overshoot=0,
             seconds=seconds,
-            rounds=done.rounds,
+            rounds=int(done.rounds),
         )
 
 
@@ -219,7 +213,9 @@ class Comparator(Algorithm):
                 f"transport is {transport!r}, but '{self.name}' runs in this process only: "
                 'leave it out, or choose the algorithm "fed-lsvi"'
             )
-        refuse_strange(self.name, per_agent(env, self.settings.n_agents)[0], self.worlds)
+        envs = per_agent(env, self.settings.n_agents)
+        for world in {id(world): world for world in envs}.values():
+            refuse_strange(self.name, world, self.worlds)
         given = OneHot() if self.tabular else features
         plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
         n_states = getattr(plan.envs[0], "n_states", 0)
@@ -239,15 +235,22 @@ class Comparator(Algorithm):
 
 def refuse_strange(name: str, env: Any, worlds: tuple[type, ...]) -> None:
     """An environment of another kind than the algorithm can play."""
-    if isinstance(env, worlds):
+    measuring = '"centralised", "independent", "low-switching", "rare-switch", '
+    anywhere = '"fed-lsvi", "periodic" or "stale"'
+    measured = not isinstance(env, ContinuousMDP) or env.knows_values
+    if isinstance(env, worlds) and (measured or Environment in worlds):
         return
+    if isinstance(env, ContinuousMDP) and issubclass(ContinuousMDP, worlds):
+        raise InvalidEnvironment(
+            f"{name} needs an environment that knows V* and V^π, {env.name} does not: write its "
+            f"{' and '.join(VALUES)}, or choose {anywhere}"
+        )
     if isinstance(env, ContinuousMDP):
         raise InvalidEnvironment(
             f"{name} needs a finite state space, {env.name} has a continuous one: choose "
-            '"fed-lsvi", "centralised", "independent", "low-switching", "rare-switch", "periodic" '
-            'or "stale"'
+            f"{measuring if measured else ''}{anywhere}"
         )
     raise InvalidEnvironment(
         f"{name} needs an environment whose law is known to the simulation, {env.name} is a "
-        f'{type(env).__name__}: choose "fed-lsvi", "periodic" or "stale"'
+        f"{type(env).__name__}: choose {anywhere}"
     )

@@ -3,7 +3,8 @@
 LSVI-UCB (Jin, Yang, Wang, Jordan 2020) on the pooled data of M agents. All agents follow the same
 π_t; after each episode they upload what they saw, the server backs up through all steps on all data
 and sends (w, Λ), from which each agent builds its Q. Nothing can be learned faster from the same
-episodes by least squares, and nothing costs more: M·H·ρ raw scalars up, M·H(P + d) down, each time.
+episodes by least squares. The price grows with T: M·H·ρ raw scalars up and M·H(P + d) down after
+every episode.
 
 Checked: with M = 1 it is LSVI-UCB, and with any M it is Fed-LSVI at γ = 1, by tests against literal
 codes of both. From memory: Jin et al. clip at H only from above; we clip at [0, c_h] like Fed-LSVI.

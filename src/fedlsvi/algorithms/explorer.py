@@ -11,7 +11,9 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.channel import Message
+from fedlsvi.algorithms.promises import unfit
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.finite import packed
 from fedlsvi.experience.playing import policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
@@ -22,8 +24,12 @@ from fedlsvi.plan import Plan
 def _play(  # type: ignore[no-untyped-def]
     lo, hi, seed, agents, episode, n, world, policy, first, width, log, actions, rewards
 ):
-    """n episodes from `episode` on: states into log (m, H + 1, n), actions and rewards beside."""
+    """n episodes from `episode` on: states into log (m, H + 1, n), actions and rewards beside.
+    False where the policy names an action that there is not."""
     law, start, prob, pair, stationary, n_actions, reward, moving = world
+    for a in policy.flat:
+        if not 0 <= a < n_actions:
+            return False
     policy_rows(start, stationary, n_actions, policy, first, width)
     simulate(lo, hi, seed, agents, episode, n, 0, law, (prob, pair), first, width, log)
     horizon = policy.shape[0]
@@ -35,6 +41,7 @@ def _play(  # type: ignore[no-untyped-def]
                 a = policy[h, x]
                 actions[i, h, e] = a
                 rewards[i, h, e] = pay[x, a, log[i, h + 1, e] if moving else 0]
+    return True
 
 
 class Explorer:
@@ -46,6 +53,7 @@ class Explorer:
         self._groups = [(lo, hi, _world(env)) for lo, hi, env in contiguous_runs(envs)]
         env = envs[0]
         assert isinstance(env, FiniteMDP)
+        self._env = env
         self._first = np.empty((env.horizon, env.n_states), np.int64)
         self._width = np.empty((env.horizon, env.n_states))
         self._shape = (len(envs), env.horizon)
@@ -57,11 +65,13 @@ class Explorer:
         They are read-only views of the explorer's own buffers, to be used or sent before it plays
         again."""
         self._room(n)
+        fits = getattr(policy, "shape", None) == self._first.shape
         for lo, hi, world in self._groups:
-            _play(
+            if not fits or not _play(
                 lo, hi, self.seed, self.agents, first, n, world, policy, self._first, self._width,
                 self._log, self._actions, self._rewards,
-            )  # fmt: skip
+            ):  # fmt: skip
+                raise InvalidInput(unfit(policy, self._env))
         seen = self._log[:, :-1, :n], self._actions[:, :, :n], self._rewards[:, :, :n]
         for view in seen:
             view.setflags(write=False)

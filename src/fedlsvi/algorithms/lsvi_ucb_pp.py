@@ -17,7 +17,8 @@ the floor of σ̄; a later paper argues for √H, taken here. From memory:
 V̂ar = [φᵀw₂]_[0,H²] − ([φᵀŵ]_[0,H])² with w₂ the weighted regression of V². The paper's constants
 make literal weights almost 0, so the practical preset replaces them: with R the value range,
 β = β̄ = cR/√H (a bonus of cR/√N at σ̄² = H, as Fed-LSVI's), β̃ = Rβ, c_D = 1/(4d³H) and
-c_σ = 1/(2d³H²). The minimum over all past estimates needs a finite state space.
+c_σ = 1/(2d³H²). It replaces λ, too, by its own over H²: 0.001/H² where the paper has 1/H². The
+minimum over all past estimates needs a finite state space.
 """
 
 from __future__ import annotations
@@ -186,8 +187,7 @@ class PlusPlay(Play):
         while agent.k // M <= self.t:
             first, policy = agent.k + 1, agent.policy.copy()
             n, step = agent.play()
-            gaps = self.seat.measure(first, n, policy)
-            np.add.at(self.ruler.gaps, np.arange(first - 1, first - 1 + n) // M, gaps)
+            self.seat.spread(first, n, policy, np.arange(first - 1, first - 1 + n) // M)
             if step > 0:
                 fired.append((0, step))
                 began = perf_counter()

@@ -1,4 +1,4 @@
-"""Periodic synchronisation: Fed-LSVI without its trigger (ablations (b) and (c) of the paper).
+"""Periodic synchronisation: Fed-LSVI without its trigger, an ablation.
 
 Agents send the same statistics, stepwise backward through the horizon, but at fixed times: after
 every p-th episode and after the last. Nobody signals, because everybody can count. p = 1 is

@@ -3,7 +3,8 @@
 Wang, Zhou, Gu (2021), "Provably efficient reinforcement learning with linear function approximation
 under adaptivity constraints", NeurIPS 2021. Low-switching LSVI-UCB whose threshold follows from a
 budget of B policies: η = (1 + K/d)^{dH/B}, so that the determinants cannot call for more than B.
-B = dH·log T keeps the regret of LSVI-UCB. Records and counts are low-switching's.
+K is the number of episodes of an agent. B = dH·log(HK) keeps the regret of LSVI-UCB. Records and
+counts are low-switching's.
 
 Checked: the abstract has regret Õ(√(d³H³T[1 + T/(dH)]^{dH/B})) for T = HK interactions; the factor
 in brackets is our η, since T/(dH) = K/d. From memory: the algorithm itself, and the strict
@@ -36,7 +37,7 @@ class RareSwitchSettings(LinearSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget != "auto":
-            integer("budget", self.budget, 1, '"auto" is dH·log T, which keeps the regret')
+            integer("budget", self.budget, 1, '"auto" is dH·log(H·episodes)')
 
 
 def log_growth(p: Parameters, budget: int | str) -> float:

@@ -1,4 +1,4 @@
-"""One-shot synchronisation with stale responses: Fed-LSVI in one round trip (ablation (a)).
+"""One-shot synchronisation with stale responses: an ablation, Fed-LSVI in one round trip.
 
 The trigger and the messages are Fed-LSVI's, but every agent uploads all H steps at once, so b_h is
 made with the V_{h+1} of the model that it held *before* the synchronisation. The same scalars

@@ -3,7 +3,8 @@
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.chains import DeepSea, NChain, RiverSwim
 from fedlsvi.envs.check import check_env
-from fedlsvi.envs.continuous import ContinuousLinearMDP, ContinuousMDP
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.garnet import Garnet, RandomMDP
 from fedlsvi.envs.gym import GymMDP, as_environment, gymnasium

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.errors import InvalidEnvironment, InvalidFeatures
 from fedlsvi.features.base import FeatureMap
 
 
@@ -60,6 +60,14 @@ class Environment(ABC):
     def __repr__(self) -> str:
         inside = ", ".join(f"{key}={value!r}" for key, value in self.describe().items())
         return f"{type(self).__name__}({inside})"
+
+
+def no_features(seen: str) -> InvalidFeatures:
+    """What to say of an environment without features of its own; `seen` says what it shows."""
+    return InvalidFeatures(
+        f"{seen} and has no features of its own: give features=, e.g. FourierFeatures(), "
+        "RBFFeatures(), TileFeatures() or a function from states (n, s) to (n, A, d)"
+    )
 
 
 def units(reward_range: Any) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.check_continuous import check_continuous, require
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym_world import GymWorld
@@ -17,25 +18,21 @@ from fedlsvi.features.base import check_norms
 
 def check_env(env: Any) -> None:
     """Raise InvalidEnvironment at the first promise of the interface that `env` breaks."""
-    _require(isinstance(env, Environment), "environment", "must derive from fedlsvi Environment")
-    _require(isinstance(env.name, str) and env.name != "", "name", "must be a word")
+    require(isinstance(env, Environment), "environment", "must derive from fedlsvi Environment")
+    name = getattr(env, "name", None)
+    require(isinstance(name, str) and name != "", "name", f"must be a word, got {name!r}")
     for field in ("horizon", "n_actions"):
-        value = getattr(env, field)
-        _require(isinstance(value, int) and value >= 1, field, f"must be an int ≥ 1, got {value!r}")
+        value = getattr(env, field, None)
+        require(isinstance(value, int) and value >= 1, field, f"must be an int ≥ 1, got {value!r}")
     _check_spec(env)
     if isinstance(env, FiniteMDP):
         _check_finite(env)
     elif isinstance(env, ContinuousMDP):
-        _check_continuous(env)
+        check_continuous(env)
     elif isinstance(env, GymWorld):
         _check_world(env)
     else:
-        _require(False, "environment", "must be a FiniteMDP, a ContinuousMDP or a GymWorld")
-
-
-def _require(holds: bool | np.bool_, field: str, why: str) -> None:
-    if not holds:
-        raise InvalidEnvironment(f"check_env: {field} {why}")
+        require(False, "environment", "must be a FiniteMDP, a ContinuousMDP or a GymWorld")
 
 
 def _check_spec(env: Environment) -> None:
@@ -47,56 +44,56 @@ def _check_spec(env: Environment) -> None:
         back = json.loads(json.dumps(spec))
     except TypeError as error:
         raise InvalidEnvironment(f"check_env: spec() is not ready for JSON: {error}") from None
-    _require(back == spec, "spec()", "must not change on its way through JSON")
+    require(back == spec, "spec()", "must not change on its way through JSON")
     if spec["name"] is not None:
         again = from_spec(back)
-        _require(type(again) is type(env), "spec()", "rebuilds another class")
-        _require(again.spec() == spec, "spec()", "rebuilds something with another spec")
+        require(type(again) is type(env), "spec()", "rebuilds another class")
+        require(again.spec() == spec, "spec()", "rebuilds something with another spec")
         if isinstance(env, FiniteMDP) and isinstance(again, FiniteMDP):
-            _require(again.fingerprint == env.fingerprint, "spec()", "rebuilds other arrays")
+            require(again.fingerprint == env.fingerprint, "spec()", "rebuilds other arrays")
 
 
 def _check_finite(env: FiniteMDP) -> None:
     S, A, H = env.n_states, env.n_actions, env.horizon
-    _require(env.P.shape in ((1, S, A, S), (H, S, A, S)), "P", f"has shape {env.P.shape}")
-    _require(env.r.shape in ((1, S, A), (H, S, A)), "r", f"has shape {env.r.shape}")
+    require(env.P.shape in ((1, S, A, S), (H, S, A, S)), "P", f"has shape {env.P.shape}")
+    require(env.r.shape in ((1, S, A), (H, S, A)), "r", f"has shape {env.r.shape}")
     for field in ("P", "r"):
-        _require(not getattr(env, field).flags.writeable, field, "must be read-only")
-    _require(env.P.min() >= 0.0, "P", "has a negative entry")
-    _require(np.abs(env.P.sum(-1) - 1.0).max() <= 1e-9, "P", "has rows that do not sum to 1")
-    _require(env.r.min() >= 0.0 and env.r.max() <= 1.0, "r", "leaves [0, 1]")
+        require(not getattr(env, field).flags.writeable, field, "must be read-only")
+    require(env.P.min() >= 0.0, "P", "has a negative entry")
+    require(np.abs(env.P.sum(-1) - 1.0).max() <= 1e-9, "P", "has rows that do not sum to 1")
+    require(env.r.min() >= 0.0 and env.r.max() <= 1.0, "r", "leaves [0, 1]")
 
     values = env.optimal_values()
     steps_left = np.arange(H, -1, -1)[:, None]
-    _require(values.shape == (H + 1, S), "optimal_values()", f"has shape {values.shape}")
-    _require(
+    require(values.shape == (H + 1, S), "optimal_values()", f"has shape {values.shape}")
+    require(
         (values >= 0.0).all() and (values <= steps_left + 1e-9).all(),
         "optimal_values()",
         "must lie in [0, H−h+1]",
     )
     for h in range(1, H + 1):
         bellman = (env.reward(h) + env.transition(h) @ values[h]).max(axis=1)
-        _require(
+        require(
             np.abs(bellman - values[h - 1]).max() <= 1e-9,
             "optimal_values()",
             f"break Bellman, {h=}",
         )
     gap = np.abs(env.policy_values(env.greedy_policy()) - values).max()
-    _require(gap <= 1e-9, "greedy_policy()", f"misses V* by {gap:.3g}")
-    _require((env.uniform_values() <= values + 1e-9).all(), "uniform_values()", "exceed V*")
+    require(gap <= 1e-9, "greedy_policy()", f"misses V* by {gap:.3g}")
+    require((env.uniform_values() <= values + 1e-9).all(), "uniform_values()", "exceed V*")
 
     rows = env.P.reshape(-1, S)
     off = np.abs(_law_of(env.tables, S) - rows).max()
-    _require(off <= 1e-9, "tables", f"sample laws that differ from P by {off:.3g}")
+    require(off <= 1e-9, "tables", f"sample laws that differ from P by {off:.3g}")
     for u in (0.0, 0.5, 1.0 - 2.0**-53):
         x = env.first_state(0, u)
-        _require(env.initial_law(0)[x] > 0.0, "first_state", f"gave the impossible state {x}")
+        require(env.initial_law(0)[x] > 0.0, "first_state", f"gave the impossible state {x}")
         reward, y = env.step(1, x, A - 1, u)
-        _require(env.transition(1)[x, A - 1, y] > 0.0, "step", f"gave the impossible state {y}")
-        _require(0.0 <= reward <= 1.0, "step", f"gave the reward {reward}")
+        require(env.transition(1)[x, A - 1, y] > 0.0, "step", f"gave the impossible state {y}")
+        require(0.0 <= reward <= 1.0, "step", f"gave the reward {reward}")
     features = env.default_features()
     phi = features(np.arange(min(S, 16)))
-    _require(phi.shape[1:] == (A, features.dim), "default_features()", f"give shape {phi.shape}")
+    require(phi.shape[1:] == (A, features.dim), "default_features()", f"give shape {phi.shape}")
     check_norms("default_features()", phi)
 
 
@@ -114,45 +111,8 @@ def _law_of(tables: Any, n_states: int) -> np.ndarray:
 def _check_world(env: GymWorld) -> None:
     """Gymnasium's own `check_env` looks at the environment; here only at what was made of it."""
     low, high = env.reward_range
-    _require(low <= 0.0 <= high and low < high, "reward_range", f"is ({low}, {high})")
+    require(low <= 0.0 <= high and low < high, "reward_range", f"is ({low}, {high})")
     first = env.probe(4)
     shape = (4,) if env.finite else (4, env.state_dim)
-    _require(first.shape == shape, "probe", f"gave shape {first.shape}")
-    _require(np.array_equal(first, env.probe(4)), "reset", "does not repeat with its seed")
-
-
-def _check_continuous(env: ContinuousMDP) -> None:
-    n = 64
-    rng = np.random.default_rng(0)
-    u0 = rng.random((n, env.draws_at_reset))
-    agents = np.arange(n)
-    x = env.reset(u0, agents)
-    _require(x.shape == (n, env.state_dim), "reset", f"gave shape {x.shape}")
-    first = x.copy()
-    for h in range(1, env.horizon + 1):
-        a = rng.integers(env.n_actions, size=n)
-        u = rng.random((n, env.draws_per_step))
-        kept = x.copy()
-        r, y = env.step(h, x, a, u)
-        _require(np.array_equal(x, kept), "step", "must leave its states alone")
-        _require(r.shape == (n,) and y.shape == x.shape, "step", f"gave {r.shape} and {y.shape}")
-        _require(np.isfinite(y).all(), "step", "gave a state that is not finite")
-        _require(r.min() >= 0.0 and r.max() <= 1.0, "step", "gave rewards outside [0, 1]")
-        order = rng.permutation(n)[: n // 2]
-        part = env.step(h, x[order], a[order], u[order])
-        _require(
-            np.array_equal(part[0], r[order]) and np.array_equal(part[1], y[order]),
-            "step",
-            "must treat rows alone: a permuted half of the batch gave something else",
-        )
-        x = y
-    best = env.optimal_values_at(first)
-    _require(best.shape == (n,), "optimal_values_at", f"gave shape {best.shape}")
-    _require(best.min() >= 0.0 and best.max() <= env.horizon, "optimal_values_at", "leave [0, H]")
-    lazy = env.policy_values_at(lambda h, states: np.zeros(len(states), np.int64), first)
-    _require((lazy <= best + 1e-9).all(), "policy_values_at", "exceed V*")
-    features = env.default_features()
-    phi = features(first)
-    shape = (n, env.n_actions, features.dim)
-    _require(phi.shape == shape, "default_features()", f"give shape {phi.shape}")
-    check_norms("default_features()", phi)
+    require(first.shape == shape, "probe", f"gave shape {first.shape}")
+    require(np.array_equal(first, env.probe(4)), "reset", "does not repeat with its seed")

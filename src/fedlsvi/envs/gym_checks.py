@@ -109,12 +109,14 @@ def repeats(env: Any, steps: int = 3) -> bool:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two observations are equal, whatever they are made of."""
+    """Whether two observations are equal, whatever they are made of. What is not a number is the
+    same both times too: it is refused elsewhere, for what it is."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
-    return bool(np.array_equal(a, b))
+    floats = all(np.asarray(part).dtype.kind in "fc" for part in (a, b))
+    return bool(np.array_equal(a, b, equal_nan=floats))
 
 
 def is_kind(thing: Any, kind: str) -> bool:

@@ -41,11 +41,8 @@ def find_spec(id: str) -> Any:
             from fedlsvi.plugin import register_all
 
             register_all()
-    except ImportError as error:
-        missing = (module or HOMES.get(word, word)).split(".")[0].replace("_", "-")
-        raise InvalidEnvironment(
-            f"env '{id}' needs a package that cannot be imported ({error}): pip install {missing}"
-        ) from None
+    except Exception as error:  # whatever a module raises while it is imported
+        raise _unloaded(id, module or HOMES.get(word, word), error) from error
     if name not in gym.registry:
         space, slash, _ = name.rpartition("/")
         foreign = slash and not any(known.startswith(f"{space}/") for known in gym.registry)
@@ -58,6 +55,21 @@ def find_spec(id: str) -> Any:
             f"that does, or write 'package:{name}' with its module"
         )
     return gym.spec(name)
+
+
+def _unloaded(id: str, module: str, error: Exception) -> InvalidEnvironment:
+    """What to say of an id whose module was not found, or was found and failed."""
+    top = module.split(".")[0]
+    fix = "mend it, or install what it lacks"
+    if isinstance(error, ModuleNotFoundError) and error.name in (module, top):
+        fix = f"pip install {top.replace('_', '-')}"
+        if module not in HOMES.values():
+            fix += f" if it is a package; if it is a file of your own, --import {top}.py"
+    said = " ".join(str(error).split())
+    return InvalidEnvironment(
+        f"env '{id}' needs module '{module}', which cannot be imported "
+        f"({type(error).__name__}: {said}): {fix}"
+    )
 
 
 def looks_like_id(name: str) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from fedlsvi.envs.base import Environment
-from fedlsvi.envs.continuous import ContinuousLinearMDP, ContinuousMDP
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
 
@@ -96,6 +97,8 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 
     def render(self) -> Any:
         """A line of text where the render mode is "ansi"."""
-        if self.render_mode == "ansi":
-            return f"{self.env.name}: step {self.h} of {self.env.horizon}, state {self.state}\n"
-        return None
+        if self.render_mode != "ansi":
+            return None
+        horizon = self.env.horizon
+        when = f"step {self.h} of {horizon}" if self.h <= horizon else "the end"
+        return f"{self.env.name}: {when}, state {self.state}\n"

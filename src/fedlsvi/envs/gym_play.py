@@ -15,7 +15,7 @@ from fedlsvi.envs.gym_film import ANSI, RGB, WRITERS, frame, write, writer_of
 from fedlsvi.envs.gym_players import Players
 from fedlsvi.envs.gym_world import COPIES, GymWorld, Maker, naming, reset_seeds
 from fedlsvi.envs.spaces import check_same
-from fedlsvi.envs.validation import check_seed, count
+from fedlsvi.envs.validation import check_seed, count, counted
 from fedlsvi.errors import InvalidInput, StoreError
 
 
@@ -48,17 +48,19 @@ class Evaluation:
         return float(self.returns.mean())
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Student's interval of the mean; a point where there is one episode only."""
+    def interval(self) -> tuple[float, float] | None:
+        """Student's interval of the mean; None where one episode says nothing of the spread."""
         n = len(self.returns)
         if n < 2:
-            return self.mean, self.mean
+            return None
         from scipy.stats import t
 
         half = float(t.ppf(0.5 + self.confidence / 2.0, n - 1) * self.returns.std(ddof=1))
         return self.mean - half / n**0.5, self.mean + half / n**0.5
 
     def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.mean:.4g} (1 episode: too few for an interval)"
         low, high = self.interval
         share = f"{100 * self.confidence:.0f} %"
         return f"{self.mean:.4g} [{low:.4g}, {high:.4g}] ({share}, {len(self.returns)} episodes)"
@@ -72,23 +74,27 @@ def evaluate_policy(
     *,
     horizon: int | None = None,
     kwargs: dict[str, Any] | None = None,
+    agent: int = 0,
 ) -> Evaluation:
     """Play whole episodes and return what they earned.
 
     policy   a policy, or "random" for uniform actions (then `horizon` where the spec has none)
     env      whatever `learn` takes; a table is stepped through Gymnasium all the same
-    seed     episode t begins with reset(seed=f(seed, 0, t)), as that of agent 0 in a run
+    seed     episode t begins with reset(seed=f(seed, agent, t)), as that of this agent in a run
+    agent    whose first states they are, where agents of an environment of this package differ
     """
     n, H, seed = count("episodes", episodes), horizon, check_seed(seed)
+    agents = np.array([count("agent", agent, 0)], np.int64)
     if not isinstance(policy, str):
         H = policy.horizon if horizon is None else horizon
         if policy.horizon < H:
             raise InvalidInput(
-                f"horizon is {H}, the policy knows {policy.horizon} steps: give horizon= up to that"
+                f"horizon is {H}, the policy knows {counted(policy.horizon, 'step')}: give "
+                "horizon= up to that"
             )
     elif policy != "random":
         raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'")
-    world = _world(env, H, kwargs)
+    world = _world(env, H, kwargs, agent)
     check_same(policy, world)
     rng = np.random.default_rng([seed, 1])
 
@@ -97,7 +103,7 @@ def evaluate_policy(
             return rng.integers(world.n_actions, size=len(rows))
         return policy.actions(h, states)
 
-    players = Players(world, np.zeros(1, np.int64), seed, raw=True)
+    players = Players(world, agents, seed, raw=True)
     returns, lengths = np.empty(n), np.empty(n, np.int64)
     try:
         for at in range(0, n, COPIES):
@@ -118,8 +124,9 @@ def record(
     *,
     kwargs: dict[str, Any] | None = None,
     frames_per_second: int = 4,
+    agent: int = 0,
 ) -> float:
-    """Play one episode into a file, and return what it earned.
+    """Play the first episode of an agent into a file, and return what it earned.
 
     .txt takes the environment's text rendering, .gif its images (Pillow, which comes with
     Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
@@ -130,13 +137,14 @@ def record(
     if target.suffix not in WRITERS:
         raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
     writer = writer_of(target.suffix)
-    world = _world(env, policy.horizon, kwargs)
+    agents = np.array([count("agent", agent, 0)], np.int64)
+    world = _world(env, policy.horizon, kwargs, agent)
     check_same(policy, world)
     if mode not in world.render_modes:
         known = ", ".join(world.render_modes or ["none"])
         raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
     try:
-        world = _world(world, policy.horizon, None, render_mode=mode)
+        world = _world(world, policy.horizon, None, agent, render_mode=mode)
     except InvalidInput:
         raise
     except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
@@ -145,10 +153,10 @@ def record(
     inner = copies.envs[0]
     try:
         row, total = np.zeros(1, np.int64), 0.0
-        state = copies.begin(reset_seeds(seed, row, 1, 1)[0], naming(row, 1, 1, row, 1))
+        state = copies.begin(reset_seeds(seed, agents, 1, 1)[0], naming(agents, 1, 1, row, 1))
         frames = [frame(world.name, inner, mode)]
         for h in range(1, policy.horizon + 1):
-            where = naming(row, 1, 1, row, h + 1)
+            where = naming(agents, 1, 1, row, h + 1)
             state, paid, ended, cut = copies.advance(row, policy.actions(h, state), where)
             total += float(paid[0])
             frames.append(frame(world.name, inner, mode))
@@ -164,7 +172,9 @@ def record(
     return total
 
 
-def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None, **shown: Any) -> GymWorld:
+def _world(
+    env: Any, horizon: int | None, kwargs: dict[str, Any] | None, agent: int, **shown: Any
+) -> GymWorld:
     """A world of H steps to play in, also where the table is known; `shown` is how it renders."""
     if not isinstance(env, Environment):
         env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
@@ -175,7 +185,7 @@ def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None, **shown
     maker = getattr(env, "maker", None)
     if maker is None:
         as_environment(env, kwargs=kwargs)  # refuses them: it is made already
-        maker = _own(env)
+        maker = _own(env, agent)
     options = {**(kwargs or {}), **shown}
     if isinstance(env, GymWorld) and env.horizon == H and not options:
         return env
@@ -187,12 +197,12 @@ def _world(env: Any, horizon: int | None, kwargs: dict[str, Any] | None, **shown
         probe.close()
 
 
-def _own(env: Environment) -> Maker:
-    """An environment of this package, played through Gymnasium."""
+def _own(env: Environment, agent: int) -> Maker:
+    """An agent's environment of this package, played through Gymnasium."""
 
     def make(horizon: int, **options: Any) -> Any:
         from fedlsvi.envs.gym_out import MDPEnv
 
-        return MDPEnv(env, **options)
+        return MDPEnv(env, agent=agent, **options)
 
     return make

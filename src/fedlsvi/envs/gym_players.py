@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlsvi.envs.gym_checks import time_limit
 from fedlsvi.envs.gym_world import GymWorld, naming, reset_seeds
+from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidEnvironment
 
 Act = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
@@ -66,7 +67,7 @@ class Players:
 
     def _cut(self, where: str, h: int, limit: int | None) -> InvalidEnvironment:
         """What to say of an episode that was truncated before the horizon."""
-        fewer = f"play {h} steps" if self.raw else f"give horizon={h}"
+        fewer = f"play {counted(h, 'step')}" if self.raw else f"give horizon={h}"
         fix = f"{fewer} if it always stops there, else say with a wrapper that this terminates it"
         if limit == h:
             fix = f"that is its time limit, so make it without the limit, or {fewer}"

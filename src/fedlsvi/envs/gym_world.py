@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.base import Environment
+from fedlsvi.envs.base import Environment, no_features
 from fedlsvi.envs.gym_checks import is_kind, repeats
-from fedlsvi.errors import InvalidEnvironment, InvalidFeatures
+from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
 
@@ -84,11 +84,7 @@ class GymWorld(Environment):
         if self.finite:
             return OneHot().bind(self)
         kind = type(self.space).__name__
-        raise InvalidFeatures(
-            f"{self.name} observes {self.state_dim} numbers ({kind}) and has no features of its "
-            "own: give features=, e.g. FourierFeatures(), RBFFeatures(), TileFeatures() or a "
-            "function from observations (n, s) to (n, A, d)"
-        )
+        raise no_features(f"{self.name} observes states of dimension {self.state_dim} ({kind})")
 
     def make(self) -> Any:
         """One copy."""

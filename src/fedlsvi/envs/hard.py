@@ -61,8 +61,8 @@ class CombinationLock(LinearMDP):
 
     Three states, φ one-hot over d latent variables. (s₀, a₀) is latent 0, with
     μ₀ = .99·s₀ + .01·s₁; every other pair is one of the latents 1..d−1, which lead to the bad
-    states s₁, s₂ with probabilities .8 and .2 in an order drawn per step. Opening pays θ_H = e₀;
-    before that every latent but 0 pays a distracting U(.005, .008).
+    states s₁, s₂ with probabilities .8 and .2 in an order drawn per step and latent. Opening pays
+    θ_H = e₀; before that every latent but 0 pays a distracting U(.005, .008).
 
     At H = 10 with ten actions V* ≈ .916, and the uniform policy is worth about .058.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.chains import DeepSea, NChain, RiverSwim
-from fedlsvi.envs.continuous import ContinuousLinearMDP
+from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.garnet import Garnet, RandomMDP
 from fedlsvi.envs.gym import REGISTERED, gymnasium
 from fedlsvi.envs.gym_ids import looks_like_id

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
 
 Description = dict[str, Any]
@@ -86,10 +87,12 @@ class Spaces:
 
     def words(self) -> str:
         """16 states and 4 actions."""
-        states = f"observations of {self.state_dim} numbers"
+        states = f"observations of {counted(self.state_dim or 0, 'number')}"
         if self.n_states is not None:
-            states = f"{self.observation['choices'][0]} states"
-        return states if self.n_actions is None else f"{states} and {self.n_actions} actions"
+            states = counted(self.observation["choices"][0], "state")
+        if self.n_actions is None:
+            return states
+        return f"{states} and {counted(self.n_actions, 'action')}"
 
 
 def check_same(policy: Any, world: Any) -> None:

@@ -108,6 +108,13 @@ class ContinuousExperience:
         """See `FiniteExperience.summarise`."""
         return self._statistics(h), self._responses(h)
 
+    def returns(self, first: int, last: int) -> np.ndarray:
+        """(m, n) returns of episodes first+1 … last, in the environment's own units."""
+        found: np.ndarray = self.rewards[:, :, first:last].sum(axis=1)
+        for lo, hi, env in self._groups:
+            found[lo:hi] = env.original(found[lo:hi])
+        return found
+
     def _statistics(self, h: int) -> np.ndarray:
         """Λ_h^loc of the round just closed, (m, P)."""
         m = len(self.agents)

@@ -1,0 +1,112 @@
+"""What `check_env` finds in a continuous environment of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlsvi.envs import ContinuousLinearMDP, ContinuousMDP, check_env
+from fedlsvi.errors import InvalidEnvironment
+
+
+class Still(ContinuousMDP):
+    """A point that stays where it began, on [0, 1]; action 1 pays its place, action 0 half."""
+
+    name, horizon, n_actions, state_dim = "Still", 4, 2, 1
+
+    def reset(self, u: Any, agents: Any) -> Any:
+        return u.copy()
+
+    def step(self, h: int, x: Any, a: Any, u: Any) -> Any:
+        return x[:, 0] * (0.5 + 0.5 * a), x.copy()
+
+    def optimal_values_at(self, x: Any) -> Any:
+        return 4.0 * x[:, 0]
+
+    def policy_values_at(self, policy: Any, x: Any) -> Any:
+        return sum(x[:, 0] * (0.5 + 0.5 * policy(h, x)) for h in range(1, 5))
+
+    def greedy_policy(self, h: int, x: Any) -> Any:
+        return np.ones(len(x), np.int64)
+
+
+def changed(**methods: Any) -> ContinuousMDP:
+    """Still, but for these."""
+    return type("Changed", (Still,), methods)()
+
+
+def reset(give: Callable[[Any], Any]) -> dict[str, Any]:
+    return {"reset": lambda self, u, agents: give(u)}
+
+
+def step(give: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    return {"step": lambda self, h, x, a, u: give(x[:, 0] * (0.5 + 0.5 * a), x)}
+
+
+def value(give: Callable[[Any], Any]) -> dict[str, Any]:
+    return {"policy_values_at": lambda self, policy, x: give(x[:, 0])}
+
+
+def test_what_keeps_its_promises_passes() -> None:
+    check_env(Still())
+    for initial in ("uniform", 0.3):
+        check_env(ContinuousLinearMDP(5, 3, 6, seed=2, initial=initial))
+
+
+def test_only_what_all_agents_share_is_asked_of_a_reset() -> None:
+    check_env(changed(reset=lambda self, u, agents: (u + 0.01 * agents[:, None]) % 1.0))
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        (reset(lambda u: np.random.rand(len(u), 1)), "reset must treat rows alone and draw noth"),  # noqa: NPY002
+        (reset(lambda u: u / len(u)), "reset must treat rows alone"),
+        (reset(lambda u: u - u.min()), "reset must treat rows alone"),
+        (reset(lambda u: u * np.nan), "reset gave states that are not finite"),
+        (reset(lambda u: u[:, 0]), r"reset gave states of shape \(64,\): return .* \(64, 1\)"),
+        (reset(lambda u: u.tolist()), "reset gave states as list: return a NumPy array"),
+        (reset(lambda u: u.astype(object)), "reset gave states as object"),
+        (reset(lambda u: None), "reset gave states as NoneType"),
+        (step(lambda r, x: None), r"step gave a NoneType: return \(rewards, next states\)"),
+        (step(lambda r, x: (r, x, {})), "step gave a tuple: return"),
+        (step(lambda r, x: (r.tolist(), x)), "step gave rewards as list"),
+        (step(lambda r, x: (r, x.tolist())), "step gave states as list"),
+        (step(lambda r, x: (r * np.nan, x)), "step gave rewards that are not finite"),
+        (step(lambda r, x: (r, x * np.inf)), "step gave states that are not finite"),
+        (step(lambda r, x: (r + 1.0, x)), r"step gave rewards outside \[0, 1\]"),
+        (step(lambda r, x: (r / len(x), x.copy())), "step must treat rows alone"),
+        (value(lambda x: 0.0 * x), "policy_values_at says 0 at the state .* earned"),
+        (value(lambda x: 2.0 * x), "policy_values_at says .* let it belong to what reset and"),
+        (value(lambda x: 5.0 * x), r"policy_values_at exceed V\*"),
+        (value(lambda x: x.tolist()), "policy_values_at gave values as list"),
+        (value(lambda x: x * np.nan), "policy_values_at gave values that are not finite"),
+        ({"optimal_values_at": lambda self, x: np.full(len(x), 4.0)}, r"greedy_policy misses V\*"),
+        ({"optimal_values_at": lambda self, x: 9.0 * x[:, 0]}, r"leave \[0, H\]"),
+        (
+            {"optimal_values_at": ContinuousMDP.optimal_values_at},
+            "policy_values_at does not suffice: write optimal_values_at and policy_values_at, or",
+        ),
+        ({"state_dim": 0}, "state_dim must be an int ≥ 1, got 0"),
+        ({"draws_per_step": None}, "draws_per_step must be an int ≥ 0, got None"),
+        ({"name": None}, "name must be a word, got None"),
+    ],
+)
+def test_a_broken_promise_is_named(methods: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEnvironment, match=message):
+        check_env(changed(**methods))
+
+
+def test_a_value_that_is_a_little_off_in_a_random_world_is_noticed() -> None:
+    """One step too few of six: beyond what 2,048 episodes leave open."""
+
+    class Short(ContinuousLinearMDP):
+        def policy_values_at(self, policy: Any, x: np.ndarray) -> np.ndarray:
+            return super().policy_values_at(policy, x) * 5.0 / 6.0
+
+    check_env(ContinuousLinearMDP(5, 3, 6))
+    with pytest.raises(InvalidEnvironment, match="policy_values_at says"):
+        check_env(Short(5, 3, 6))
