@@ -196,6 +196,15 @@ def test_a_path_that_the_system_refuses(capsys: pytest.CaptureFixture[str], verb
     assert "File name too long" in refused(capsys, *line, "x" * 300)
 
 
+@pytest.mark.parametrize("more", [[], ["--seeds", "0:2"]])
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+def test_seconds_are_checked_where_nothing_is_kept(
+    seconds: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [*RIVER, *more, "--out", "-", f"--checkpoint-seconds={seconds}"]
+    assert "checkpoint_seconds must be a number of at least 0" in refused(capsys, *line)
+
+
 def test_a_file_in_the_place_of_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "afile").touch()
     said = "afile is a file: choose a folder for a new run"

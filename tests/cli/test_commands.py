@@ -71,6 +71,19 @@ def test_run_writes_a_folder_that_the_library_reads(
     assert "Theorem 3: at most" in text
 
 
+@pytest.mark.parametrize(("algorithm", "numbers"), [
+    ("fed-lsvi", "(H = 5, d = 8, γ = 1, β = 0.5, λ = 0.001)"),
+    ("independent", "(H = 5, d = 8, β = 0.5, λ = 0.001)"),
+])  # fmt: skip
+def test_one_is_one_and_only_numbers_that_exist_are_told(
+    algorithm: str, numbers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["run", "--env", "random-linear", "--episodes", "1", "--out", "-"]
+    text = said(capsys, *line, "--algorithm", algorithm)
+    assert f"{algorithm} on random-linear: 1 agent, 1 episode each {numbers}" in text
+    assert "  episode; the fewer" in text
+
+
 def test_commands_that_are_shown_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "report 'a b/run'\n" in said(capsys, *LINE, "--out", "a b/run")
     assert "report 'a b/runs'\n" in said(capsys, *LINE, "--seeds", "0:2", "--out", "a b/runs")
@@ -179,6 +192,12 @@ def test_runs_of_one_problem_are_compared(capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     found = as_json(capsys, "report", "a", "b", "--out", "both")
     assert "2 settings of fed-lsvi" in Path(found["page"]).read_text(encoding="utf-8")
+    found = as_json(capsys, "report", "a", "b")
+    assert Path(found["page"]) == Path("report/report.html").absolute()
+    with pytest.raises(SystemExit):
+        main(["report", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "default: the run folder; of several, report/ in the folder that they share" in told
 
 
 def test_a_comparison_is_reported_by_itself_and_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,10 +61,13 @@ def test_of_two_families_at_once_one_is_refused(
     assert family.read(here / "f")[1] == [0, 1]
 
 
+@pytest.mark.parametrize("where", [[], ["--transport", "ray"], ["--transport", "ray",
+                                   "--ray-address", "head:6379", "--cohorts", "1"]])  # fmt: skip
 @pytest.mark.parametrize("more", [[], ["--seeds", "0:2"]])
 def test_the_way_to_go_on_can_be_pasted(
-    here: Path, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    here: Path, more: list[str], where: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delitem(sys.modules, "my_part", raising=False)
     (here / "a b").mkdir()
@@ -75,10 +78,11 @@ def test_the_way_to_go_on_can_be_pasted(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FedLSVI, "learn", interrupted)
-    line = ["--import", "a b/my_part.py", *RUN, *more, "--out", "my runs/a"]
+    line = ["--import", "a b/my_part.py", *RUN, *more, *where, "--out", "my runs/a"]
     assert main(line) == 130
     said = capsys.readouterr().err.splitlines()[0].partition("continue with: ")[2]
-    assert shlex.split(said) == ["fedlsvi", "--import", "a b/my_part.py", "resume", "my runs/a"]
+    begin = ["fedlsvi", "--import", "a b/my_part.py", "resume", "my runs/a"]
+    assert shlex.split(said) == begin + where
 
 
 @pytest.mark.parametrize("module", [envs, algorithms, features])

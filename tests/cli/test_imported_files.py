@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from fedlsvi import extensions
+from fedlsvi.algorithms import registry as algorithms_registry
+from fedlsvi.cli import main
 from fedlsvi.envs import names
 from fedlsvi.envs import registry as envs_registry
 
@@ -38,8 +43,9 @@ register("my-room", room, "not in another process")
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test imports is gone after it."""
     monkeypatch.setenv(extensions.VARIABLE, "")
-    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
-    for name in ("my_room", "my_other", "my_pack", "my_pack.inner"):
+    for registry in (envs_registry, algorithms_registry):
+        monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))  # type: ignore[attr-defined]
+    for name in ("my_room", "my_other", "my_twin", "my_pack", "my_pack.inner"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     extensions.load_extensions.cache_clear()
 
@@ -56,13 +62,77 @@ def test_an_edited_file_is_another_question(here: Path) -> None:
     line = ["--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
             "--seeds", "0:1", "--algorithms", "fed-lsvi", "--jobs", "1", "--out", "c"]  # fmt: skip
     (here / "my_room.py").write_text(ROOM)
-    for made in ("1 runs", "0 runs"):
+    for made in ("1 seed; 1 run was made now", "1 seed; 0 runs were made now"):
         assert made in fedlsvi(*line).stdout
     (here / "my_room.py").write_text(ROOM.replace("horizon=2", "horizon=3"))
     again = fedlsvi(*line)
     assert again.returncode == 2
     assert "another question" in again.stderr
     assert fedlsvi("report", "c").returncode == 0  # it is played, whatever became of the file
+
+
+TWIN = """
+from fedlsvi.algorithms import register
+from fedlsvi.learner import FedLSVI
+class Twin(FedLSVI):
+    name = "my-twin"
+register("my-twin", Twin, "Fed-LSVI by another name")
+"""
+
+
+def forget() -> None:
+    """As in a new process; registries are put back by `forgotten`."""
+    for registry, name in ((envs_registry, "my-room"), (algorithms_registry, "my-twin")):
+        registry._ENTRIES.pop(name, None)  # type: ignore[attr-defined]
+    for name in ("my_room", "my_twin"):
+        sys.modules.pop(name, None)
+    os.environ[extensions.VARIABLE] = ""
+    extensions.load_extensions.cache_clear()
+
+
+def pasted(page: str, verb: str) -> list[str]:
+    """The arguments of the command that a page shows."""
+    text = unescape(Path(page).read_text(encoding="utf-8"))
+    found = re.search(rf"fedlsvi [^\n<]*{verb} settings.toml[^\n<]*", text)
+    assert found is not None
+    return shlex.split(found[0].removesuffix("."))[1:]
+
+
+OWN = ["--env", "my-room", "--episodes", "10"]
+NAMES = ["--algorithms", "my-twin,fed-lsvi", "--seeds", "0:1", "--jobs", "1"]
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_the_command_on_a_page_can_be_pasted(by: str, here: Path) -> None:
+    """For an algorithm and an environment of one's own, in files with odd names."""
+    (here / "a, b").mkdir()
+    (here / "a, b" / "my_room.py").write_text(ROOM)
+    (here / "my_twin.py").write_text(TWIN)
+    option = ["--import", "a, b/my_room.py", "--import", "my_twin.py"]
+    if by == "variable":
+        os.environ[extensions.VARIABLE] = "a\\, b/my_room.py, my_twin.py"
+        option = []
+    assert main([*option, "run", *OWN, "--algorithm", "my-twin", "--out", "r"]) == 0
+    assert main(["compare", *OWN, *NAMES, "--out", "c"]) == 0
+    for folder in ("r", "c"):
+        assert main(["report", folder]) == 0
+    Path("settings.toml").write_text(Path("r/settings.toml").read_text())
+    for folder, verb in (("r", "run"), ("c", "compare")):
+        line = pasted(f"{folder}/report.html", verb)
+        forget()
+        assert main(line) == 0
+
+
+def test_a_page_made_without_the_module_says_what_to_name(here: Path) -> None:
+    (here / "my_room.py").write_text(ROOM)
+    assert main(["--import", "my_room.py", "run", *OWN, "--out", "r"]) == 0
+    assert main(["compare", *OWN, "--seeds", "0:1", "--jobs", "1", "--out", "c"]) == 0
+    forget()
+    for folder, verb in (("r", "run"), ("c", "compare")):
+        assert main(["report", folder]) == 0
+        assert pasted(f"{folder}/report.html", verb)[:2] == ["--import", "MODULE"]
+        text = Path(folder, "report.html").read_text(encoding="utf-8")
+        assert "MODULE is your module or .py file that registers my-room" in text
 
 
 def test_all_that_is_imported_of_a_package_counts(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fedlsvi.cli import main
-from fedlsvi.experiments import reproduce, runner
+from fedlsvi.experiments import ranking, reproduce, runner
+from fedlsvi.experiments.runner import Outcome
 from fedlsvi.experiments.sweeping import cell, random_linear
 from shell import refused
 
@@ -93,6 +94,49 @@ def test_what_is_asked_for_must_count(
     change: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refused(capsys, *COMPARE, *TWO, "--set", change)
+
+
+TUNE = ["tune", "--env", "random-linear", "--episodes", "20", "--algorithms", "fed-lsvi"]
+
+
+@pytest.mark.parametrize("option", ["--tune", "--test"])
+@pytest.mark.parametrize("given", ["x", "3:3", "0:1000000"])
+def test_the_option_that_is_wrong_is_named(
+    option: str, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, *TUNE, option, given)
+    assert f"{option} '{given}'" in said
+    assert "--seeds" not in said
+
+
+@pytest.mark.parametrize("change", ["env.seed=3", 'env={name="random-linear",seed=3}'])
+def test_a_seed_of_the_problem_is_not_ignored(
+    change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instances are seeds; a file of a run, which has one, may be tuned on."""
+    said = refused(capsys, *TUNE, "--set", change)
+    assert "env.seed is set to 3, but each number of --tune and --test is the seed" in said
+    Path("s.toml").write_text('[env]\nname = "random-linear"\nseed = 3\ndim = 4\nhorizon = 2\n')
+    line = ["tune", "s.toml", *TUNE[3:], "--tune", "0:1", "--test", "5:6", "--jobs", "1"]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "7 scales on 1 problem, reported on 1 other; " in said
+
+
+@pytest.mark.parametrize("line", [COMPARE[:-2], TUNE, ["reproduce", "--quick"], ["demo"]])
+def test_nothing_is_kept_only_of_a_run(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--out - keeps nothing" in refused(capsys, *line, "--out", "-")
+
+
+def test_silent_ones_have_no_side(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures may be beside each other or below."""
+    assert main([*COMPARE, *TWO]) == 0
+    assert main(["report", "c"]) == 0, capsys.readouterr().err
+    found = {name: [Outcome(**json.loads(line)["outcome"])] for name, line in
+             zip(TWO[1].split(","), Path("c/cells.jsonl").read_text().splitlines()[::2],
+                 strict=True)}  # fmt: skip
+    label = ranking.panels(found, list(found))["traffic"].xlabel
+    assert label == "scalars sent, all agents (silent ones are not drawn)"
 
 
 def test_regret_that_is_zero_throughout_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:

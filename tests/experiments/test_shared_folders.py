@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedlsvi.cli import main
-from fedlsvi.errors import InvalidInput, StoreError
+from fedlsvi.errors import FolderExists, InvalidInput, StoreError
 from fedlsvi.experiments import reproduce, runner
+from fedlsvi.experiments.compare import Question, claim_folder, holds
 from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
 from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.store import files
 from shell import refused
 
 SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3"]
@@ -110,6 +114,72 @@ def test_reproduce_has_the_file_until_its_pages_are_written(
     assert main(["reproduce", "--quick", "trigger", "--jobs", "1", "--out", "r"]) == 0
     capsys.readouterr()
     Shelf(Path("r/cells/quick.jsonl")).close()
+
+
+def questions() -> list[Question]:
+    return [Question.parse({"env": "river-swim"}, ["fed-lsvi"], seeds) for seeds in ([0], [1])]
+
+
+def raced(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
+    """Another command is faster, once everything was looked at and before anything is written."""
+    make, late = files.make_folder, ["first call"]
+
+    def after(folder: Path) -> None:
+        make(folder)
+        if late:
+            late.clear()
+            rival()
+
+    monkeypatch.setattr(files, "make_folder", after)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_questions_at_once_one_has_the_folder(
+    links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = questions()
+    folder = Path("c")
+    with monkeypatch.context() as patch:
+        if not links:
+            patch.setattr(os, "link", refuse)
+            assert claim_folder(folder, first) is False
+        else:
+            raced(patch, lambda: claim_folder(folder, first))
+        with pytest.raises(FolderExists, match="holds another question"):
+            claim_folder(folder, second)
+    assert holds(folder, first)
+    assert [path.name for path in folder.iterdir()] == ["question.json"]
+    assert claim_folder(folder, first) is True
+
+
+def refuse(*paths: object) -> None:
+    raise OSError("no links on this disk")
+
+
+def test_the_same_question_at_once_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = questions()
+    raced(monkeypatch, lambda: claim_folder(Path("c"), first))
+    assert claim_folder(Path("c"), first) is True
+
+
+def test_what_a_killed_command_left_is_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = questions()
+    Path("c").mkdir()
+    for name in (".question.json.1", "..question.json.1.tmp"):
+        Path("c", name).write_text("{")
+    assert claim_folder(Path("c"), first) is False
+    Path("d").mkdir()
+    Path("d/notes.txt").touch()
+    with pytest.raises(FolderExists, match="not made by this command"):
+        claim_folder(Path("d"), first)
+
+
+def test_the_next_folder_where_another_question_was_faster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raced(monkeypatch, lambda: claim_folder(Path("runs/compare"), questions()[0]))
+    assert main(COMPARE) == 0
+    assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs/compare-2"))
 
 
 def test_report_of_an_unfinished_comparison_leaves_it_alone(

@@ -15,7 +15,7 @@ from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.features import FourierFeatures
 from fedlsvi.report import write_report
 
-FIGURES = {"seeds": 7, "comparison": 4, "black-box": 6, "compared": 2}
+FIGURES = {"seeds": 7, "comparison": 4, "black-box": 6, "black-boxes": 4, "compared": 2}
 """Page → how many figures it must show."""
 
 SIDEWAYS = """[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth)
@@ -50,10 +50,13 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         learner.learn("CartPole-v1", 15, seed, features=features, horizon=20, progress=False)
         for seed in range(2)
     ]
+    fixed = make("periodic", n_agents=2, value_range=20, period=5)
+    other = fixed.learn("CartPole-v1", 15, 0, features=features, horizon=20, progress=False)
     made = {
         "seeds": write_report(runs, out / "seeds", alone=runs[1:]),
         "comparison": write_report([*runs, rival], out / "comparison"),
         "black-box": write_report(poles, out / "black-box"),
+        "black-boxes": write_report([*poles, other], out / "black-boxes"),
     }
     asked = "--env river-swim --algorithms fed-lsvi,independent --agents 2 --episodes 50 --jobs 1"
     folder = str(out / "compared")

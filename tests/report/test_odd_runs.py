@@ -77,6 +77,22 @@ def test_bands_are_drawn_whole() -> None:
         assert band.max() < axes.get_ylim()[1]
 
 
+def test_bands_of_returns_are_drawn_whole() -> None:
+    """They may reach beyond every run."""
+    runs = [learned(T=8, seed=seed) for seed in range(3)]
+    earned = zip((1.0, 2.0, 9.0), runs, strict=True)
+    runs = [
+        replace(
+            run, regret=None, records=[replace(r, regret=None, mean_return=v) for r in run.records]
+        )
+        for v, run in earned
+    ]
+    axes = figure("returns", runs).axes[0]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert axes.get_ylim()[0] < band.min() < 1.0
+    assert 9.0 < band.max() < axes.get_ylim()[1]
+
+
 def test_sharing_everything_costs_each_size_its_own() -> None:
     runs = [learned(M=M, T=T) for M, T in ((1, 30), (4, 60))]
     axes = contrasted("scalars", grouped(runs)).axes[0]

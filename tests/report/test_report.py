@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def page(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> str:
     written = write_report(runs[:1], out)
     assert written[0] == out / "report.html"
     return written[0].read_text(encoding="utf-8")
+
+
+def test_without_matplotlib_nothing_is_written(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InvalidInput, match=r"pip install 'fedlsvi\[plot\]'"):
+        write_report(runs, tmp_path / "report")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("what", [*KNOWN, "communication"])
@@ -297,7 +307,7 @@ def test_a_seed_that_was_interrupted_is_left_out_and_named(runs: list[Run], tmp_
         assert outcome(group, {}) == whole
         assert unfinished([group]) == (
             f"Seed 1 was interrupted after {short.played} of 5,000 episodes and is left out: "
-            "fedlsvi resume runs/<here> plays the rest."
+            "fedlsvi resume 'runs/<here>' plays the rest."
         )
     text = write_report([short, runs[0]], tmp_path)[0].read_text(encoding="utf-8")
     assert "Seed 1 was interrupted after" in text

@@ -118,7 +118,8 @@ def build() -> Parser:
 
     report = verbs.add_parser("report", help="plots (PNG, SVG) and an HTML page of runs")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    report.add_argument("--out", metavar="FOLDER", help="default: the run folder itself")
+    where = "default: the run folder; of several, report/ in the folder that they share"
+    report.add_argument("--out", metavar="FOLDER", help=where)
     _common(report)
 
     verbs.add_parser("bench", help="time this machine against plain NumPy")

@@ -14,11 +14,12 @@ from time import perf_counter
 import numpy as np
 
 from fedlsvi import FedLSVI, Run
-from fedlsvi.cli.play import in_free_folder
+from fedlsvi.cli.play import in_free_folder, named_folder
 from fedlsvi.cli.text import number
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidInput
 from fedlsvi.report import write_report
+from fedlsvi.report.words import count
 from fedlsvi.store.journal import refuse_existing
 
 AGENTS = 8
@@ -30,19 +31,20 @@ def do_demo(arguments: argparse.Namespace) -> int:
     """Learn both ways, print a table, write plots and a page."""
     if arguments.episodes < 1:
         raise InvalidInput(f"--episodes must be at least 1, got {arguments.episodes}: try 20000")
-    if arguments.out is not None:
-        refuse_existing(Path(arguments.out))
+    asked = None if arguments.out is None else named_folder(arguments.out)
+    if asked is not None:
+        refuse_existing(asked)
     began = perf_counter()
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0, initial="uniform")
-    _say(f"{AGENTS} agents learn together, {arguments.episodes:,} episodes each …")
+    _say(f"{AGENTS} agents learn together, {count(arguments.episodes, 'episode')} each …")
 
     def learn(folder: Path) -> Run:
         return FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=folder)
 
-    if arguments.out is None:
+    if asked is None:
         out, together = in_free_folder(Path("runs/demo"), learn)
     else:
-        out, together = Path(arguments.out), learn(Path(arguments.out))
+        out, together = asked, learn(asked)
     alone = []
     for m in range(ALONE):
         _say(f"agent {m + 1} of {ALONE} learns alone, replanning after every episode …")
@@ -84,7 +86,7 @@ def _table(together: Run, alone: list[Run]) -> list[str]:
     lines = [
         "",
         f"Eight agents learn one task (20 states, 4 actions, {p.horizon} steps) in "
-        f"{p.episodes:,} episodes each.",
+        f"{count(p.episodes, 'episode')} each.",
         "Regret is the reward lost against an optimal policy; less is better.",
         "",
     ]

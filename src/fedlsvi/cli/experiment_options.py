@@ -33,7 +33,10 @@ def add_verbs(verbs: Any, common: Any) -> None:
 
     reproduce = verbs.add_parser("reproduce", help="the paper's claims, measured, with verdicts")
     reproduce.add_argument("claims", nargs="*", metavar="CLAIM", help="default: all")
-    reproduce.add_argument("--quick", action="store_true", help="minutes instead of hours")
+    reproduce.add_argument(
+        "--quick", action="store_true",
+        help="fewer, smaller runs: minutes of one core instead of up to about an hour",
+    )  # fmt: skip
     reproduce.add_argument("--out", metavar="FOLDER", default="runs/reproduce",
                            help="pages and figures; default runs/reproduce")  # fmt: skip
     reproduce.add_argument(

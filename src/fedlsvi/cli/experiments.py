@@ -10,8 +10,8 @@ from pathlib import Path
 from time import perf_counter
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.cli.play import free_folder, parse_seeds, settings
-from fedlsvi.cli.text import as_json
+from fedlsvi.cli.play import in_free_folder, named_folder, parse_seeds, settings
+from fedlsvi.cli.text import as_json, columns
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments import compare, ranking, reproduce, tune
 from fedlsvi.experiments.drawing import Panel, check_drawing, paint
@@ -20,6 +20,7 @@ from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, missing, run_
 from fedlsvi.experiments.sweeping import Size
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.report.style import STYLE
+from fedlsvi.report.words import count
 from fedlsvi.settings_file import Table
 from fedlsvi.store import files
 
@@ -30,8 +31,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
     names = _names(arguments.algorithms)
     question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
     cells = question.cells()
-    out = _folder(arguments.out, "compare", question)
-    compare.claim_folder(out, question)
+    out = _claimed(arguments.out, "compare", question)
     with closing(Shelf(out / "cells.jsonl")) as shelf:
         new = _play(cells, shelf, jobs)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
@@ -44,8 +44,10 @@ def do_compare(arguments: argparse.Namespace) -> int:
                        "ranking": [row.to_dict() for row in rows]}))  # fmt: skip
         _figure(drawn, out)
         return 0
-    print("\n".join(_columns(*ranking.table(rows))))
-    print(f"medians over {len(seeds)} seeds, 95 % bootstrap intervals; {new} runs were made now")
+    print("\n".join(columns(*ranking.table(rows))))
+    n = len(seeds)
+    over = "1 seed" if n == 1 else f"medians over {n} seeds, 95 % bootstrap intervals"
+    print(f"{over}; {_made(new)}")
     print(f"folder: {out}{_figure(drawn, out)}")
     return 0
 
@@ -53,13 +55,13 @@ def do_compare(arguments: argparse.Namespace) -> int:
 def do_tune(arguments: argparse.Namespace) -> int:
     """Choose each algorithm's scale on some instances, report on others."""
     jobs = _count(arguments.jobs)
-    seeds, others = parse_seeds(arguments.tune), parse_seeds(arguments.test)
+    seeds, others = parse_seeds(arguments.tune, "--tune"), parse_seeds(arguments.test, "--test")
     names = _names(arguments.algorithms)
     question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
     plan = tune.Tuning(question, seeds, others)
+    plan.refuse_seed(arguments.changes)
     scales = plan.scales()
-    out = _folder(arguments.out, "tune", question, {"test": others})
-    compare.claim_folder(out, question, {"test": others})
+    out = _claimed(arguments.out, "tune", question, {"test": others})
     cells = plan.cells(seeds, dict.fromkeys(names, tune.FACTORS))
     with closing(Shelf(out / "cells.jsonl")) as shelf:
         new = _play(cells, shelf, jobs)
@@ -74,10 +76,11 @@ def do_tune(arguments: argparse.Namespace) -> int:
         print(as_json({"folder": str(out), "runs_made": new,
                        "tuned": [row.to_dict() for row in found]}))  # fmt: skip
         return 0
-    print("\n".join(_columns(*tune.table(found))))
-    kind = "problems" if plan.varies else "runs of the one problem"
-    print(f"regret in units of the uniform policy's; {len(tune.FACTORS)} scales on {len(seeds)} "
-          f"{kind}, reported on {len(others)} others; {new} runs were made now")  # fmt: skip
+    print("\n".join(columns(*tune.table(found))))
+    kind = count(len(seeds), "problem" if plan.varies else "run")
+    kind += "" if plan.varies else " of the one problem"
+    print(f"regret in units of the uniform policy's; {len(tune.FACTORS)} scales on {kind}, "
+          f"reported on {count(len(others), 'other')}; {_made(new)}")  # fmt: skip
     print(f"folder: {out}")
     return 0
 
@@ -112,13 +115,23 @@ def _count(jobs: int | None) -> int:
     return jobs or cores()
 
 
-def _folder(
+def _made(new: int) -> str:
+    return "1 run was made now" if new == 1 else f"{new} runs were made now"
+
+
+def _claimed(
     out: str | None, name: str, question: compare.Question, more: Table | None = None
 ) -> Path:
     """Where to write; without --out where the same was begun and not finished, or a new folder."""
-    if out is not None:
-        return Path(out)
-    return compare.begun(name, question, more) or free_folder(Path("runs") / name)
+
+    def claim(folder: Path) -> bool:
+        return compare.claim_folder(folder, question, more)
+
+    folder = compare.begun(name, question, more) if out is None else named_folder(out)
+    if folder is None:
+        return in_free_folder(Path("runs") / name, claim)[0]
+    claim(folder)
+    return folder
 
 
 def _paint(drawn: Sequence[Panel], path: Path) -> None:
@@ -181,24 +194,11 @@ def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
         yield told
 
 
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Plain text, first two columns to the left."""
-    every = [list(header), *rows]
-    widths = [max(len(row[i]) for row in every) for i in range(len(header))]
-    return [
-        "  ".join(
-            cell.ljust(w) if i < 2 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in every
-    ]
-
-
 def do_reproduce(arguments: argparse.Namespace) -> int:
     """One page per claim, each with its verdict."""
     jobs, chosen = _count(arguments.jobs), reproduce.studies(arguments.claims)
     size: Size = "quick" if arguments.quick else "full"
-    out = Path(arguments.out)
+    out = named_folder(arguments.out)
     path = Path(arguments.cells or out / "cells") / f"{size}.jsonl"
     sweeps = {study.name: study.sweep(size) for study in chosen}
     if arguments.plan:
@@ -212,7 +212,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
         todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
         if todo:
             long = _long(reproduce.hours(todo, jobs))
-            print(f"{len(todo)} runs on {jobs} processes, about {long}; "
+            print(f"{count(len(todo), 'run')}, {jobs} at a time, about {long}; "
                   "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
         for study in chosen:
             cells = sweeps[study.name]
@@ -223,7 +223,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
             reproduce.write(out, study.name, found, text, _paint, made)
             verdicts[study.name] = str(found.verdict)
             if arguments.format == "text":
-                print(f"{study.name.ljust(14)} {found.verdict}  ({new} new runs, "
+                print(f"{study.name.ljust(14)} {found.verdict}  ({count(new, 'new run')}, "
                       f"{perf_counter() - began:.0f} s so far)", flush=True)  # fmt: skip
         reproduce.index(out)
     if arguments.format == "json":

@@ -30,6 +30,7 @@ def do_run(arguments: argparse.Namespace) -> int:
     table = settings(arguments)
     base = Path(arguments.file).parent if arguments.file else Path()
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds)
+    check_seconds(arguments.checkpoint_seconds)
     if seeds is not None and arguments.seed is not None:
         raise InvalidInput("--seed and --seeds exclude each other: give one of them")
     job = Job.parse(table, base)
@@ -42,16 +43,14 @@ def do_run(arguments: argparse.Namespace) -> int:
             transport=_transport(arguments, folder),
         )  # fmt: skip
 
-    modules = arguments.extensions
     if seeds is None:
 
         def alone(out: Path | None) -> Run:
-            return _guard(out, partial(play, job.seed, out), modules)
+            return _guard(out, partial(play, job.seed, out), arguments)
 
         out, run = _placed(arguments.out, job, alone)
         return _report([run], out, arguments.format, False)
-    check_seconds(arguments.checkpoint_seconds)  # everything is checked before anything is written
-    _transport(arguments, None)
+    _transport(arguments, None)  # everything is checked before anything is written
     for seed in {min(seeds), max(seeds)}:
         learner.prepare(
             env, job.episodes, seed, features=features, threads=arguments.threads,
@@ -59,7 +58,7 @@ def do_run(arguments: argparse.Namespace) -> int:
         ).close()  # fmt: skip
 
     def several(out: Path | None) -> list[Run]:
-        return _several(out, job, seeds, play, modules)
+        return _several(out, job, seeds, play, arguments)
 
     out, runs = _placed(arguments.out, job, several)
     return _report(runs, out, arguments.format, True)
@@ -67,15 +66,15 @@ def do_run(arguments: argparse.Namespace) -> int:
 
 def _several(
     out: Path | None, job: Job, seeds: list[int], play: Callable[[int, Path | None], Run],
-    modules: Sequence[str],
+    arguments: argparse.Namespace,
 ) -> list[Run]:  # fmt: skip
     """A run for each seed, in one folder; none is left where the first run is refused."""
     if out is None:
-        return [_guard(out, partial(play, seed, None), modules) for seed in seeds]
+        return [_guard(out, partial(play, seed, None), arguments) for seed in seeds]
     family.begin(out, job, seeds)
     try:
         return [
-            _guard(out, partial(play, seed, family.member(out, seed)), modules) for seed in seeds
+            _guard(out, partial(play, seed, family.member(out, seed)), arguments) for seed in seeds
         ]
     except InvalidInput:
         family.forget(out)
@@ -92,7 +91,6 @@ def do_resume(arguments: argparse.Namespace) -> int:
             f"{folder} is the project of a federation: `fedlsvi federate start {folder}` starts "
             "its job again, from where it was"
         )
-    modules = arguments.extensions
     check_seconds(arguments.checkpoint_seconds)
     if arguments.cohorts is not None and arguments.transport == "inprocess":
         raise InvalidInput(
@@ -108,7 +106,7 @@ def do_resume(arguments: argparse.Namespace) -> int:
         }
 
     if not family.is_one(folder):
-        run = _guard(folder, lambda: resume(folder, **options(folder)), modules)
+        run = _guard(folder, lambda: resume(folder, **options(folder)), arguments)
         return _report([run], folder, arguments.format, False)
     job, seeds = family.read(folder)
 
@@ -121,7 +119,7 @@ def do_resume(arguments: argparse.Namespace) -> int:
             **options(member),
         )  # fmt: skip
 
-    runs = [_guard(folder, partial(play, seed), modules) for seed in seeds]
+    runs = [_guard(folder, partial(play, seed), arguments) for seed in seeds]
     return _report(runs, folder, arguments.format, True)
 
 
@@ -169,18 +167,18 @@ def _rename(table: Table, key: str, name: str) -> None:
         table[key] = {"name": name}
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str, option: str = "--seeds") -> list[int]:
     """0:10 is 0 … 9; 1,2,5 is just these."""
     seeds: Sequence[int]
     try:
         first, colon, last = text.partition(":")
         seeds = range(int(first), int(last)) if colon else [int(s) for s in text.split(",")]
     except ValueError:
-        raise InvalidInput(f"--seeds {text!r} is not a range: write 0:10, or 1,2,5") from None
+        raise InvalidInput(f"{option} {text!r} is not a range: write 0:10, or 1,2,5") from None
     if seeds[MOST_SEEDS:]:
-        raise InvalidInput(f"--seeds {text!r} is too many runs: give at most {MOST_SEEDS:,} seeds")
+        raise InvalidInput(f"{option} {text!r} is too many runs: give at most {MOST_SEEDS:,}")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InvalidInput(f"--seeds {text!r} is empty or repeats itself: write 0:10, or 1,2,5")
+        raise InvalidInput(f"{option} {text!r} is empty or repeats itself: write 0:10, or 1,2,5")
     return list(seeds)
 
 
@@ -192,6 +190,13 @@ def _placed(out: str | None, job: Job, play: Callable[[Path | None], T]) -> tupl
     if folder is not None:
         refuse_existing(folder)
     return folder, play(folder)
+
+
+def named_folder(out: str) -> Path:
+    """The folder of --out where something has to be written; `-` is the word for none."""
+    if out == "-":
+        raise InvalidInput("--out - keeps nothing, which only `fedlsvi run` can do: give a folder")
+    return Path(out)
 
 
 def in_free_folder(wanted: Path, play: Callable[[Path], T]) -> tuple[Path, T]:
@@ -214,18 +219,28 @@ def free_folder(wanted: Path) -> Path:
     raise FolderExists(f"folder {wanted} and 9,998 like it exist: choose another with --out")
 
 
-def _guard(out: Path | None, play: Callable[[], Run], modules: Sequence[str]) -> Run:
-    """Play; on Ctrl-C say exactly how to go on, with the `modules` that --import named."""
+def _guard(out: Path | None, play: Callable[[], Run], arguments: argparse.Namespace) -> Run:
+    """Play; on Ctrl-C say exactly how to go on."""
     try:
         return play()
     except KeyboardInterrupt:
         if out is None:
             print("fedlsvi: nothing was kept, because of --out -", file=sys.stderr)
         elif out.exists():
-            named = [part for module in modules for part in ("--import", module)]
-            again = shlex.join(["fedlsvi", *named, "resume", str(out)])
-            print(f"fedlsvi: continue with: {again}", file=sys.stderr)
+            print(f"fedlsvi: continue with: {_again(out, arguments)}", file=sys.stderr)
         raise
+
+
+def _again(out: Path, arguments: argparse.Namespace) -> str:
+    """The command that continues a run: with the same modules, and its agents where they were."""
+    words = ["fedlsvi", *(part for name in arguments.extensions for part in ("--import", name))]
+    words += ["resume", str(out)]
+    if arguments.transport != "inprocess":
+        words += ["--transport", arguments.transport]
+        for option in ("ray_address", "cohorts"):
+            if (value := getattr(arguments, option)) is not None:
+                words += [f"--{option.replace('_', '-')}", str(value)]
+    return shlex.join(words)
 
 
 def _report(runs: Sequence[Run], out: Path | None, form: str, several: bool) -> int:

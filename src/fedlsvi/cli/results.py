@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fedlsvi.cli.play import named_folder
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput, StoreError
 from fedlsvi.experiments import compare, ranking
 from fedlsvi.experiments.drawing import check_drawing, paint
 from fedlsvi.experiments.runner import Cell, Shelf
 from fedlsvi.report import pages, write_report
+from fedlsvi.report.command import command, missing
 from fedlsvi.report.html import write_page
 from fedlsvi.report.style import STYLE
 from fedlsvi.settings_file import dump
@@ -20,13 +22,13 @@ from fedlsvi.store import family, files, load
 
 
 def do_report(arguments: argparse.Namespace) -> int:
-    """One run goes into its own folder, several into the folder that they share."""
+    """Of one run in its own folder, of several in report/ of the folder that they share."""
     given = [Path(folder) for folder in arguments.runs]
     compared = [folder for folder in given if files.exists(folder / compare.QUESTION)]
     if compared and len(given) > 1:
         raise InvalidInput(f"{compared[0]} holds a comparison already: report it by itself")
     if arguments.out is not None:
-        out = Path(arguments.out)
+        out = named_folder(arguments.out)
     elif len(given) == 1:
         out = given[0]
     else:
@@ -68,7 +70,9 @@ def _compared(folder: Path, out: Path) -> list[Path]:
             paint([panel], path, STYLE)
         written += paths
         svgs[name] = paths[-1].read_bytes()
-    seeds = f"the median of {len(question.seeds)} seeds"
+    n = len(question.seeds)
+    seeds = "1 seed" if n == 1 else f"the median of {n} seeds"
+    over = "1 seed" if n == 1 else f"medians over {n} seeds, 95 % intervals"
     if first.regret is not None and last.regret is not None:
         sentence = (
             f"{first.name} lost least ({first.regret.mid:,.0f} in all, {seeds}), "
@@ -88,7 +92,7 @@ def _compared(folder: Path, out: Path) -> list[Path]:
         for row in rows
     ]
     tables = {
-        f"Ranking: medians over {len(question.seeds)} seeds, 95 % intervals": ranking.table(rows),
+        f"Ranking: {over}": ranking.table(rows),
         f"What was sent, in scalars, seed {question.seeds[0]}": (["", "algorithm", *kinds], sent),
     }
     title = f"{len(rows)} algorithms on {_environment(question.shared['env'])}"
@@ -109,5 +113,10 @@ def _environment(entry: Any) -> str:
 
 
 def _again(question: compare.Question) -> str:
+    """The command as a remark above the settings."""
     names, seeds = ",".join(question.names), ",".join(map(str, question.seeds))
-    return f"# fedlsvi compare settings.toml --algorithms {names} --seeds {seeds}\n"
+    unknown = missing(question.names, question.shared["env"], question.shared.get("features"))
+    line = command("compare", "settings.toml", "--algorithms", names, "--seeds", seeds,
+                   missing=bool(unknown))  # fmt: skip
+    where = f"\n# MODULE is your module or .py file that registers {', '.join(unknown)}"
+    return f"# {line}{where if unknown else ''}\n"

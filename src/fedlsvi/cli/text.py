@@ -8,6 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.report.choices import in_force
+from fedlsvi.report.words import count
+
 
 def as_json(content: Any) -> str:
     """One JSON object, NaN and infinity excluded."""
@@ -27,6 +31,19 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     return lines
 
 
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Plain text, first two columns to the left."""
+    every = [list(header), *rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(w) if i < 2 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in every
+    ]
+
+
 def number(value: float | None) -> str:
     """12,345 or 12.3; a dash where there is nothing."""
     if value is None:
@@ -36,12 +53,12 @@ def number(value: float | None) -> str:
 
 def heading(summary: Mapping[str, Any]) -> str:
     """Who learned what, for how long."""
-    p = summary["parameters"]
-    agents = "1 agent" if p["n_agents"] == 1 else f"{p['n_agents']} agents"
+    p, name = summary["parameters"], summary["algorithm"]
+    numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
+    numbers += in_force(algorithms.entry(name).parameters(), p)
     return (
-        f"{summary['algorithm']} on {summary['environment']}: {agents}, "
-        f"{summary['episodes']:,} episodes each (H = {p['horizon']}, d = {p['dim']}, "
-        f"γ = {p['gamma']:.4g}, β = {p['beta']:.4g}, λ = {p['lam']:g})"
+        f"{name} on {summary['environment']}: {count(p['n_agents'], 'agent')}, "
+        f"{count(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
     )
 
 
@@ -91,7 +108,8 @@ def _least(summary: Mapping[str, Any]) -> str:
     least = summary["smallest_upload"]
     if least < summary["shortest_round"]:
         return f"episodes; where the others had ended, an upload held only {least:,}"
-    return "episodes; the fewer, the more an upload says about each"
+    unit = "episode" if least == 1 else "episodes"
+    return f"{unit}; the fewer, the more an upload says about each"
 
 
 def _most(summary: Mapping[str, Any], *theorems: str) -> str:

@@ -8,6 +8,7 @@ figure); asked again, it plays only what is missing.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,21 +142,45 @@ def _own(name: str, table: Any, known: Table) -> Table:
 
 def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
     """Begin or continue; another question's folder is refused. Returns whether it continues."""
-    path = folder / QUESTION
-    if path.exists():
-        if not holds(folder, question, more):
-            raise FolderExists(
-                f"folder {folder} holds another question: choose another with --out, or repeat "
-                "its arguments to continue it"
-            )
-        return True
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not (folder / QUESTION).exists():
+        _refuse_foreign(folder)
+        files.make_folder(folder)
+        if _first(folder, _asked(question, more)):
+            return False
+    if not holds(folder, question, more):
+        raise FolderExists(
+            f"folder {folder} holds another question: choose another with --out, or repeat "
+            "its arguments to continue it"
+        )
+    return True
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Nothing may be there but questions: one, or some that are on their way into the folder."""
+    if not folder.exists():
+        return
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
+    if QUESTION not in names and not all(f"{QUESTION}." in name for name in names):
         raise FolderExists(
             f"folder {folder} exists and was not made by this command: choose another"
         )
-    files.make_folder(folder)
-    files.write_json(path, _asked(question, more))
-    return False
+
+
+def _first(folder: Path, asked: Mapping[str, Any]) -> bool:
+    """Put the question in place whole, unless one is there: of several commands at once only one
+    can make the link."""
+    own = folder / f".{QUESTION}.{os.getpid()}"
+    files.write_json(own, asked)
+    try:
+        os.link(own, folder / QUESTION)
+        files.sync_folder(folder)
+    except FileExistsError:
+        return False
+    except OSError:  # no links on this disk
+        os.replace(own, folder / QUESTION)
+    finally:
+        own.unlink(missing_ok=True)
+    return True
 
 
 def holds(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:

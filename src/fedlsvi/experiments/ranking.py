@@ -135,7 +135,7 @@ def _traffic(found: dict[str, list[Outcome]], order: Sequence[str]) -> Panel:
             made.append(replace(curve, x=sent[keep], y=curve.y[keep], low=curve.low[keep],
                                 high=curve.high[keep]))  # fmt: skip
     silent = any(run.curve["scalars"][-1] == 0 for runs in found.values() for run in runs)
-    aside = " (silent ones: left)" if silent else ""
+    aside = " (silent ones are not drawn)" if silent else ""
     return Panel("Regret against communication", f"scalars sent, all agents{aside}",
                  "group regret, median", made)  # fmt: skip
 

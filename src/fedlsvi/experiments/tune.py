@@ -22,6 +22,7 @@ from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Cell, Outcome, uniform
 from fedlsvi.experiments.statistics import Interval, median
 from fedlsvi.job import ARRAYS
+from fedlsvi.settings_file import Table, assign
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""
@@ -78,6 +79,18 @@ class Tuning:
             return False
         name = env if isinstance(env, str) else env["name"]
         return name != ARRAYS and "seed" in environments.entry(name).parameters()
+
+    def refuse_seed(self, changes: Sequence[str]) -> None:
+        """What --set asks for must count, and a problem's seed is the number of the instance."""
+        told: Table = {}
+        for change in changes:
+            assign(told, change)
+        env = told.get("env")
+        if self.varies and isinstance(env, dict) and "seed" in env:
+            raise InvalidInput(
+                f"env.seed is set to {env['seed']}, but each number of --tune and --test is the "
+                "seed of a problem: leave it out, and choose these"
+            )
 
     def scales(self) -> dict[str, Scale]:
         """Of every algorithm, checked."""

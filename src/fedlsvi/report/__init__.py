@@ -55,12 +55,13 @@ def _drawn(
 ) -> tuple[dict[str, bytes], list[Path]]:
     """Every figure as PNG and SVG; the SVGs' contents, and the paths of all."""
     svgs, written = {}, []
+    figures = {what: draw() for what, draw in draws.items()}  # nothing is written if one fails
     try:
         plots = Path(out) / "plots"
         plots.mkdir(parents=True, exist_ok=True)
-        for what, draw in draws.items():
+        for what, drawn in figures.items():
             png, svg = (plots / f"{what}.{suffix}" for suffix in ("png", "svg"))
-            save(draw(), png, svg)
+            save(drawn, png, svg)
             written += [png, svg]
             svgs[what] = svg.read_bytes()
     except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedlsvi.job import GIVEN, Job
 from fedlsvi.report import html
 from fedlsvi.report.choices import job_of
+from fedlsvi.report.command import command, missing
 from fedlsvi.report.groups import Group
 from fedlsvi.run import Run
 from fedlsvi.settings_file import dump
@@ -19,9 +20,10 @@ def again(group: Group) -> str:
     """The settings in TOML, what to do with them, and the versions that decided the last bit."""
     run = group.first
     job = job_of(run)
-    seeds = ",".join(str(one.seed) for one in group.runs)
-    command = "fedlsvi run settings.toml" + (f" --seeds {seeds}" if len(group.runs) > 1 else "")
-    with_it = f"<code>{command}</code>"
+    seeds = ["--seeds", ",".join(str(one.seed) for one in group.runs)]
+    unknown = missing([job.algorithm], job.env, job.features)
+    words = ["run", "settings.toml", *(seeds if len(group.runs) > 1 else [])]
+    with_it = f"<code>{escape(command(*words, missing=bool(unknown)))}</code>"
     toml = _kept(run) or dump(job.table())
     entries = [*job.env, *([] if job.features is None else [job.features])]
     given = " and ".join(_objects(job))
@@ -38,6 +40,8 @@ def again(group: Group) -> str:
         )
     else:
         text = f"Save as settings.toml and call {with_it}."
+    if unknown and not given:
+        text += f" MODULE is your module or .py file that registers {escape(', '.join(unknown))}."
     made = _played_with(run)
     note = html.paragraph(f"Played with {made}.", "note") if made else ""
     return f"<p>{text}</p>{html.code(toml)}{note}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -58,6 +58,16 @@ def choices(run: Run) -> Choices:
         features = {"name": features.get("what", "an object")}
     told = {key: value for key, value in features.items() if key != "file"}
     return Choices(run.algorithm, values, fingerprint, told)
+
+
+def in_force(settings: Container[str], parameters: Mapping[str, Any]) -> list[str]:
+    """γ, β and λ of an algorithm with these settings, as far as it has them: the others stand at a
+    value that means nothing."""
+    return [
+        f"{SYMBOLS[key]} = {parameters[key]:.4g}"
+        for key in ("gamma", "beta", "lam")
+        if key in settings or (key == "beta" and parameters[key] > 0.0)
+    ]
 
 
 def job_of(run: Run) -> Job:

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.report.groups import Group, alike, common
+from fedlsvi.report.groups import Group, alike, common, shares
 from fedlsvi.report.panels import spread, windows
-from fedlsvi.report.style import COLOURS, DASHED, MUTED, episodes, frame, legend_above, thin
-
-
-def shares(groups: Sequence[Group]) -> tuple[np.ndarray, str]:
-    """What regret is divided by, and its name: where groups differ in size, it is each agent's."""
-    sizes = np.array([group.first.parameters.n_agents for group in groups])
-    if len(set(sizes)) == 1:
-        return np.ones(len(groups)), "cumulative regret, all agents"
-    return sizes.astype(np.float64), "cumulative regret per agent"
+from fedlsvi.report.style import (
+    COLOURS,
+    DASHED,
+    MUTED,
+    episodes,
+    few_decades,
+    frame,
+    from_zero,
+    legend_above,
+    thin,
+)
+from fedlsvi.report.words import count
 
 
 def _regret(axes: Any, groups: Sequence[Group]) -> None:
@@ -46,29 +49,48 @@ def _returns(axes: Any, groups: Sequence[Group]) -> None:
 
 
 def _price(axes: Any, groups: Sequence[Group]) -> None:
-    """Regret at the end, or after as many episodes as all have, against what was sent for it; a
-    cross where nothing was."""
+    """Regret at the end, or after as many episodes as all have, against what was sent for it."""
     sizes, ylabel = shares(groups)
+    lost = []
+    for group, size in zip(groups, sizes, strict=True):
+        curves = group.regret(np.array([common(groups) - 1]))
+        assert curves is not None
+        lost.append(curves[:, 0] / size)
+    _against_scalars(axes, groups, lost)
+    from_zero(axes, 1.08 * max(float(values.max()) for values in lost))
+    axes.set(ylabel=ylabel)
+    axes.set_title("Regret and its price")
+    legend_above(axes)
+
+
+def _worth(axes: Any, groups: Sequence[Group]) -> None:
+    """What the last episodes earned, where regret is not known, against what was sent for it."""
+    earned = [np.array(group.late_returns(common(groups))) for group in groups]
+    _against_scalars(axes, groups, earned)
+    low, high = (f([f(values) for values in earned]) for f in (np.min, np.max))
+    margin = 0.1 * (high - low) or 1.0
+    axes.set(ylabel="mean return, last tenth", ylim=(low - margin, high + margin))
+    axes.set_title("Return and its price")
+    legend_above(axes)
+
+
+def _against_scalars(axes: Any, groups: Sequence[Group], values: Sequence[np.ndarray]) -> None:
+    """A dot for each run at what was sent by all its agents; a cross where nothing was."""
     t = common(groups)
     sent = [np.array(group.counted("scalars", t)) for group in groups]
-    least = min(value for total in sent for value in total if value > 0)
-    for group, size, total, look in zip(groups, sizes, sent, _looks(groups), strict=True):
-        curves = group.regret(np.array([t - 1]))
-        assert curves is not None
-        lost = curves[:, 0] / size
+    least = min((value for total in sent for value in total if value > 0), default=1.0)
+    for group, found, total, look in zip(groups, values, sent, _looks(groups), strict=True):
         name: str | None = group.label
         for mark, some in (("o", total > 0), ("X", total == 0)):
             if some.any():
-                axes.scatter(np.where(total > 0, total, least / 3)[some], lost[some], s=44.0,
+                axes.scatter(np.where(total > 0, total, least / 3)[some], found[some], s=44.0,
                              marker=mark, color=look["color"], alpha=0.8, linewidths=0,
                              label=name)  # fmt: skip
                 name = None  # one entry in the legend is enough
-    end = "" if alike(groups) else f", first {t:,} episodes"
-    axes.set(xlabel=f"scalars sent, all agents{end}", ylabel=ylabel, xscale="log")
-    axes.margins(x=0.12, y=0.12)
-    axes.set_ylim(bottom=0.0)
-    axes.set_title("Regret and its price")
-    legend_above(axes)
+    end = "" if alike(groups) else f", first {count(t, 'episode')}"
+    axes.set(xlabel=f"scalars sent, all agents{end}", xscale="log")
+    axes.margins(x=0.12)
+    few_decades(axes.xaxis, axes.get_xlim())
 
 
 def _counts(what: str, title: str, label: str) -> Callable[[Any, Sequence[Group]], None]:
@@ -105,6 +127,7 @@ CONTRAST: dict[str, Callable[[Any, Sequence[Group]], None]] = {
     "regret": _regret,
     "returns": _returns,
     "price": _price,
+    "worth": _worth,
     "rounds": _counts("rounds", "Rounds of communication", "rounds so far"),
     "scalars": _counts("scalars", "Communication", "scalars so far, all agents"),
 }
@@ -117,9 +140,9 @@ def contrasts(groups: Sequence[Group]) -> list[str]:
     if any(run.regret is None for run in runs):
         missing |= {"regret", "price"}
     if any(run.mean_returns is None for run in runs):
-        missing.add("returns")
+        missing |= {"returns", "worth"}
     if not any(run.ledger.total for run in runs):
-        missing |= {"price", "scalars"}
+        missing |= {"price", "worth", "scalars"}
     return [what for what in CONTRAST if what not in missing]
 
 

@@ -17,6 +17,7 @@ from fedlsvi.report.contrast import CONTRAST
 from fedlsvi.report.groups import Group
 from fedlsvi.report.panels import DRAW
 from fedlsvi.report.style import BLUE, DASHED, STYLE, VERMILION, frame, thin
+from fedlsvi.report.words import count
 from fedlsvi.run import Run
 
 
@@ -103,8 +104,8 @@ def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None 
             linestyle=DASHED,
             label=f"each alone ({p.n_agents} × mean of {len(curves)})",
         )
-        axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2,
-                  label=f"{p.n_agents} agents together, {together.rounds} rounds")  # fmt: skip
+        who = f"{count(p.n_agents, 'agent')} together, {count(together.rounds, 'round')}"
+        axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2, label=who)
         axes.set(ylabel="cumulative regret, all agents")
         axes.set_title("Learning together and learning alone")
         frame(axes, n, 1.08 * float(max(apart[-1], together.regret[at][-1])))

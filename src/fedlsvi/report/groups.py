@@ -11,7 +11,7 @@ import numpy as np
 from fedlsvi.envs.base import plain, units
 from fedlsvi.errors import InvalidInput
 from fedlsvi.job import ARRAYS, GIVEN
-from fedlsvi.records import returns_between
+from fedlsvi.records import late_return, returns_between
 from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run
 from fedlsvi.store.describe import fingerprints
@@ -46,6 +46,11 @@ class Group:
         """(runs, windows) mean return of the episodes between edges; None where one has none."""
         found = [returns_between(run.records, edges) for run in self.runs]
         return None if any(one is None for one in found) else np.array(found)
+
+    def late_returns(self, t: int) -> list[float]:
+        """Each run's mean return over the last tenth of t episodes; empty where one has none."""
+        found = [late_return(run.records, t) for run in self.runs]
+        return [] if None in found else [float(one) for one in found if one is not None]
 
     def count(self, what: str, at: np.ndarray) -> np.ndarray:
         """(runs, points) "rounds", "scalars" or, of these, "trajectories" so far, known at the end
@@ -96,6 +101,14 @@ def common(groups: Sequence[Group]) -> int:
 def alike(groups: Sequence[Group]) -> bool:
     """Whether they all have played equally long."""
     return len({group.played for group in groups}) == 1
+
+
+def shares(groups: Sequence[Group]) -> tuple[np.ndarray, str]:
+    """What regret is divided by, and its name: where groups differ in size, it is each agent's."""
+    sizes = np.array([group.first.parameters.n_agents for group in groups])
+    if len(set(sizes)) == 1:
+        return np.ones(len(groups)), "cumulative regret, all agents"
+    return sizes.astype(np.float64), "cumulative regret per agent"
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:

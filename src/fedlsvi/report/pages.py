@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from html import escape
 
 from fedlsvi.report import html, sections
 from fedlsvi.report.again import again
-from fedlsvi.report.choices import SYMBOLS
+from fedlsvi.report.choices import in_force
 from fedlsvi.report.groups import Group
 from fedlsvi.report.privacy import privacy
 from fedlsvi.report.words import count, outcome, ranked, unfinished, verdict
@@ -27,12 +28,21 @@ CAPTIONS = {
     "logdet": "How much the agents have seen at each step h of the horizon.",
 }
 
+UNBOUNDED = CAPTIONS | {
+    "regret": "What all agents together lost against an optimal policy. A curve that is flat at "
+    "the end has stopped losing; the dashed one grows as √t.",
+    "rounds": "How often the agents synchronised.",
+}
+"""Of algorithms that no theorem here is about."""
+
 CONTRASTS = CAPTIONS | {
     "regret": "What the agents lost against an optimal policy; less is better. Bands are over the "
     "seeds.",
     "returns": "What episodes earned on average; more is better. Bands are over the seeds.",
     "price": "Each run's regret against what it sent for it; crosses sent nothing. Best is low and "
     "to the left.",
+    "worth": "What the last tenth of the episodes earned, against what was sent for it; crosses "
+    "sent nothing. Best is high and to the left.",
     "traffic": "The same regret against what had been sent by then. Best is low and to the left.",
     "rounds": "How often the agents synchronised. An agent that learns alone replans in rounds of "
     "its own.",
@@ -42,9 +52,10 @@ CONTRASTS = CAPTIONS | {
 def page(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
     """One run, or several seeds of it. `svgs`: figure → SVG file."""
     run, several = group.first, len(group.runs) > 1
+    captions = CAPTIONS if run.bounds else UNBOUNDED
 
     def figures(*names: str) -> str:
-        return html.images({name: svgs[name] for name in names if name in svgs}, CAPTIONS)
+        return html.images({name: svgs[name] for name in names if name in svgs}, captions)
 
     parts = [
         html.paragraph(", ".join(_what(group)), "sub"),
@@ -56,7 +67,7 @@ def page(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -
         sections.units(run),
         sections.levels(levels, run.seed),
         sections.every(group) if several else "",
-        _heading("Rounds and traffic against the bounds"),
+        _heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures("rounds", "scalars"),
         sections.bounds(group),
         _heading("When and why the agents synchronised" + _only(group)),
@@ -89,7 +100,9 @@ def comparison(groups: Sequence[Group], svgs: Mapping[str, bytes]) -> str:
         _remark(groups),
         sections.ranking(groups, ranked(groups)),
         _heading("Return" if "returns" in svgs else "Regret"),
-        html.images({n: svgs[n] for n in ("regret", "returns", "price") if n in svgs}, CONTRASTS),
+        html.images(
+            {n: svgs[n] for n in ("regret", "returns", "price", "worth") if n in svgs}, CONTRASTS
+        ),
         sections.units(first),
         _heading("Rounds and traffic"),
         html.images({n: svgs[n] for n in ("rounds", "scalars") if n in svgs}, CONTRASTS),
@@ -148,7 +161,7 @@ def _what(group: Group) -> list[str]:
         f"{count(run.played, 'episode')} each{state}",
         f"horizon {p.horizon}",
         count(p.dim, "feature"),
-        *(f"{SYMBOLS[key]} = {getattr(p, key):.4g}" for key in ("gamma", "beta", "lam")),
+        *in_force(asdict(run.settings), asdict(p)),
         f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
     ]
 

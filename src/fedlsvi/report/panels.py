@@ -38,8 +38,8 @@ def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
     if curves is None:
         raise InvalidInput("regret is not known for this run: its environment does not know V*")
     t, (mean, top) = at + 1, spread(axes, at + 1, curves)
-    axes.plot(t, mean[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED,
-              label=r"$c\,\sqrt{t}$, as the theorem grows")  # fmt: skip
+    root = r"$c\,\sqrt{t}$" + (", as the theorem grows" if run.bounds else "")
+    axes.plot(t, mean[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED, label=root)
     axes.set(ylabel="cumulative regret, all agents")
     axes.set_title("Regret")
     for name, title in (("theorem_1", "Theorem 1"), ("theorem_2", "Theorem 2")):
@@ -62,7 +62,8 @@ def _returns(axes: Any, group: Group, marks: dict[str, float]) -> None:
     spread(axes, (edges[1:] + edges[:-1]) / 2, curves)
     for (name, value), colour in zip(marks.items(), (GREEN, ORANGE, VERMILION), strict=False):
         axes.axhline(value, color=colour, linestyle=":", label=f"{name}: {value:.4g}")
-    low, high = (f([f(curves), *marks.values()]) for f in (np.min, np.max))
+    every = (curves, *band(curves))
+    low, high = (f([*map(f, every), *marks.values()]) for f in (np.min, np.max))
     margin = 0.1 * (high - low) or 1.0  # returns that never change are a line in the middle
     axes.set_ylim(low - margin, high + margin)
     axes.set(ylabel=f"mean return, windows of {edges[1]:,.0f}")

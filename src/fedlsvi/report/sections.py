@@ -144,7 +144,7 @@ def synchronisations(run: Run) -> str:
     for i in shown:
         if i is None:
             left = sum(record.rounds for record in records[SHOWN:-SHOWN])
-            rows.append(("…", f"{left:,} rounds: records.jsonl", "", "", "", ""))
+            rows.append(("…", f"{count(left, 'round')}: records.jsonl", "", "", "", ""))
             continue
         record = records[i]
         gained = record.regret if record.mean_return is None else record.mean_return

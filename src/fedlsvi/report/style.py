@@ -65,11 +65,16 @@ def dot(points: np.ndarray) -> str | None:
 
 def frame(axes: Any, n: int, top: float) -> None:
     """Axes from zero with thousands marked, and the legend where it hides nothing."""
-    axes.set(ylim=(0.0, top if top > 0.0 else 1.0))
+    from_zero(axes, top)
     episodes(axes, n)
+    legend_above(axes)
+
+
+def from_zero(axes: Any, top: float) -> None:
+    """Upwards from zero, with thousands marked."""
+    axes.set(ylim=(0.0, top if top > 0.0 else 1.0))
     if top >= 10.0:
         axes.yaxis.set_major_formatter(_grouped())
-    legend_above(axes)
 
 
 def episodes(axes: Any, n: int) -> None:
@@ -79,6 +84,17 @@ def episodes(axes: Any, n: int) -> None:
     axes.set(xlabel="episode t (each agent)", xlim=(0, n))
     axes.xaxis.set_major_formatter(_grouped())
     axes.xaxis.set_major_locator(MaxNLocator(5))
+
+
+def few_decades(axis: Any, ends: tuple[float, float]) -> None:
+    """Few and plain numbers on a logarithmic axis that is short; powers of ten on a long one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    decades = np.log10(ends[1] / ends[0])
+    axis.set_minor_formatter(NullFormatter())
+    if decades < 2.0:
+        axis.set_major_locator(LogLocator(subs=(1.0, 3.0)) if decades > 1.0 else MaxNLocator(3))
+        axis.set_major_formatter(_grouped())
 
 
 def _grouped() -> Any:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedlsvi.errors import FedLSVIError
-from fedlsvi.records import late_return, tenth
-from fedlsvi.report.contrast import shares
-from fedlsvi.report.groups import Group, alike, common
+from fedlsvi.records import tenth
+from fedlsvi.report.command import command
+from fedlsvi.report.groups import Group, alike, common, shares
 from fedlsvi.report.statistics import interval
 from fedlsvi.run import Run
 
@@ -55,12 +55,6 @@ def late_loss(run: Run) -> float:
     return float(run.regret[-1] - before) / last / run.parameters.n_agents
 
 
-def late_returns(group: Group, t: int) -> list[float]:
-    """Each run's mean return over the last tenth of t episodes; empty where one has none."""
-    found = [late_return(run.records, t) for run in group.runs]
-    return [] if None in found else [float(one) for one in found if one is not None]
-
-
 def regrets(group: Group, t: int | None = None) -> list[float]:
     """Regret of each run after t episodes, or as many as all of them have; empty where one has
     none."""
@@ -85,8 +79,8 @@ def judged(groups: Sequence[Group]) -> tuple[str, list[list[float]]]:
         sizes, name = shares(groups)
         lost = [[v / m for v in regrets(g, t)] for g, m in zip(groups, sizes, strict=True)]
         return name.removeprefix("cumulative "), lost
-    if all(late_returns(group, t) for group in groups):
-        return "return, last tenth", [late_returns(group, t) for group in groups]
+    if all(group.late_returns(t) for group in groups):
+        return "return, last tenth", [group.late_returns(t) for group in groups]
     return "regret", [[] for _ in groups]
 
 
@@ -115,7 +109,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
             f"{number(lost / run.played / p.n_agents)} per episode played and {number(late)} in "
             "the last tenth"
         )
-    elif earned := late_returns(group, group.played):
+    elif earned := group.late_returns(group.played):
         late = float(np.mean(earned))
         text = f"{opening}, the last tenth of the episodes earned {number(late)} each"
         known = [f"{name} {number(level)}" for name, level in levels.items()]
@@ -134,7 +128,7 @@ def _price(group: Group) -> str:
     ratio = group.first.scalars_raw / sent
     times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
     return (
-        f"it took {number(round(rounds))} synchronisations and {number(round(sent))} scalars, "
+        f"it took {count(round(rounds), 'synchronisation')} and {count(round(sent), 'scalar')}, "
         f"{times} than sharing every trajectory"
     )
 
@@ -169,7 +163,7 @@ def unfinished(groups: Sequence[Group]) -> str:
             found.append(f"{group.label} was interrupted after {_so_far(group.first)}.")
         for run in group.left_out:
             who = f"{group.label}, seed {run.seed}," if several else f"Seed {run.seed}"
-            rest = f": fedlsvi resume {run.folder} plays the rest." if run.folder else "."
+            rest = f": {command('resume', run.folder)} plays the rest." if run.folder else "."
             found.append(f"{who} was interrupted after {_so_far(run)} and is left out{rest}")
     return " ".join(found)
 
