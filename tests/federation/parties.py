@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from fedlsvi.federation import project
 from fedlsvi.federation.job import Federation
+from fedlsvi.federation.processes import of_kit
 
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 FEDERATION = Federation(
@@ -18,7 +18,7 @@ FEDERATION = Federation(
 def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
     """A party's own process and, while a job runs, that of its job; shells are not listed."""
     found = {}
-    for pid in project._processes(folder.absolute() / "kits" / name):
+    for pid in of_kit(folder.absolute() / "kits" / name):
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
             for kind, modules in PROCESSES.items():

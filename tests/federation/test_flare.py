@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from parties import ENV, FEDERATION, processes
 
 from fedlsvi.cli import main
-from fedlsvi.errors import TransportError
+from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.federation import project
 from fedlsvi.federation.audit import verify
 from fedlsvi.federation.demo import free_port
@@ -36,6 +36,7 @@ from fedlsvi.ledger import Ledger
 from fedlsvi.server import Server
 from fedlsvi.store import checkpoint, files
 from fedlsvi.transports import wire
+from fedlsvi.transports.flare_log import line
 from fedlsvi.transports.inprocess import InProcess
 
 # FLARE's threads use what its libraries call deprecated
@@ -70,8 +71,10 @@ def federation(tmp_path_factory: pytest.TempPathFactory, here: Any) -> Iterator[
 
 @pytest.fixture(scope="module")
 def finished(federation: Path) -> Path:
-    """The same project after its job has ended."""
+    """The same project after its job has ended, and no second one was taken meanwhile."""
     number = project.start(federation)
+    with pytest.raises(InvalidInput, match=f"job {number} of trial is .*watch it with"):
+        project.start(federation)
     assert project.wait(federation, number, 240.0) == "FINISHED:COMPLETED"
     return federation
 
@@ -125,8 +128,9 @@ def test_what_left_a_site_is_written_down(finished: Path) -> None:
     ledger = files.read_json(project.server_folder(finished) / "ledger.json")
     for site in SITES:
         sent = verify(
-            project.site_folder(finished, site) / "sent.jsonl", ledger["every"]["up_stats"]
-        )
+            project.site_folder(finished, site) / "sent.jsonl", ledger["every"]["up_stats"],
+            run=ledger["run"],
+        )  # fmt: skip
         assert sent.again == 0
         assert sent.scalars["Signal"] > 0
 
@@ -295,6 +299,9 @@ def spoilt(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         part, own = ("server", "Coordinator") if change == "server" else ("client", "Site")
         job = tmp_path_factory.mktemp("spoilt") / change
         shutil.copytree(finished / "job" / "trial", job)
+        meta = (job / "meta.json").read_text()
+        assert '"trial"' in meta
+        (job / "meta.json").write_text(meta.replace('"trial"', '"spoilt"'))
         (config,) = job.glob(f"**/config_fed_{part}.json")
         if change == "code":
             (config.parent.parent / "custom").mkdir()
@@ -351,6 +358,27 @@ def test_a_job_with_code_or_other_classes_is_refused(
     if change == "class":
         log = (finished / "kits" / "site-1" / number / "log.txt").read_text()
         assert "Component 'fedlsvi.FedLSVI'" in log
+
+
+def test_an_administrator_elsewhere_hears_of_rounds_and_notes(
+    finished: Path, others: Path, tmp_path: Path
+) -> None:
+    """With the settings and the administrator's kit alone: what the records have."""
+    (tmp_path / "kits").mkdir()
+    (tmp_path / "kits" / project.ADMIN).symlink_to(finished / "kits" / project.ADMIN)
+    connection = project.console(finished)
+    for name in ("trial", "away"):
+        rows = (others / name / "records.jsonl").read_text().splitlines()
+        last = json.loads(rows[-1])
+        notes = [line(note) for row in rows for note in json.loads(row)["notes"]]
+        found = connection.progress(name)
+        assert (found["rounds"], found["episodes"]) == (last["k"], last["last"])
+        assert found["notes"][: len(notes)] == notes
+    connection.close()
+    text = (finished / "federation.toml").read_text()
+    (tmp_path / "federation.toml").write_text(text)
+    assert project.progress(tmp_path)["rounds"] is None
+    assert project.status(tmp_path)["episodes"] == FEDERATION.episodes
 
 
 def test_status_and_jobs(finished: Path) -> None:

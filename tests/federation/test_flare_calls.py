@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from fedlsvi.errors import TransportError
+from fedlsvi.guard import Refusal
 from fedlsvi.messages import Explore, Signal
 from fedlsvi.transports.check import RUN, check_transport, opened, parameters, uploads
-from fedlsvi.transports.flare import Flare
+from fedlsvi.transports.flare import Coordinator, Flare
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, decode_request, encode
 
@@ -94,9 +95,22 @@ def test_conformance() -> None:
 
 def test_a_site_that_cannot_be_reached_is_named() -> None:
     transport = opened(lambda m, p: flare(m, p, Unreachable), "none", Patience(30.0, 2))
-    with pytest.raises(TransportError, match=r"agent 2.*no answer to Explore"):
+    said = r"site-2's agent 2, round 1: no answer to Explore in 2 attempts of up to 30 s"
+    with pytest.raises(TransportError, match=said):
         uploads(transport)
+    assert transport.missing() == []
+    transport.excluded[1] = "away"
+    assert transport.missing() == ["site-2's agent 2 is excluded (away)"]
     transport.close()
+
+
+def test_a_refusal_names_the_site_of_its_agent() -> None:
+    coordinator = Coordinator({})
+    refusal = Refusal(2, 5, 1, "trace", 9.0, "at most 8")
+    assert coordinator._sentence(refusal) == str(refusal)
+    coordinator._transport = opened(flare, "none", Patience(30.0, 1))
+    assert coordinator._sentence(refusal) == f"site site-2: {refusal}"
+    coordinator._transport.close()
 
 
 def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> None:

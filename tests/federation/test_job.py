@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,6 +125,28 @@ def test_one_hot_worlds_do_not_join_a_federation_of_dense_features(tmp_path: Pat
     settings = settled(tmp_path, gym="FrozenLake-v1", horizon=9)
     with pytest.raises(InvalidEnvironment, match="has packing diagonal, the federation agreed on"):
         open_station(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+def test_a_reward_is_worth_the_same_at_every_site(tmp_path: Path) -> None:
+    """A table's own range is not the federation's; given at both, it is."""
+    own = Federation("taxi", 40, horizon=9, dim=48 * 4, one_hot=True, settings={"gamma": 9.0})
+    cliff = {"gym": "CliffWalking-v1", "horizon": 9}
+    wider = {"reward_range": [-100, 1]}
+    books = open_books(settled(tmp_path, **cliff), tmp_path / "site")
+    for federation, more, sentence in (
+        (own, {}, r"in \(-100, 0\), the federation agreed on reward_range = \[0, 1\]: give"),
+        (own, wider, r"in \(-100, 1\), the federation agreed"),
+        (replace(own, **wider), {}, r"in \(-100, 0\), the federation agreed on .* = \[-100, 1\]"),
+        (replace(own, reward_range=[1, 0]), {}, r"reward_range is \[1, 0\]: give two finite"),
+        (replace(own, reward_range=0), {}, "reward_range is 0: give two finite numbers"),
+    ):
+        with pytest.raises(InvalidEnvironment, match=sentence):
+            open_station(federation, settled(tmp_path, **cliff, **more), 0, 2, books)
+    open_station(replace(own, **wider), settled(tmp_path, **cliff, **wider), 0, 2, books).close()
+    with pytest.raises(InvalidEnvironment, match="give two finite numbers"):
+        replace(own, reward_range=["a", 1]).check(2)
+    for book in books:
+        book.close()
 
 
 def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from fedlsvi import settings_file
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidInput, TransportError
-from fedlsvi.federation import project
+from fedlsvi.federation import processes, project
 from fedlsvi.federation.job import Federation
 from fedlsvi.transports.flare import _asked
 
@@ -53,6 +53,13 @@ class Console:
     def reason(self, number: str) -> str:
         return f"agent 1 did not answer in job {number}"
 
+    def jobs(self) -> list[dict[str, Any]]:
+        return [{"id": "7", "name": "trial", "status": "RUNNING", "alive": False}]
+
+    def progress(self, name: str) -> dict[str, Any]:
+        notes = [f"round {k}: north's agent 0 carried, away since round 1" for k in range(2, 30)]
+        return {"rounds": 29, "episodes": 10, "notes": [*notes, "north's agent 0 is excluded"]}
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -80,6 +87,31 @@ def test_the_reason_is_told_when_a_site_has_left(folder: Path, clock: Any) -> No
         project.console(folder)
 
 
+def test_rounds_come_from_a_server_on_another_machine(
+    folder: Path, clock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No round is no number, as before the server answers; then its rounds, the last notes, and
+    what became of a job whose server ended."""
+    assert main(["federate", "status", str(folder)]) == 0
+    assert "trial: no round is known here" in capsys.readouterr().out
+    assert main(["federate", "status", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "trial: 29 rounds, episode 10 of 10\n  21 earlier notes" in said
+    assert "  north's agent 0 is excluded\n" in said
+    assert "job 7: RUNNING: no process of it runs" in said
+    found = project.outcome(folder, "7", "FINISHED:ABNORMAL")
+    assert (found["rounds"], found["reason"]) == (29, "agent 1 did not answer in job 7")
+
+
+def test_a_job_that_does_not_begin(
+    folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "job", lambda self, number: "SUBMITTED")
+    monkeypatch.setattr(Console, "reason", lambda self, number: "FLARE has not begun it")
+    with pytest.raises(TransportError, match="it is SUBMITTED: FLARE has not begun it"):
+        project.wait(folder, "7", 20.0)
+
+
 def test_a_server_that_stays_silent_is_said(
     folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,11 +134,11 @@ def party(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen([sys.executable, "-c", code, str(kit)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    project._children.append(child)
+    processes.children.append(child)
     yield child
     child.kill()
     child.communicate()
-    project._children.remove(child)
+    processes.children.remove(child)
 
 
 @pytest.mark.parametrize("text", ["", '{"north": 1', "[1]", '{"north": "x"}', '{"north": null}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.federation.serving import APART, EPOCH, check, serve, take_epoch
 from fedlsvi.federation.stations import guard, makers
-from fedlsvi.messages import Explore, Layout
+from fedlsvi.messages import Explore, Layout, Model
 from fedlsvi.server import Server
 from fedlsvi.store import checkpoint, files
 from fedlsvi.transports import wired
@@ -30,10 +31,11 @@ class Killed(Exception):
 
 
 class Silent(Local):
-    """Cohort 1 is not heard from the exploration of round `since` on; the server dies when it has
-    asked `asks` times."""
+    """Cohort 1 is not heard from the exploration of round `since` on, at all if that is below 0, or
+    from the last model of round `after` on; the server dies when it has asked `asks` times."""
 
     since: float = math.inf
+    after = 0
     silent = False
     asks = math.inf
 
@@ -41,7 +43,10 @@ class Silent(Local):
         self.asks -= 1
         if self.asks < 0:
             raise Killed
+        self.silent |= self.since < 0
         self.silent |= isinstance(self._asked, Explore) and self.guard.round >= self.since
+        done = isinstance(self._asked, Model) and self._asked.h == 1 and self.guard.round - 1
+        self.silent |= self.after > 0 and done == self.after
         for c, data in super().exchange(frames, deadline):
             if c != 1 or not self.silent:
                 yield c, data
@@ -56,27 +61,33 @@ class Trial:
     def play(
         self, last: int | None = None, seed: int = 1, absent: Absent = "fail",
         since: float = math.inf, agents: int = 4, cohorts: int = 2, gamma: float = 8.0,
-        features: dict[str, Any] | None = None, asks: float = math.inf,
+        asks: float = math.inf, after: int = 0, **agreed: Any,
     ) -> Server:  # fmt: skip
         """Serve from where it was, and die after round `last` or after so many requests."""
+        agreed = {"features": None, "reward_range": [0.0, 1.0]} | agreed
         learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
         made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
         run = run_name(plan.parameters, seed)
         patience, server = Patience(30.0, 1, absent=absent), self.folder / "server"
         cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
-        check(plan.parameters, cuts, run, server, features)  # before any site takes up its journal
+        check(plan.parameters, cuts, run, server, agreed)  # before any site takes up its journal
         transport = Silent(plan.parameters, made, run, patience, guard(plan))
-        transport.since, transport.asks = since, asks
+        transport.since, transport.asks, transport.after = since, asks, after
 
         def observe(record: Any) -> None:
             if record.k == last:
                 raise Killed
 
         try:
-            return serve(plan.parameters, transport, server, observe, features)
+            return serve(plan.parameters, transport, server, observe, agreed)
         finally:
             transport.close()
+
+    def notes(self) -> dict[int, list[str]]:
+        """What its records say was out of the ordinary, by round."""
+        rows = (self.folder / "server" / "records.jsonl").read_text().splitlines()
+        return {record["k"]: record["notes"] for record in map(json.loads, rows)}
 
 
 @pytest.fixture
@@ -139,6 +150,7 @@ def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
         ({"gamma": 9.0}, "begun with gamma 8.0 and not 9.0: set that back"),
         ({"agents": 5}, r"n_agents 4 and not 5, agents \[2, 2\] at its sites and not \[2, 3\]"),
         ({"features": {"name": "rbf"}}, r"begun with features None and not {'name': 'rbf'}"),
+        ({"reward_range": [0.0, 9.0]}, r"begun with reward_range \[0.0, 1.0\] and not \[0.0, 9"),
         ({"cohorts": 1}, r"begun with agents \[2, 2\] at its sites and not \[4\]"),
     ],
 )
@@ -161,6 +173,39 @@ def test_carrying_may_begin_after_a_failure(trial: Trial, tmp_path: Path) -> Non
     changed = trial.play(since=4, absent="carry")
     always = Trial(tmp_path / "other").play(since=4, absent="carry")
     assert changed.w.tobytes() == always.w.tobytes()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_note_is_in_the_record_of_its_round(restart: bool, trial: Trial) -> None:
+    """Who is lost with the last model of round 3 has contributed to it and is missing in round 4,
+    also where the server is started again in between."""
+    if restart:
+        with pytest.raises(Killed):
+            trial.play(last=3, after=3, absent="carry")
+        trial.play(since=-1, absent="carry")
+    else:
+        trial.play(after=3, absent="carry")
+    notes = trial.notes()
+    assert not notes[3]
+    assert notes[4] == ["round 4: agents 2 to 3 carried (no answer to Model within 30 s)"]
+    assert notes[5] == ["round 5: agents 2 to 3 carried, away since round 4"]
+
+
+def test_a_note_after_the_last_round_is_in_the_last_record(trial: Trial, tmp_path: Path) -> None:
+    other = Trial(tmp_path / "other")
+    other.play()
+    last = max(other.notes())
+    trial.play(after=last, absent="carry")
+    words = "agents 2 to 3 carried (no answer to Model within 30 s)"
+    assert trial.notes()[last] == [f"round {last}: {words}"]
+
+
+def test_a_run_that_has_ended_plays_no_more(trial: Trial) -> None:
+    """Its job may be started again: the same model, and not one more record."""
+    ended = trial.play()
+    before = trial.notes()
+    assert trial.play().w.tobytes() == ended.w.tobytes()
+    assert trial.notes() == before
 
 
 def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fedlsvi.cli import main
 from fedlsvi.errors import DamagedFile, InvalidInput
-from fedlsvi.federation.audit import GENESIS, Audit, lines, verify
+from fedlsvi.federation.audit import GENESIS, Audit, in_logs, lines, verify
 from fedlsvi.ledger import Ledger
 from fedlsvi.messages import Signal, Upload
 from fedlsvi.store import files
@@ -53,10 +53,12 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(row) for row in path.read_text().splitlines()]
 
 
-def ledger_file(path: Path, agents: int = 2, uploads: int = 2 * H * EACH) -> str:
+def ledger_file(
+    path: Path, agents: int = 2, uploads: int = 2 * H * EACH, run: object = None
+) -> str:
     ledger = Ledger(agents)
     ledger.each("up_stats", uploads)
-    files.write_json(path, ledger.to_dict())
+    files.write_json(path, ledger.to_dict() | ({} if run is None else {"run": run}))
     return str(path)
 
 
@@ -71,6 +73,33 @@ def test_a_log_is_of_its_agents_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "uploads of agents 1:2 of run 0000000000000007" in capsys.readouterr().out
     assert main([*command, "0:1"]) == 2
     assert "is of agents 1:2 and not of 0:1" in capsys.readouterr().err
+
+
+def test_a_ledger_is_compared_with_the_uploads_of_its_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A federation that is begun anew goes on in the same log."""
+    log = sent(tmp_path / "log", run=7, rounds=3)
+    sent(log, run=8)
+    seven, eight = in_logs(7), in_logs(8)
+    assert verify(log, 3 * H * EACH, (0, 1), seven).uncounted == []
+    found = verify(log, 2 * H * EACH, (0, 1), eight)
+    assert (found.uncounted, found.again) == ([], 0)
+    assert found.scalars["Upload"] == 5 * H * EACH
+    with pytest.raises(InvalidInput, match="is of agents 0:1 and not of 1:2"):
+        verify(log, 2 * H * EACH, (1, 2), eight)
+    sent(log, run=9, first=1)
+    assert verify(log, 2 * H * EACH, (0, 1), eight).uncounted == []
+    never = in_logs(11)
+    with pytest.raises(DamagedFile, match="has 24 scalars of uploads, the server's ledger 36"):
+        verify(log, 3 * H * EACH, (0, 1), eight)
+    runs = f"{seven} and {eight} and {in_logs(9)}"
+    with pytest.raises(InvalidInput, match=f"is of run {runs} and not of {never}"):
+        verify(log, 2 * H * EACH, (0, 1), never)
+    for run, code in ((eight, 0), (never, 2), ("eight", 2)):
+        ledger = ledger_file(tmp_path / "ledger.json", run=run)
+        assert main(["verify", str(log), "--ledger", ledger, "--agents", "0:1"]) == code
+    assert "ledger.json is no ledger" in capsys.readouterr().err
 
 
 def test_a_log_of_an_earlier_version_is_verified(tmp_path: Path) -> None:

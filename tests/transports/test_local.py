@@ -10,6 +10,7 @@ import pytest
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.errors import MessageRefused
+from fedlsvi.features import RBFFeatures, TileFeatures
 from fedlsvi.transports.check import (
     RUN,
     check_contract,
@@ -23,6 +24,7 @@ from fedlsvi.transports.local import Local
 from fedlsvi.transports.patience import Patience
 from transports_over_frames import over_frames
 
+BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.continuous()]
 
 
@@ -69,6 +71,17 @@ def test_same_run_as_in_process(problem: Any) -> None:
     here = learn(problem)
     for cohorts in (1, 3):
         assert_same(here, learn(problem, transport=over_frames(cohorts)))
+
+
+@pytest.mark.parametrize(
+    "features", [RBFFeatures(2, **BOX), TileFeatures(1, tiles=2, **BOX)], ids=["rbf", "tiles"]
+)
+def test_the_guard_takes_episodes_that_end_early(features: Any) -> None:
+    """Features of every state sum to one; of an episode that has ended there are none."""
+    pole = problems.Problem("pole", "CartPole-v1", np.empty(0), features)
+    here = learn(pole, horizon=40)
+    assert here.gram[-1].sum() < 5 * 60
+    assert_same(here, learn(pole, horizon=40, transport=over_frames(2)))
 
 
 def test_control_messages_are_counted_as_signals() -> None:

@@ -19,7 +19,7 @@ from fedlsvi.settings_file import read
 from fedlsvi.store import files
 
 NAMED = 8
-"""Rounds that are named one by one."""
+"""Rounds, or notes about them, that are named one by one."""
 
 
 def do_federate(arguments: argparse.Namespace) -> int:
@@ -32,14 +32,15 @@ def do_federate(arguments: argparse.Namespace) -> int:
 
 def do_verify(arguments: argparse.Namespace) -> int:
     """Check the chain of a log, and its uploads against the server's ledger."""
-    counted = agents = None
+    counted = agents = run = None
     if arguments.ledger is not None:
-        uploads = _ledger(Path(arguments.ledger)).by_agent["up_stats"]
+        ledger, run = _ledger(Path(arguments.ledger))
+        uploads = ledger.by_agent["up_stats"]
         agents = _agents(arguments.agents, len(uploads))
         counted = int(uploads[slice(*agents)].sum())
     elif arguments.agents is not None:
         raise InvalidInput(f"--agents {arguments.agents!r} needs --ledger: they are agents in it")
-    sent = audit.verify(arguments.log, counted, agents)
+    sent = audit.verify(arguments.log, counted, agents, run)
     against = ""
     if counted is not None:
         against = ", and its uploads are those of the server's ledger"
@@ -56,10 +57,11 @@ def do_verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ledger(path: Path) -> Ledger:
+def _ledger(path: Path) -> tuple[Ledger, str | None]:
+    """The server's ledger, and the run that it is of; an earlier fedlsvi did not write that."""
     table = files.read_json(path)
     try:
-        return Ledger.from_dict(table)
+        return Ledger.from_dict(table), audit.named(table.get("run"))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InvalidInput(f"{path} is no ledger: give the ledger.json of the server") from None
 
@@ -91,8 +93,9 @@ def _init(arguments: argparse.Namespace) -> int:
     )
     _say(arguments, {"folder": str(where), "sites": sites}, [
         f"wrote the project {where}: read {where}/README.md",
-        "each site fills in kits/<site>/local/fedlsvi.toml; then: "
-        f"fedlsvi federate start {quote(str(where))}",
+        "each site fills in kits/<site>/local/fedlsvi.toml; the server, then the sites, each start "
+        "theirs by startup/start.sh in their kit",
+        f"then: fedlsvi federate start {quote(str(where))}",
     ])  # fmt: skip
     return 0
 
@@ -106,11 +109,10 @@ def _start(arguments: argparse.Namespace) -> int:
     lines = [f"job {number} is submitted; watch it: {watch}"]
     well = True
     if arguments.wait > 0.0:
-        found["ended"] = project.wait(arguments.folder, number, arguments.wait)
-        found |= project.progress(arguments.folder)
-        well = found["ended"] == project.COMPLETED
-        found["reason"] = "" if well else project.reason(arguments.folder, number)
-        lines = [_progress(found), _ended(number, found["ended"], found["reason"])]
+        ended = project.wait(arguments.folder, number, arguments.wait)
+        found |= project.outcome(arguments.folder, number, ended)
+        well = ended == project.COMPLETED
+        lines = [*_progress(found), _ended(number, ended, found["reason"])]
     _say(arguments, found, lines)
     return 0 if well else 1
 
@@ -119,8 +121,7 @@ def _status(arguments: argparse.Namespace) -> int:
     found = project.status(arguments.folder)
     connected, here = found["connected"], found["processes"]
     missing = [site for site in found["sites"] if site not in connected]
-    lines = [_progress(found), *(f"  {note}" for note in found["notes"])]
-    lines.append(f"the server {found['server']}")
+    lines = [*_progress(found), f"the server {found['server']}"]
     if found["server"] == "answers":
         lines.append(f"connected: {', '.join(connected) or 'nobody'}")
         lines += [f"not connected: {', '.join(missing)}"] if missing else []
@@ -131,11 +132,18 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _progress(found: dict[str, Any]) -> str:
-    return (
-        f"{found['name']}: {found['rounds']} rounds, episode {found['episodes']:,} of "
-        f"{found['of']:,}"
-    )
+def _progress(found: dict[str, Any]) -> list[str]:
+    """How far the run is, and the last of what was out of the ordinary."""
+    if found["rounds"] is None:
+        known = "no round is known here; its rounds are in the server's kit, on its machine"
+        return [f"{found['name']}: {known}"]
+    done = f"{found['rounds']} rounds, episode {found['episodes']:,} of {found['of']:,}"
+    notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])
+    return [
+        f"{found['name']}: {done}",
+        *([f"  {earlier} earlier notes: see records.jsonl in the server's kit"] * (earlier > 0)),
+        *(f"  {note}" for note in notes),
+    ]
 
 
 def _ended(number: str, state: str, reason: str) -> str:
@@ -154,7 +162,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     def told(progress: dict[str, Any]) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and progress["rounds"] is not None:
             line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 

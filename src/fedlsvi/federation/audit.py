@@ -37,6 +37,18 @@ Origin = tuple[str, int, int]
 """Run, first agent, and the agent after the last: those that an upload is of."""
 
 
+def in_logs(run: int) -> str:
+    """A run's number as logs and the server's ledger have it."""
+    return f"{run:016x}"
+
+
+def named(run: Any) -> str | None:
+    """The run that a ledger names, if any; ValueError for what is no run's number."""
+    if run is not None and not RUN.fullmatch(str(run)):
+        raise ValueError("no run's number")
+    return None if run is None else str(run)
+
+
 class Audit:
     """Appends to the log of one site; `durable` also survives the loss of power."""
 
@@ -60,7 +72,7 @@ class Audit:
         body = frame[wire.HEADER_BYTES :]
         scalars = {wire.UPLOAD: len(body) // 8, wire.SIGNAL: len(body) // 8 - 1}.get(kind, 0)
         self.note(
-            wire.KINDS[kind], run=f"{address.run:016x}", round=address.round, step=step,
+            wire.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
             first=address.first, agents=address.agents, scalars=scalars, bytes=len(frame),
             digest=hashlib.sha256(body).hexdigest(),
         )  # fmt: skip
@@ -135,16 +147,21 @@ def _chained(path: str | Path, rows: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def verify(
-    path: str | Path, up_stats: int | None = None, agents: tuple[int, int] | None = None
+    path: str | Path,
+    up_stats: int | None = None,
+    agents: tuple[int, int] | None = None,
+    run: str | None = None,
 ) -> Sent:
     """Check the chain, and that every upload which the server counted stands in it.
 
     up_stats   scalars of category up_stats that the server counts for this site's agents
     agents     the first of these, and the one after the last: the log must be theirs
+    run        of which run the server's ledger is: uploads of others are not compared with it
     """
-    messages = size = again = 0
+    messages = size = again = compared = 0
     scalars: dict[str, int] = {}
     uploads: dict[Place, set[str]] = {}
+    others: dict[tuple[str, Place], set[str]] = {}
     origins: dict[Origin, None] = {}
     head, rows = GENESIS, _rows(path)
     for line in _chained(path, rows[:-1]):
@@ -155,26 +172,34 @@ def verify(
             if "first" in line:
                 first = line["first"]
                 origins[line["run"], first, first + line["agents"]] = None
-            known = uploads.setdefault((line["round"], line["step"]), set())
+            place, of = (line["round"], line["step"]), str(line.get("run", run))
+            theirs = run is None or of == run
+            known = (uploads.setdefault(place, set()) if theirs
+                     else others.setdefault((of, place), set()))  # fmt: skip
             if line["digest"] in known:
                 again += 1
                 continue
             known.add(line["digest"])
+            compared += line["scalars"] if theirs else 0
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
         raise DamagedFile(f"the log {path} is empty: a site writes a line before it takes part")
-    for _, *found in origins:
-        if agents is not None and found != list(agents):
-            theirs, asked = ("{}:{}".format(*these) for these in (found, agents))
-            raise InvalidInput(f"the log {path} is of agents {theirs} and not of {asked}")
+    if others and not uploads:
+        played = " and ".join(dict.fromkeys(of for of, _ in others))
+        raise InvalidInput(f"the log {path} is of run {played} and not of {run}")
+    for of, *found in origins:
+        if agents is not None and run in (None, of) and found != list(agents):
+            owners, asked = ("{}:{}".format(*these) for these in (found, agents))
+            raise InvalidInput(f"the log {path} is of agents {owners} and not of {asked}")
     uncounted: list[Place] = []
     if up_stats is not None:
         try:
-            uncounted = _uncounted(uploads, scalars.get("Upload", 0), up_stats)
+            uncounted = _uncounted(uploads, compared, up_stats)
         except ValueError as error:
+            doubt = "other agents" if run else "another run or other agents"
             raise DamagedFile(
-                f"the log {path} has {scalars.get('Upload', 0)} scalars of uploads, the server's "
-                f"ledger {up_stats}: {error}, or the ledger is of another run or other agents"
+                f"the log {path} has {compared} scalars of uploads, the server's ledger "
+                f"{up_stats}: {error}, or the ledger is of {doubt}"
             ) from None
     unfinished = bool(rows[-1])
     return Sent(messages, size, scalars, again, uncounted, list(origins), unfinished, head)

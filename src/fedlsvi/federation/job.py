@@ -1,7 +1,7 @@
 """What the parties of a federation agree on, and what a site settles for itself.
 
-The job (from the server, the same for all): episodes, seed, horizon, features and the settings of
-Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
+The job (from the server, the same for all): episodes, seed, horizon, features, the units of rewards
+and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
 
     agents = 1                       # how many agents learn here
     [env]                            # a registered environment with its parameters …
@@ -22,6 +22,7 @@ from typing import Any
 from fedlsvi import envs, settings_file
 from fedlsvi import features as feature_maps
 from fedlsvi.config import Parameters, Settings, integer
+from fedlsvi.envs.base import units
 from fedlsvi.envs.gym import as_environment
 from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
@@ -64,6 +65,7 @@ class Federation:
     dim: int
     seed: int = 0
     one_hot: bool = False
+    reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     patience: dict[str, Any] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Federation:
         check_seed(self.seed)
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+        units(self.reward_range)
         for key in ("settings", "patience"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
@@ -100,6 +103,10 @@ class Federation:
     def table(self) -> dict[str, Any]:
         """What `of` reads back."""
         return asdict(self)
+
+    def agreed(self) -> dict[str, Any]:
+        """What all sites' worlds have in common beside their sizes."""
+        return {"features": self.features, "reward_range": list(units(self.reward_range))}
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
@@ -133,7 +140,20 @@ class Federation:
                     f"this site's environment has {size} {getattr(mine, size)}, the federation "
                     f"agreed on {getattr(agreed, size)}: change [env] in this site's settings"
                 )
+        self._check_units(plan)
         return plan
+
+    def _check_units(self, plan: Plan) -> None:
+        """A reward must be worth the same everywhere."""
+        low, high = units(self.reward_range)
+        for env in plan.envs:
+            own = units(env.reward_range)
+            if own != (low, high):
+                raise InvalidEnvironment(
+                    f"this site's rewards are in ({own[0]:g}, {own[1]:g}), the federation agreed "
+                    f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
+                    "settings, or agree on another in federation.toml"
+                )
 
 
 @dataclass(frozen=True)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from fedlsvi import settings_file
 from fedlsvi.errors import InvalidInput, TransportError
+from fedlsvi.federation import processes
 from fedlsvi.federation.job import Federation
 from fedlsvi.federation.provision import ADMIN as ADMIN
 from fedlsvi.federation.provision import FEDERATION, flare
 from fedlsvi.federation.provision import init as init
-from fedlsvi.store import files
 
 ENDED = ("FINISHED", "FAILED")
 COMPLETED = "FINISHED:COMPLETED"
-"""FLARE's words for a job that has ended, and for one that has ended well."""
+NOT_BEGUN = "SUBMITTED"
+"""FLARE's words for a job that has ended, for one that has ended well, and for one that waits."""
 
-RUNNING = "running.json"
 ANSWER_SECONDS = 60.0
 """How long a server that ran a moment ago may take to answer."""
 
@@ -61,40 +58,13 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
     project = Path(folder).absolute()
     _, parties = read(project)
     started = {}
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for name in names or (parties["host"], *parties["sites"]):
         kit = project / "kits" / name
         if not (kit / "startup").is_dir():
             raise InvalidInput(f"the kit of {name} is not at {kit}: bring it there to start it")
-        with (kit / "console.log").open("ab") as console:
-            process = subprocess.Popen(
-                [str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
-                stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
-            )  # fmt: skip
-        started[name] = process.pid
-        _children.append(process)
-    _note_running(project, {**_running(project), **started})
+        started[name] = processes.begin(kit)
+    processes.note_running(project, {**processes.running(project), **started})
     return started
-
-
-def _running(project: Path) -> dict[str, int]:
-    """The parties that `launch` started here, and their processes. Where the list of them cannot be
-    read, those whose processes are found."""
-    try:
-        listed = json.loads((project / RUNNING).read_bytes())
-        return {str(name): int(pid) for name, pid in listed.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError):
-        kits = sorted((project.absolute() / "kits").glob("*"))
-        return {kit.name: found[0] for kit in kits if (found := _processes(kit))}
-
-
-def _note_running(project: Path, pids: dict[str, int]) -> None:
-    files.write(project / RUNNING, json.dumps(pids).encode())
-
-
-_children: list[subprocess.Popen[bytes]] = []
 
 
 def _connect(folder: str | Path, end: float) -> Any:
@@ -113,13 +83,19 @@ def console(folder: str | Path, seconds: float = 60.0) -> Any:
     _, parties = read(folder)
     end = time.monotonic() + seconds
     connection = _connect(folder, end)
-    while len(connection.sites()) < len(parties["sites"]):
+    try:
+        _await_sites(connection, parties["sites"], seconds, end)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _await_sites(connection: Any, sites: Sequence[str], seconds: float, end: float) -> None:
+    while missing := sorted(set(sites) - set(connection.sites())):
         if time.monotonic() > end:
-            missing = sorted(set(parties["sites"]) - set(connection.sites()))
-            connection.close()
             raise TransportError(f"sites {missing} have not joined within {seconds:g} s")
         time.sleep(0.5)
-    return connection
 
 
 def start(folder: str | Path, seconds: float = 60.0) -> str:
@@ -128,12 +104,27 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
     federation, parties = read(folder)
     federation.check(len(parties["sites"]))
     job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
-    connection = console(folder, seconds)
+    end = time.monotonic() + seconds
+    connection = _connect(folder, end)
     try:
+        _refuse_second(connection, federation.name, folder)
+        _await_sites(connection, parties["sites"], seconds, end)
         number: str = connection.submit(job.absolute())
         return number
     finally:
         connection.close()
+
+
+def _refuse_second(connection: Any, name: str, folder: str | Path) -> None:
+    """Two jobs of one federation would play the same run."""
+    for job in connection.jobs():
+        if job["name"] == name and job["alive"]:
+            kit = quote(str(Path(folder) / "kits" / ADMIN))
+            raise InvalidInput(
+                f"job {job['id']} of {name} is {job['status']}: watch it with `fedlsvi federate "
+                f"status {quote(str(folder))}`, or end it with `nvflare job abort {job['id']} "
+                f"--startup-kit {kit}` before you start another"
+            )
 
 
 def wait(
@@ -146,7 +137,10 @@ def wait(
     try:
         while not (state := connection.job(number)).startswith(ENDED):
             if time.monotonic() > end:
-                raise TransportError(f"the job has not ended within {seconds:g} s: it is {state}")
+                why = f": {connection.reason(number)}" if state == NOT_BEGUN else ""
+                raise TransportError(
+                    f"the job has not ended within {seconds:g} s: it is {state}{why}"
+                )
             if told is not None:
                 told(progress(folder))
             time.sleep(0.5)
@@ -164,77 +158,69 @@ def reason(folder: str | Path, number: str) -> str:
         connection.close()
 
 
-def progress(folder: str | Path) -> dict[str, Any]:
-    """Rounds and episodes so far, and what was out of the ordinary in the last round, where the
-    server's kit is on this machine."""
+def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
+    """Rounds and episodes so far, and what was out of the ordinary: as the server tells over a
+    connection, or by its kit if that is on this machine; rounds are None where neither has them."""
     federation, parties = read(folder)
-    records = server_folder(folder) / "records.jsonl"
-    rounds, episodes, notes = 0, 0, []
-    with suppress(OSError, ValueError, IndexError):
-        last = json.loads(records.read_text().splitlines()[-1])
-        rounds, episodes, notes = last["k"], last["last"], last["notes"]
-    return {"name": federation.name, "rounds": rounds, "episodes": episodes,
-            "of": federation.episodes, "sites": parties["sites"], "notes": notes}  # fmt: skip
+    found: dict[str, Any] = {"rounds": None, "episodes": None, "notes": []}
+    if connection is not None:
+        found = connection.progress(federation.name)
+    if found["rounds"] is None:
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            rows = (server_folder(folder) / "records.jsonl").read_text().splitlines()
+            records = [json.loads(row) for row in rows]
+            found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
+                     "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
+    return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
+
+
+def outcome(folder: str | Path, number: str, ended: str) -> dict[str, Any]:
+    """How far a job came that has ended, and why it failed if it did."""
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
+    try:
+        why = "" if ended == COMPLETED else str(connection.reason(number))
+        return {**progress(folder, connection), "ended": ended, "reason": why}
+    finally:
+        connection.close()
 
 
 def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     """Progress, which parties run here, and what the server says."""
     found = progress(folder)
-    listed = _running(Path(folder)).items()
-    found["processes"] = {name: pid for name, pid in listed if _alive(pid)}
+    listed = processes.running(Path(folder)).items()
+    found["processes"] = {name: pid for name, pid in listed if processes.alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
     with suppress(TransportError):
         connection = flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
         found["server"] = "answers"
+        found |= progress(folder, connection)
         found["jobs"], found["connected"] = connection.jobs(), connection.sites()
         for job in found["jobs"]:
-            if job["status"].startswith(ENDED) and job["status"] != COMPLETED:
-                job["reason"] = connection.reason(job["id"])
+            if job["status"] != COMPLETED:
+                job["reason"] = _state(connection, job)
         connection.close()
     return found
+
+
+def _state(connection: Any, job: dict[str, Any]) -> str:
+    """Why a job failed, or has not begun; nothing about one that runs."""
+    if job["status"].startswith((*ENDED, NOT_BEGUN)):
+        return str(connection.reason(job["id"]))
+    return "" if job["alive"] else "no process of it runs: the server ended before it did"
 
 
 def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = False) -> list[str]:
     """End parties that `launch` started here, with all their processes."""
     project = Path(folder).absolute()
     _refuse_other(project)  # what stands in its settings does not matter here
-    pids = _running(project)
+    pids = processes.running(project)
     ended = []
     for name in names or list(pids):
-        if pids.pop(name, None) is None:
-            continue
-        kit = project / "kits" / name
-        if not kill:
-            _signal(kit, signal.SIGTERM)
-            end = time.monotonic() + 5.0
-            while _processes(kit) and time.monotonic() < end:
-                time.sleep(0.1)
-        while _processes(kit):  # one may have started another in the meantime
-            _signal(kit, signal.SIGKILL)
-            time.sleep(0.05)
-        ended.append(name)
-    _note_running(project, pids)
+        if pids.pop(name, None) is not None:
+            processes.end(project / "kits" / name, kill)
+            ended.append(name)
+    processes.note_running(project, pids)
     return ended
-
-
-def _processes(kit: Path) -> list[int]:
-    """The processes of a party: the one that was launched, and the workers of its jobs, which
-    FLARE starts apart; all of them name the kit as their workspace."""
-    for child in _children:
-        child.poll()  # let go of those that have ended
-    found, names = [], (str(kit), str(kit / "startup" / "sub_start.sh"))
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if any(name.encode() in words for name in names):
-                found.append(int(process.name))
-    return found
-
-
-def _signal(kit: Path, number: signal.Signals) -> None:
-    for pid in _processes(kit):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def clean(folder: str | Path) -> None:
@@ -253,14 +239,3 @@ def site_folder(folder: str | Path, site: str) -> Path:
     """Where a site keeps its journal and the log of what it sent."""
     federation, _ = read(folder)
     return Path(folder) / "kits" / site / "fedlsvi" / federation.name
-
-
-def _alive(pid: int) -> bool:
-    for child in _children:
-        if child.pid == pid:
-            return child.poll() is None
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True

@@ -71,10 +71,14 @@ can pass for any party. It is for the organiser alone; hand it to nobody.
 
 At a site: name your environment in `local/fedlsvi.toml` of your kit; that file never leaves. Then
 
-    ./startup/start.sh          # and ./startup/stop_fl.sh to leave
+    ./startup/start.sh          # to leave: echo y | ./startup/stop_fl.sh, which asks
 
-At the server: `kits/{host}/startup/start.sh`, port {port}. Whoever holds the administrator's kit
-starts the run with `fedlsvi federate start .` and watches it with `fedlsvi federate status .`.
+After a reboot, or where a process was killed, first `rm -f pid.fl daemon_pid.fl` in your kit: the
+number in them may be another process by now, and FLARE would not start beside it.
+
+At the server: `kits/{host}/startup/start.sh`, port {port}; it comes before the sites. Once all
+parties run, whoever holds the administrator's kit starts the run with `fedlsvi federate start .`
+and watches it with `fedlsvi federate status .`.
 
 What leaves a site is a Gram matrix and a response vector per step and round, the signal to
 synchronise, and how many agents there are. The log `fedlsvi/{name}/sent.jsonl` in your kit has a

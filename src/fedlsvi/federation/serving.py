@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import DamagedFile, InvalidSetting, WrongVersion
+from fedlsvi.federation.audit import in_logs
 from fedlsvi.ledger import Ledger
 from fedlsvi.records import LISTED, RoundRecord
 from fedlsvi.server import Round, Server
@@ -38,12 +39,12 @@ def serve(
     transport: Wired,
     folder: str | Path,
     observe: Callable[[RoundRecord], None] | None = None,
-    features: Mapping[str, Any] | None = None,
+    agreed: Mapping[str, Any] | None = None,
 ) -> Server:
     """Play to the end, from the last checkpoint where there is one. BLAS keeps to one thread.
-    `features` are those that the sites agreed on, as their table."""
+    `agreed` is what the sites' worlds have in common, in plain values."""
     with threadpool_limits(limits=1, user_api="blas"):
-        played = _played(p, transport.cuts, transport.run, features)
+        played = _played(p, transport.cuts, transport.run, agreed)
         return _serve(p, transport, Path(folder), observe, played)
 
 
@@ -91,7 +92,8 @@ def _serve(
             observe(record)
     records.close()
     files.write_arrays(run / "model.safetensors", {"w": server.w, "gram": server.gram})
-    files.write_json(run / "ledger.json", transport.ledger.to_dict())
+    ledger = transport.ledger.to_dict() | {"run": in_logs(transport.run)}
+    files.write_json(run / "ledger.json", ledger)
     return server
 
 
@@ -108,29 +110,29 @@ def take_epoch(transport: Wired, folder: Path) -> None:
 
 def check(
     p: Parameters, cuts: Sequence[tuple[int, int]], run: int, folder: str | Path,
-    features: Mapping[str, Any] | None = None,
+    agreed: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Refuse to go on, before any site is asked to, where the folder holds another run."""
     found = checkpoint.newest(Path(folder), lambda note: None)
     if found is not None:
-        _refuse_another(Path(folder), found[0].plain, _played(p, cuts, run, features))
+        _refuse_another(Path(folder), found[0].plain, _played(p, cuts, run, agreed))
 
 
 def _played(
-    p: Parameters, cuts: Sequence[tuple[int, int]], run: int, features: Mapping[str, Any] | None
+    p: Parameters, cuts: Sequence[tuple[int, int]], run: int, agreed: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """What makes a run the one that it is, in the words of JSON."""
-    made = {"parameters": asdict(p), "cuts": cuts, "run": run, "features": features}
+    made = {"parameters": asdict(p), "cuts": cuts, "run": run, **(agreed or {})}
     found: dict[str, Any] = json.loads(json.dumps(made))
     return found
 
 
 def _refuse_another(run: Path, plain: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """A checkpoint is continued by the run that wrote it and by no other."""
-    before = plain.get("played")
-    if before == now:
+    before = {**now, **plain.get("played", {})}  # an earlier fedlsvi wrote less down
+    if before == now and "played" in plain:
         return
-    if before is None:
+    if "played" not in plain:
         raise WrongVersion(
             f"the checkpoints in {run} are of an earlier fedlsvi: finish the run with that, or "
             "give the federation another name"
@@ -140,8 +142,9 @@ def _refuse_another(run: Path, plain: Mapping[str, Any], now: Mapping[str, Any])
     if before["cuts"] != now["cuts"]:
         sizes = [[agents for _, agents in each["cuts"]] for each in (before, now)]
         changed.append(f"agents {sizes[0]} at its sites and not {sizes[1]}")
-    if before["features"] != now["features"]:
-        changed.append(f"features {before['features']} and not {now['features']}")
+    for key in now.keys() - {"parameters", "cuts", "run"}:
+        if before[key] != now[key]:
+            changed.append(f"{key} {before[key]} and not {now[key]}")
     raise InvalidSetting(
         f"{run} holds a run that was begun with {', '.join(changed) or 'another seed'}: "
         "set that back, or give the federation another name"

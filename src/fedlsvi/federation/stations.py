@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedlsvi.agent import Cohort
+from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.federation.journal import Journal
 from fedlsvi.guard import Guard
 from fedlsvi.plan import Plan
@@ -82,4 +83,6 @@ def makers(
 def guard(plan: Plan) -> Guard:
     """The server's checks, with what is known of the features."""
     phi = plan.features
-    return Guard(plan.layout, facts(plan.parameters, phi.nonnegative, phi.simplex))
+    # an episode of a black box that has ended adds nothing to Λ^loc, whatever its features sum to
+    ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
+    return Guard(plan.layout, facts(plan.parameters, phi.nonnegative, phi.simplex and not ends))

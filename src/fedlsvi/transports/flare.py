@@ -24,6 +24,7 @@ from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, TransportError
 from fedlsvi.guard import Guard, Refusal
 from fedlsvi.messages import Explore, Reply, Request, Signal
+from fedlsvi.transports import flare_log
 from fedlsvi.transports.pace import Pace
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
@@ -31,10 +32,6 @@ from fedlsvi.transports.wire import Address, decode_reply, encode
 from fedlsvi.transports.wired import Wired
 
 SETTINGS = "fedlsvi.toml"
-REASON = "this run ends: "
-"""What stands before the reason in the server's log of a job that failed."""
-LONGEST_LINE = 500
-"""Of what a site says, how much the server repeats."""
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +155,9 @@ class Flare(Wired):
                 try:
                     data = future.result()
                 except Exception as error:  # the engine's own: a site that cannot be reached
-                    log.warning("no answer from %s: %s", self.proxies[c].name, _line(error))
+                    log.warning(
+                        "no answer from %s: %s", self.proxies[c].name, flare_log.line(error)
+                    )
                 else:
                     yield c, data
 
@@ -208,6 +207,9 @@ class Flare(Wired):
             asked = len(self._present())
             yield cap
 
+    def _who(self, c: int) -> str:
+        return f"{self.proxies[c].name}'s {super()._who(c)}"
+
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -221,12 +223,24 @@ class Coordinator:
 
     @collab.main
     def run(self) -> None:
-        """Play to the end; the administrator finds the reason of a failure in the job's log."""
+        """Play to the end; the administrator finds the rounds, and the reason of a failure, in the
+        job's log."""
+        flare_log.without_calls()
         try:
             self._run()
         except Exception as error:
-            log.error("%s%s", REASON, error)
+            flare_log.tell_reason(self._sentence(error))
             raise
+
+    def _sentence(self, error: Exception) -> str:
+        """Why the run ends; a refusal names an agent, and here the site of that agent too."""
+        if isinstance(error, Refusal) and self._transport is not None:
+            for (first, agents), site in zip(
+                self._transport.cuts, self._transport.proxies, strict=True
+            ):
+                if first <= error.agent < first + agents:
+                    return f"site {site.name}: {error}"
+        return str(error)
 
     def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
@@ -242,13 +256,17 @@ class Coordinator:
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
-        check(p, cuts, run, folder, federation.features)
+        check(p, cuts, run, folder, federation.agreed())
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
-        guard = Guard(_layout(p), facts(p))
+        phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
+        guard = Guard(_layout(p), facts(p, phi is not None and phi.nonnegative))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
         try:
-            serve(p, self._transport, folder, features=federation.features)
+            server = serve(p, self._transport, folder, flare_log.tell, federation.agreed())
+            flare_log.tell_notes(self._transport.missing())
+            flare_log.tell_round(server.k, server.t)
+            flare_log.tell_complete()
         finally:
             self._transport.close()
 
@@ -281,14 +299,7 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         return getattr(site(timeout=600.0), what)(*given)
     except Exception as error:  # the engine's own, around what the site said
         said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
-        raise TransportError(f"site {site.name} cannot take part: {_line(said)}") from None
-
-
-def _line(text: object) -> str:
-    """What a site said, for the middle of a line: it writes no line of its own into the server's
-    log, and none that gives a reason."""
-    line = "".join(c if c.isprintable() else " " for c in str(text))
-    return " ".join(line.split()).replace(REASON, "… ")[:LONGEST_LINE]
+        raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
 
 
 class _private:

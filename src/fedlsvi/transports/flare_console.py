@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import redirect_stdout, suppress
 from io import StringIO
@@ -9,12 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.errors import TransportError
-from fedlsvi.transports.flare import REASON, Coordinator, Site
+from fedlsvi.transports.flare import Coordinator, Site
+from fedlsvi.transports.flare_log import COMPLETE, REASON, after, told
 
+LOST = r"Client (\S+) is deemed disconnected"
 UNLISTED = "component not authorized: "
 UNJOINED = "failed to sync clients "
-"""What stands in FLARE's own log of a job before a class that is not allowed, and before the sites
-whose process did not join."""
+"""What FLARE's own log of a job says of a site that is gone, and what stands there before a class
+that is not allowed, and before the sites whose process did not join."""
+
+WAITING, RUNNING = ("SUBMITTED", "APPROVED"), ("DISPATCHED", "RUNNING")
+"""FLARE's words for a job that has not begun, and for one that has; a server that is started again
+leaves those of the jobs that it was running as they were."""
+
+HEARD_SECONDS = 60.0
+"""A site is silent if another was heard so much later; each calls every ten seconds. FLARE itself
+lists one for ten minutes after its last call."""
+
+AGAIN = "`fedlsvi federate start` again"
 
 
 def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
@@ -59,34 +72,70 @@ class Console:
     def reason(self, number: str) -> str:
         """Why a job failed: what the server wrote into its log, or who refused to run it, and
         where to look. No site sends its log: only its kit has what the site refused."""
-        rows: list[str] = []
-        with suppress(Exception):  # the engine's own errors, of many kinds: there is no log
-            for text in self._session.get_job_logs(number)["logs"].values():
-                rows += text.splitlines()
-        if said := _after(REASON, rows):
+        meta = self._session.get_job_meta(number)
+        if meta.get("status") in WAITING:
+            return _not_begun(meta.get("schedule_history") or [])
+        rows = self._rows(number)
+        if said := after(REASON, rows):
             return said
-        deployed = self._session.get_job_meta(number).get("job_deploy_detail") or []
-        if told := [str(detail) for detail in deployed if not str(detail).endswith(": OK")]:
-            return "; ".join(told)
-        if said := _after(UNLISTED, rows):
+        lost = sorted({name for row in rows for name in re.findall(LOST, row)})
+        gone = f"FLARE gave up {', '.join(lost) or 'a site'}"
+        if any(COMPLETE in row for row in rows):
+            return (
+                f"the run is complete, and its results are in the server's kit; {gone}, which had "
+                f"not said that it was done. {AGAIN} is safe: it plays no more and ends well"
+            )
+        deployed = meta.get("job_deploy_detail") or []
+        if refused := [str(detail) for detail in deployed if not str(detail).endswith(": OK")]:
+            return "; ".join(refused)
+        if said := after(UNLISTED, rows):
             return f"the server refused a class that the job names: {said}"
         where = f"{number}/log.txt in the kit of a site"
-        if said := _after(UNJOINED, rows):
+        if said := after(UNJOINED, rows):
             sites = said.strip("[]").replace("'", "")
             return (
                 f"the job ended before {sites} had begun it: a site refused a class that it names, "
                 f"or could not start its process; {where} says what it was"
             )
-        return f"log.txt in the server's kit and {where} have more"
+        more = f"log.txt in the server's kit and {where} have more"
+        return f"{gone}; {more}. {AGAIN} goes on at the last checkpoint" if lost else more
+
+    def _rows(self, number: str) -> list[str]:
+        """The server's log of a job, which may be running; none where there is no log."""
+        rows: list[str] = []
+        with suppress(Exception):  # the engine's own errors, of many kinds
+            for text in self._session.get_job_logs(number)["logs"].values():
+                rows += text.splitlines()
+        return rows
+
+    def progress(self, name: str) -> dict[str, Any]:
+        """How far the jobs of this name have come: rounds, episodes and notes of the last one that
+        has done a round; rounds are None where none has."""
+        for job in reversed(self.jobs()):
+            if job["name"] == name:
+                found = told(self._rows(job["id"]))
+                if found["rounds"] is not None:
+                    return found
+        return told([])
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs: id, name and status."""
-        listed = self._session.list_jobs()
-        return [{"id": j["job_id"], "name": j["job_name"], "status": j["status"]} for j in listed]
+        """All jobs: id, name, status, and whether the server is at it or will be."""
+        running = {job.job_id for job in self._session.get_system_info().job_info}
+        return [
+            {"id": j["job_id"], "name": j["job_name"], "status": j["status"],
+             "alive": j["status"] in WAITING
+             or (j["status"] in RUNNING and j["job_id"] in running)}
+            for j in self._session.list_jobs()
+        ]  # fmt: skip
 
     def sites(self) -> list[str]:
         """The sites that are connected."""
-        return sorted(client.name for client in self._session.get_system_info().client_info)
+        heard = {
+            client.name: float(client.last_connect_time or 0.0)
+            for client in self._session.get_system_info().client_info
+        }
+        last = max(heard.values(), default=0.0)  # by the server's clock, as all of them
+        return sorted(name for name, at in heard.items() if last - at < HEARD_SECONDS)
 
     def abort(self, number: str) -> None:
         """End a job; its checkpoints and journals stay."""
@@ -97,6 +146,10 @@ class Console:
         self._session.close()
 
 
-def _after(mark: str, rows: list[str]) -> str:
-    """What follows the mark in the last row that has it."""
-    return next((row.partition(mark)[2] for row in reversed(rows) if mark in row), "")
+def _not_begun(history: list[str]) -> str:
+    """Why FLARE has not begun a job: the last it wrote down is behind the time."""
+    said = history[-1].partition(": ")[2] if history else ""
+    return (
+        f"FLARE has not begun it ({said or 'it has not tried'}): it waits for all sites, and one "
+        "of them may have gone without a word"
+    )

@@ -32,6 +32,9 @@ CROWDED_SECONDS = 0.1
 STALLED_SECONDS = 60
 """A frame that stops halfway for so long has lost its line."""
 
+GONE_SECONDS = 30
+"""A machine that has not acknowledged what was sent to it for so long is gone."""
+
 LOST = (OSError, EOFError, AuthenticationError, AssertionError)
 """The other side hung up, or does not hold the key."""
 
@@ -189,7 +192,10 @@ def _tune(end: socket.socket) -> None:
     """Send small frames at once, and notice a machine that is gone."""
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+    waits = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+    # without this, what was sent and never acknowledged is sent again for a quarter of an hour
+    waits["TCP_USER_TIMEOUT"] = 1000 * GONE_SECONDS
+    for name, value in waits.items():
         if hasattr(socket, name):  # not every system has them
             end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

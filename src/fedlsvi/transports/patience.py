@@ -57,6 +57,12 @@ class Patience:
             if getattr(self, name) not in known:
                 raise InvalidSetting(f"{name} must be one of {known}, got {getattr(self, name)!r}")
 
+    def in_words(self) -> str:
+        """How long was waited for an answer that did not come."""
+        if self.attempts == 1:
+            return f"within {self.deadline:g} s"
+        return f"in {self.attempts} attempts of up to {self.deadline:g} s"
+
     def pause(self, attempt: int) -> float:
         """Seconds from the start of an attempt to that of the next, at least."""
         longest = min(self.deadline, LONGEST_PAUSE)

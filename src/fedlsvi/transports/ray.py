@@ -9,10 +9,11 @@ Nothing depends on the number of actors but the time.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from selectors import EVENT_READ, DefaultSelector
-from socket import create_connection
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
@@ -20,18 +21,29 @@ from typing import Any
 from fedlsvi.config import Parameters
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.guard import Guard
-from fedlsvi.transports.line import REACH_SECONDS, Door, Key, Line
+from fedlsvi.transports import joining
+from fedlsvi.transports.joining import LOOPBACK as LOOPBACK
+from fedlsvi.transports.line import Door, Key, Line
 from fedlsvi.transports.local import Handler
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wired import Wired
-
-LOOPBACK = "127.0.0.1"
 
 CLOSE_SECONDS = 5.0
 """Time for actors to remove what they keep on their nodes."""
 
 RESTART_SECONDS = 0.2
 """Time between two questions to an actor that is being started again."""
+
+SMALL_BYTES = 100_000
+"""What an actor is made from goes along with the request to make it, up to this size."""
+
+AGAIN = 3
+"""So many actors are made in the place of one that could not start again."""
+
+BLOCKED = 3
+"""After so many connections in a row that did not come about, frames travel by calls."""
+
+log = logging.getLogger(__name__)
 
 
 class Actor:
@@ -81,51 +93,13 @@ def ray_library() -> Any:
 def connect(address: str | None = None) -> bool:
     """Join the Ray cluster at `address`, or start one on this machine that listens on loopback
     only. Returns whether one was started here."""
-    ray = ray_library()
-    if ray.is_initialized():
-        return False
-    quiet = {"log_to_driver": False, "logging_level": "warning", "configure_logging": True}
-    if address is not None:
-        try:
-            _reach(address)
-            ray.init(address=address, **quiet)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise TransportError(f"no Ray cluster at {address!r}: {error}") from None
-        return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # the driver waits for its actors
-    _stay_on_loopback(ray)
-    cpus = len(os.sched_getaffinity(0))
-    ray.init(
-        address="local", num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK, **quiet
-    )
-    return True
-
-
-def _reach(address: str) -> None:
-    """OSError where nobody listens at host:port; Ray itself would try again for minutes."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if port.isdigit():
-        create_connection((host, int(port)), REACH_SECONDS).close()
-
-
-def _stay_on_loopback(ray: Any) -> None:
-    """Ray replaces 127.0.0.1 by an address that others can reach, except where it was told that
-    this machine takes part in no cluster; then its processes listen on loopback."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # read by the processes it starts
-    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read when ray was imported
-
-
-def _lines_allowed(ray: Any) -> bool:
-    """Not from outside a cluster, whose nodes are out of reach, nor around Ray's encryption."""
-    encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
-    return not encrypted and not ray.util.client.ray.is_connected()
+    return joining.connect(ray_library(), address)
 
 
 def cluster_cpus(address: str | None = None) -> int:
-    """How many CPUs the cluster has."""
+    """How many actors the cluster has a CPU for, and one at least."""
     connect(address)
-    return max(1, int(ray_library().cluster_resources().get("CPU", 1)))
+    return max(1, joining.cpus(ray_library()))
 
 
 class Ray(Wired):
@@ -147,23 +121,38 @@ class Ray(Wired):
         self._doors: dict[Any, int] = {}  # keys that Ray owes: of which actor
         self._lines: list[Line] = []
         self._selector = DefaultSelector()
-        options: dict[str, Any] = {
-            "num_cpus": 1 if len(makers) <= cluster_cpus(address) else 0,
-            "max_restarts": -1,
-            "scheduling_strategy": "SPREAD",
-        }
-        remote = ray.remote(Actor).options(**options)
+        self._blocked: Counter[int] = Counter()  # connections that did not come about, by actor
+        self._made: Counter[int] = Counter()  # actors that were made anew, since the last answer
         # Ray keeps what an actor is made from only as long as somebody refers to it
-        self._makers = [ray.put(make) for make in makers]
-        self.actors = [remote.remote(make) for make in self._makers]
+        self._makers = [
+            make if len(ray.cloudpickle.dumps(make)) < SMALL_BYTES else ray.put(make)
+            for make in makers
+        ]
+        self._options = self._placed(len(makers))
+        self.actors = [self._actor(c) for c in range(len(makers))]
         try:
-            cuts = ray.get([actor.agents.remote() for actor in self.actors])
+            asked = [actor.agents.remote() for actor in self.actors]
+            joining.say_if_busy(ray, asked)
+            cuts = ray.get(asked)
         except ray.exceptions.RayError as error:
             self.close()
             raise TransportError(f"an actor could not start: {error}") from None
         super().__init__(parameters, [(first, m) for first, m in cuts], run, patience, guard)
-        if _lines_allowed(ray):
+        if joining.lines_allowed(ray):
             self._open_lines()
+
+    def _placed(self, actors: int) -> list[dict[str, Any]]:
+        """Where each actor goes. One whose journal is on its node alone starts again there."""
+        cpu = {"num_cpus": 1 if actors <= joining.cpus(self._ray) else 0, "max_restarts": -1}
+        if self._scratch is None:
+            return [cpu | {"scheduling_strategy": "SPREAD"}] * actors
+        on = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        nodes = joining.places(self._ray, actors)
+        return [cpu | {"scheduling_strategy": on(node, soft=False)} for node in nodes]
+
+    def _actor(self, c: int) -> Any:
+        remote = self._ray.remote(Actor).options(**self._options[c])
+        return remote.remote(self._makers[c])
 
     def _open_lines(self) -> None:
         """A direct line to every actor, or to none."""
@@ -195,6 +184,10 @@ class Ray(Wired):
             if self._doors:
                 self._reopen()
                 left = min(left, RESTART_SECONDS)
+                if max(self._blocked.values(), default=0) >= BLOCKED:
+                    self._hang_up()  # an actor has come back behind a firewall
+                    yield from self._by_calls({c: frames[c] for c in asked}, end)
+                    return
             for found, _ in self._selector.select(left):
                 c = found.data
                 try:
@@ -221,8 +214,35 @@ class Ray(Wired):
             try:
                 self._lines[c].open(self._ray.get(reference))
                 self._selector.register(self._lines[c], EVENT_READ, c)
-            except (OSError, self._ray.exceptions.RayError):
+                self._blocked[c] = self._made[c] = 0
+            except OSError:
+                self._blocked[c] += 1
                 self._lost(c)
+            except self._ray.exceptions.RayError as error:
+                self._mourn(c, error)
+                self._lost(c)
+
+    def _mourn(self, c: int, error: Exception) -> None:
+        """An actor has died. Ray starts it again, unless it failed to take its journal, which a
+        machine that was cut off may hold for a while: then make another one. Where its node is gone
+        and the journal with it, or the next ones fail too, say why."""
+        lost = self._ray.exceptions
+        if isinstance(error, lost.ActorUnschedulableError):
+            self._give_up(c, "the node of their actor is gone, and their journal with it. Give "
+                             "journal= on a disk that every node reaches")  # fmt: skip
+        elif isinstance(error, lost.ActorDiedError):
+            why = str(error).strip().rpartition("\n")[2]
+            if self._made[c] >= AGAIN:
+                self._give_up(c, f"their actor cannot start again: {why}")
+                return
+            log.warning("the actor of %s could not start again: %s", self._who(c), why)
+            self._made[c] += 1
+            self.actors[c] = self._actor(c)
+
+    def _give_up(self, c: int, why: str) -> None:
+        """Stop with a sentence, unless the run may go on without these agents."""
+        if self.patience.absent in ("fail", "wait"):
+            raise TransportError(f"{self._who(c)}: {why}")
 
     def _by_calls(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
         for c, frame in frames.items():
@@ -234,12 +254,14 @@ class Ray(Wired):
                 c = self._late.pop(reference)
                 try:
                     data = self._ray.get(reference)
-                except self._ray.exceptions.RayActorError:
+                except self._ray.exceptions.RayError as error:
                     # Ray is starting it again; a station answers what it has answered before
                     if c in asked:
+                        self._mourn(c, error)
                         sleep(RESTART_SECONDS)
                         self._late[self.actors[c].handle.remote(frames[c])] = c
                     continue
+                self._made[c] = 0
                 asked.discard(c)
                 yield c, data
 
@@ -267,4 +289,4 @@ class Ray(Wired):
         self._selector.close()
         for line in self._lines:
             line.close()
-        self._lines = []
+        self._lines, self._doors = [], {}

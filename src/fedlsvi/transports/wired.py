@@ -59,6 +59,7 @@ class Wired(Transport):
         """Cohorts that the run goes on without, and why."""
         self.notes: list[str] = []
         """What was out of the ordinary since the last record."""
+        self._later: list[tuple[int, str]] = []  # of rounds that have not begun
         self.ignored = 0
         """Replies that were late, doubled or foreign, and had no effect."""
         self.wire_bytes = {"down": 0, "up": 0}
@@ -146,10 +147,9 @@ class Wired(Transport):
         if address != self._address(c):
             return False, None
         if isinstance(reply, Failure):
-            first, agents = self.cuts[c]
             raise TransportError(
-                f"agents {first} to {first + agents - 1} answered {type(self._asked).__name__} "
-                f"with {reply.name}; the log at their side has the text"
+                f"{type(self._asked).__name__} was answered with {reply.name}; the log at their "
+                "side has the text"
             )
         if isinstance(reply, Upload):
             reply = self.carried.whole(c, reply)
@@ -196,14 +196,14 @@ class Wired(Transport):
         policy = self.patience.refused if refused else self.patience.absent
         if error is None:
             error = TransportError(
-                f"no answer to {type(self._asked).__name__} within {self.patience.deadline:g} s"
+                f"no answer to {type(self._asked).__name__} {self.patience.in_words()}"
             )
         if policy == "wait" or attempt < self.patience.attempts:
             return
         if policy == "carry":
             guard = self.guard
             self.carried.lose(c, guard.round, guard.t, guard.t + guard.length)
-            self.notes.append(f"round {guard.round}: {who} carried ({error})")
+            self._note(f"{who} carried ({error})")
         elif policy == "exclude":
             self._exclude(c, str(error))
         else:
@@ -216,11 +216,26 @@ class Wired(Transport):
     def _exclude(self, c: int, why: str) -> None:
         self.carried.forget(c)
         self.excluded[c] = why
-        self.notes.append(f"round {self.guard.round}: {self._who(c)} excluded ({why})")
+        self._note(f"{self._who(c)} excluded ({why})")
+
+    def _note(self, text: str) -> None:
+        """For the record of the round that it is true of: who is lost with a round's last model, or
+        between two rounds, has contributed to the round before and is missing in the next."""
+        asked = self._asked
+        if isinstance(asked, Keep) or (isinstance(asked, Model) and asked.h == 1):
+            self._later.append((self.guard.round, text))
+        else:
+            self.notes.append(f"round {self.guard.round}: {text}")
 
     def _who(self, c: int) -> str:
         first, agents = self.cuts[c]
         return f"agent {first}" if agents == 1 else f"agents {first} to {first + agents - 1}"
+
+    def missing(self) -> list[str]:
+        """Who is not part of the run now, and why."""
+        gone = [f"{self._who(c)} is excluded ({why})" for c, why in sorted(self.excluded.items())]
+        away = sorted(self.carried.away.items())
+        return gone + [f"{self._who(c)} is away since round {lost}" for c, lost in away]
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
         """Replies in agent order; an excluded cohort is represented by its withdrawal, one that is
@@ -278,8 +293,7 @@ class Wired(Transport):
                 for category, scalars in travelled.items():
                     self._count(c, category, scalars)
                 if travelled:
-                    note = f"{self._who(c)} taken back, away since round {lost}"
-                    self.notes.append(f"round {self.guard.round}: {note}")
+                    self._note(f"{self._who(c)} taken back, away since round {lost}")
             elif self.guard.round - lost >= self.patience.carry:
                 self._exclude(c, f"away for {self.patience.carry} rounds")
 
@@ -318,6 +332,10 @@ class Wired(Transport):
 
     def told(self) -> list[str]:
         k = self.guard.round - 1
+        over = self.guard.t >= self.guard.facts.episodes  # then no other record comes
+        due = [each for each in self._later if over or each[0] <= k]
+        self._later = [each for each in self._later if each not in due]
+        self.notes += [f"round {min(round_, k)}: {text}" for round_, text in due]
         for c, lost in sorted(self.carried.away.items()):
             if lost < k:
                 self.notes.append(f"round {k}: {self._who(c)} carried, away since round {lost}")
@@ -332,7 +350,10 @@ class Wired(Transport):
         plain: dict[str, Any] = {
             "excluded": {str(c): why for c, why in self.excluded.items()},
             "epoch": max(epoch for epoch, _ in self._turns),
+            "cuts": [list(cut) for cut in self.cuts],
         }
+        if self._later:
+            plain["notes"] = [list(each) for each in self._later]
         if self._carries:
             own, plain["carried"] = self.carried.state()
             arrays |= own
@@ -342,9 +363,16 @@ class Wired(Transport):
         self, arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], t: int, k: int
     ) -> None:
         self._checkpoints = True
+        began = [tuple(cut) for cut in plain.get("cuts", self.cuts)]
+        if began != self.cuts:
+            raise InvalidSetting(
+                f"the agents of this run are in {len(began)} cohorts, each with its journal, and "
+                f"not in {len(self.cuts)}: resume it with cohorts={len(began)}"
+            )
         self.guard.restore(arrays, t, k)
         self.carried.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
+        self._later = [(round_, text) for round_, text in plain.get("notes", [])]
         # later than the server before this one, even where the clock was set back
         self.begin_at(plain.get("epoch", 0) + 1)
         carried = plain.get("carried", {"away": {}})
