@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -85,11 +87,31 @@ def test_settings_are_toml(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_blocks_that_start_an_engine_are_python(page: Path) -> None:
-    """They are run by the tests of that engine; here they are only compiled."""
+def test_blocks_that_start_an_engine_would_run(page: Path) -> None:
+    """They compile, what they import is there, and what they import takes what it is given. Nothing
+    of them is run: the engines have tests of their own."""
+    namespace: dict[str, object] = {}
     for language, mark, code in BLOCK.findall(page.read_text()):
-        if language == "python" and "engine" in mark:
-            compile(code, name(page), "exec", dont_inherit=True)
+        if language != "python" or "engine" not in mark:
+            continue
+        tree = ast.parse(code, name(page))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                exec(compile(ast.Module([node], []), name(page), "exec"), namespace)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                _check_arguments(node, namespace)
+
+
+def _check_arguments(call: ast.Call, namespace: dict[str, object]) -> None:
+    """Whether `a.b(…)` or `partial(a.b, …)` fits, for an `a` that was imported."""
+    later = ast.unparse(call.func) == "partial"
+    called, args = (call.args[0], call.args[1:]) if later else (call.func, call.args)
+    words = ast.unparse(called)
+    if re.fullmatch(r"[\w.]+", words) and words.split(".")[0] in namespace:
+        fits = signature(eval(words, namespace))
+        named = dict.fromkeys(str(keyword.arg) for keyword in call.keywords)
+        (fits.bind_partial if later else fits.bind)(*args, **named)
 
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=name)
@@ -110,6 +132,16 @@ def test_links_between_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_every_module_is_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page[page.index("| module |") : page.index("## Imports go one way")]
+    named = {part.rstrip("/") for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+             for part in re.findall(r"`(.+?)`", row)}  # fmt: skip
+    found = {path.stem for path in (ROOT / "src" / "fedlsvi").iterdir()
+             if path.suffix in ("", ".py") and not path.name.startswith("__")}  # fmt: skip
+    assert named == found, named ^ found
 
 
 def test_an_algorithm_of_ones_own_runs_from_the_shell(tmp_path: Path) -> None:

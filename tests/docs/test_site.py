@@ -54,6 +54,16 @@ def test_every_public_name_is_in_the_reference(site: Path, module: str) -> None:
     assert documented <= anchors, documented - anchors
 
 
+def test_every_name_that_a_page_imports_is_in_the_reference(site: Path) -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    anchors = set(re.findall(r'id="(?:module-)?(fedlsvi\.[\w.]+)"', pages))
+    for source in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = source.read_text(encoding="utf-8")
+        for module, names in re.findall(r"^from (fedlsvi[\w.]*) import (.+)$", text, re.MULTILINE):
+            taught = {f"{module}.{name.strip()}" for name in names.split(",")}
+            assert taught <= anchors, f"{source}: {taught - anchors}"
+
+
 def test_nothing_is_loaded_from_outside(site: Path) -> None:
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
