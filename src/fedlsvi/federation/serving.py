@@ -58,7 +58,7 @@ def _serve(
     for part in (run, run / CHECKPOINTS):  # each site's share can be told from the others' there
         files.make_private(part)
     server = Server(transport.layout, p.lam, p.gamma, p.beta, p.episodes)
-    found = checkpoint.newest(run, transport.notes.append)
+    found = checkpoint.newest(run, transport.notes.add)
     kept: list[Manifest] = []
     if found is not None:
         manifest, arrays = found

@@ -28,6 +28,7 @@ from fedlsvi.guard import Facts, Guard, Refusal
 from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.transports.base import Transport
 from fedlsvi.transports.carry import Carried
+from fedlsvi.transports.notes import Notes
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, Failure, decode_reply, encode, encode_all, split
 
@@ -57,9 +58,7 @@ class Wired(Transport):
         self.epoch, self.number = time_ns(), 0
         self.excluded: dict[int, str] = {}
         """Cohorts that the run goes on without, and why."""
-        self.notes: list[str] = []
-        """What was out of the ordinary since the last record."""
-        self._later: list[tuple[int, str]] = []  # of rounds that have not begun
+        self.notes = Notes()
         self.ignored = 0
         """Replies that were late, doubled or foreign, and had no effect."""
         self.wire_bytes = {"down": 0, "up": 0}
@@ -219,13 +218,7 @@ class Wired(Transport):
         self._note(f"{self._who(c)} excluded ({why})")
 
     def _note(self, text: str) -> None:
-        """For the record of the round that it is true of: who is lost with a round's last model, or
-        between two rounds, has contributed to the round before and is missing in the next."""
-        asked = self._asked
-        if isinstance(asked, Keep) or (isinstance(asked, Model) and asked.h == 1):
-            self._later.append((self.guard.round, text))
-        else:
-            self.notes.append(f"round {self.guard.round}: {text}")
+        self.notes.add(text, self.guard.round)
 
     def _who(self, c: int) -> str:
         first, agents = self.cuts[c]
@@ -332,15 +325,10 @@ class Wired(Transport):
 
     def told(self) -> list[str]:
         k = self.guard.round - 1
-        over = self.guard.t >= self.guard.facts.episodes  # then no other record comes
-        due = [each for each in self._later if over or each[0] <= k]
-        self._later = [each for each in self._later if each not in due]
-        self.notes += [f"round {min(round_, k)}: {text}" for round_, text in due]
         for c, lost in sorted(self.carried.away.items()):
             if lost < k:
-                self.notes.append(f"round {k}: {self._who(c)} carried, away since round {lost}")
-        notes, self.notes = self.notes, []
-        return notes
+                self.notes.add(f"{self._who(c)} carried, away since round {lost}", k)
+        return self.notes.due(k, last=self.guard.t >= self.guard.facts.episodes)
 
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._checkpoints = True
@@ -351,9 +339,8 @@ class Wired(Transport):
             "excluded": {str(c): why for c, why in self.excluded.items()},
             "epoch": max(epoch for epoch, _ in self._turns),
             "cuts": [list(cut) for cut in self.cuts],
+            "notes": self.notes.state(),
         }
-        if self._later:
-            plain["notes"] = [list(each) for each in self._later]
         if self._carries:
             own, plain["carried"] = self.carried.state()
             arrays |= own
@@ -372,7 +359,7 @@ class Wired(Transport):
         self.guard.restore(arrays, t, k)
         self.carried.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
-        self._later = [(round_, text) for round_, text in plain.get("notes", [])]
+        self.notes.restore(plain.get("notes", []))
         # later than the server before this one, even where the clock was set back
         self.begin_at(plain.get("epoch", 0) + 1)
         carried = plain.get("carried", {"away": {}})
