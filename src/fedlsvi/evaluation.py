@@ -73,19 +73,15 @@ class FiniteEvaluator:
 
 
 class ContinuousEvaluator:
-    """V* and V^π of the environment itself, at the initial states of the round's episodes; there
-    is no regret where some agent's environment does not know them."""
+    """V* and V^π of the environment itself, at the initial states of the round's episodes."""
 
     def __init__(self, envs: Sequence[ContinuousMDP], seed: int, values: BlockValues) -> None:
-        self.seed, self.values = seed, values
-        self._envs, self._known = envs, all(env.knows_values for env in envs)
+        self.seed, self.values, self._envs = seed, values, envs
 
     def begin(self) -> None:
         self._policy = self.values.frozen()
 
     def regret(self, first: int, n: int) -> np.ndarray | None:
-        if not self._known:
-            return None
         total = np.zeros(n)
         distinct = {id(env): env for env in self._envs}
         for env in distinct.values():

@@ -32,6 +32,7 @@ from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.messages import Layout
+from fedlsvi.transports.base import layout
 from fedlsvi.values import ROWS, BlockValues, TabularValues
 
 STEPPED = (
@@ -55,8 +56,7 @@ class Plan:
     @property
     def layout(self) -> Layout:
         """What server and agents agree on."""
-        p = self.parameters
-        return Layout(p.n_agents, p.horizon, p.dim, p.packing)
+        return layout(self.parameters)
 
     def values(self) -> TabularValues | BlockValues:
         """An empty model; the first broadcast fills it."""
@@ -91,7 +91,8 @@ class Plan:
 
     def evaluator(self, values: TabularValues | BlockValues) -> Evaluator:
         """Measures the policy that `values` holds."""
-        if isinstance(self.envs[0], GymWorld):
+        stepped = isinstance(self.envs[0], GymWorld)
+        if stepped or not all(getattr(env, "knows_values", True) for env in self.envs):
             return Unmeasured()
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
         evaluator: Evaluator = kind(self.envs, self.seed, values)

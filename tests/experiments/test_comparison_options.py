@@ -148,6 +148,12 @@ def test_regret_that_is_zero_throughout_is_drawn(capsys: pytest.CaptureFixture[s
     assert "figure: c/comparison.png" in capsys.readouterr().out
 
 
+def test_algorithms_that_send_nothing_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    """No curve stands against scalars then."""
+    assert main([*COMPARE, "--algorithms", "independent"]) == 0
+    assert "figure: c/comparison.png" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("env", "title"),
     [

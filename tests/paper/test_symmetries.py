@@ -15,6 +15,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import Garnet
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import finite, sparse
+from fedlsvi.server import Server
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
 
@@ -167,6 +168,21 @@ def test_a_round_that_ends_within_what_was_counted(
         run = learner.learn(env, T, 1, progress=False, cohorts=cohorts)
         assert len(played) > cohorts * (run.rounds + 1)  # it did happen
         assert fingerprint(run) == fingerprint(whole)
+
+
+def test_a_short_round_of_which_a_part_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a site that looked far ahead twice and is then told to stop early."""
+    monkeypatch.setattr(finite, "LOG_BYTES", 0)
+    plan = FedLSVI(2).prepare(simplex(14).envs, 400, 3).plan
+    uploads = []
+    for windows in ((20,), (10, 64), (64, 64)):
+        cohort = plan.cohort(0, 2)
+        cohort.start(Server(plan.layout, 1.0, 9.0, 0.5, 400).parameters())
+        for n in windows:
+            cohort.experience.explore(n)
+        upload = cohort.stop(20)
+        uploads.append((upload.gram.tobytes(), upload.b.tobytes()))
+    assert uploads[1:] == uploads[:1] * 2
 
 
 def test_a_table_of_outer_products_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

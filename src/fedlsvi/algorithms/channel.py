@@ -52,7 +52,10 @@ class Channel:
 
     def signal(self, agents: np.ndarray, t: int) -> None:
         """These agents say that they have learned enough: a flag and a counter, 2 scalars each."""
-        self._transport.ledger.some("signal", np.asarray(agents, np.int64), 2)
+        who, m = np.asarray(agents, np.int64), len(self._alone)
+        if ((who < 0) | (who >= m)).any():
+            raise InvalidInput(f"channel.signal: agents are 0 … {m - 1}, got {who.tolist()}")
+        self._transport.ledger.some("signal", who, 2)
 
     def stop(self, t: int) -> None:
         """The server tells every agent that the round ends at episode t: 1 scalar each."""

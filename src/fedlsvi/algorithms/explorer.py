@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.promises import unfit
+from fedlsvi.algorithms.promises import fits, unfit
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.finite import packed
@@ -65,9 +65,8 @@ class Explorer:
         They are read-only views of the explorer's own buffers, to be used or sent before it plays
         again."""
         self._room(n)
-        fits = getattr(policy, "shape", None) == self._first.shape
         for lo, hi, world in self._groups:
-            if not fits or not _play(
+            if not fits(policy, self._first.shape) or not _play(
                 lo, hi, self.seed, self.agents, first, n, world, policy, self._first, self._width,
                 self._log, self._actions, self._rewards,
             ):  # fmt: skip

@@ -45,9 +45,8 @@ def check_stretch(name: str, done: Any, t: int, p: Parameters) -> None:
                 f"{name}: advance() returned Stretch({what}={value!r}): {what} must be an integer "
                 "of at least 0"
             )
-    agents, steps = range(p.n_agents), range(p.horizon + 1)
     for pair in done.triggers if isinstance(done.triggers, list) else [done.triggers]:
-        if not _fires(pair, agents, steps):
+        if not _fires(pair, p):
             raise InvalidInput(
                 f"{name}: advance() returned the trigger {_shown(pair)}: triggers is a list of "
                 f"(agent, step), agents 0 … {p.n_agents - 1}, steps 1 … {p.horizon} or 0 for the "
@@ -103,10 +102,17 @@ def states(name: str, parties: dict[str, Any]) -> Iterator[tuple[str, dict[str, 
         yield key, state
 
 
+def fits(policy: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is a table of integers of this shape."""
+    return isinstance(policy, np.ndarray) and policy.shape == shape and policy.dtype.kind in "iu"
+
+
 def unfit(policy: Any, env: FiniteMDP) -> str:
     """What is wrong with a table that is no policy of the environment."""
     if np.shape(policy) != (env.horizon, env.n_states):
         found = f"has shape {np.shape(policy)}"
+    elif not fits(policy, np.shape(policy)):
+        found = f"has entries of type {np.asarray(policy).dtype}"
     else:
         found = f"names actions from {np.min(policy)} to {np.max(policy)}"
     return (
@@ -124,13 +130,13 @@ def _finite(numbers):  # type: ignore[no-untyped-def]
     return True
 
 
-def _fires(pair: Any, agents: range, steps: range) -> bool:
+def _fires(pair: Any, p: Parameters) -> bool:
     """Whether a trigger names an agent and a step that exist."""
     try:
         m, h = pair
     except (TypeError, ValueError):
         return False
-    return m in agents and h in steps
+    return _whole(m, 0, p.n_agents - 1) and _whole(h, 0, p.horizon)
 
 
 def _whole(value: Any, least: int, most: float = np.inf) -> bool:

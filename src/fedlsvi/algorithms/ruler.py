@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms.promises import unfit
+from fedlsvi.algorithms.promises import fits, unfit
 from fedlsvi.core.alias import pick
 from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -194,9 +194,10 @@ class Seat:
         seed = self.ruler.plan.seed
         for env, agents, slate in self._groups:
             if slate:
-                fits = getattr(policy, "shape", None) == slate[3].shape
-                law = env.initial_tables
-                if not fits or not _hold(seed, agents, first, law, *slate, policy, out):
+                law, shape = env.initial_tables, slate[3].shape
+                if not fits(policy, shape) or not _hold(
+                    seed, agents, first, law, *slate, policy, out
+                ):
                     raise InvalidInput(unfit(policy, env))
             else:
                 assert isinstance(env, ContinuousMDP)

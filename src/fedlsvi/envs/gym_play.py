@@ -59,9 +59,10 @@ class Evaluation:
         return self.mean - half / n**0.5, self.mean + half / n**0.5
 
     def __str__(self) -> str:
-        if self.interval is None:
+        found = self.interval
+        if found is None:
             return f"{self.mean:.4g} (1 episode: too few for an interval)"
-        low, high = self.interval
+        low, high = found
         share = f"{100 * self.confidence:.0f} %"
         return f"{self.mean:.4g} [{low:.4g}, {high:.4g}] ({share}, {len(self.returns)} episodes)"
 

@@ -164,8 +164,9 @@ class FiniteExperience:
     def _cut(self, length: int) -> None:
         """Drop what was played beyond the round's first `length` episodes. Of what was counted,
         nothing can be taken back: then the round is played again, with the same draws."""
-        beyond = self.length - length
-        if beyond <= self._logged:
+        beyond, whole = self.length - length, self._logged == self.length
+        # a short round is summarised from the log alone, so all of it must be there
+        if beyond <= self._logged and (whole or length > folding.FEW):
             self._logged -= beyond
             self.length = length
             return

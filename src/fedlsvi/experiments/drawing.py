@@ -121,13 +121,14 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.logx:
         axes.set_xscale("log")
         _number(axes.xaxis, axes.get_xlim())
-    every = [float(v) for curve in panel.curves for v in np.ravel(curve.y)]
-    if panel.logy and any(v > 0.0 for v in every):  # nothing else has a place on such an axis
+    low, high = axes.dataLim.y0, axes.dataLim.y1  # bands too; inf, -inf where nothing is drawn
+    positive = any(np.any(np.asarray(curve.y) > 0.0) for curve in panel.curves)
+    if panel.logy and positive:  # nothing else has a place on such an axis
         axes.set_yscale("log")
         _number(axes.yaxis, axes.get_ylim())
-    elif not any(v < 0.0 for v in every):
+    elif low >= 0.0:
         # a margin above what is drawn, of the axis as it now is
-        axes.set_ylim(0.0, axes.dataLim.ymax * 1.05 if axes.dataLim.ymax > 0.0 else None)
+        axes.set_ylim(0.0, high * 1.05 if high > 0.0 else None)
     if panel.ticks is not None:
         axes.set_xticks(list(panel.ticks.values()), list(panel.ticks), fontsize=8.5)
         axes.minorticks_off()

@@ -97,7 +97,8 @@ class Tuning:
         found = {}
         every = replace(self.question, seeds=[*self.tune, *self.test])
         for name, plan in every.check().items():
-            envs = plan.envs if isinstance(self.question.shared["env"], list) else plan.envs[:1]
+            alike = all(env is plan.envs[0] for env in plan.envs)
+            envs = plan.envs[:1] if alike else plan.envs
             lost = uniform(envs, plan.parameters.n_agents, plan.parameters.episodes)
             if not lost:
                 raise InvalidInput(NEEDED if lost is None else NOTHING)

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -21,7 +21,7 @@ from fedlsvi.federation.provision import init as init
 
 ENDED = ("FINISHED", "FAILED")
 COMPLETED = "FINISHED:COMPLETED"
-NOT_BEGUN = "SUBMITTED"
+NOT_BEGUN = ("SUBMITTED", "APPROVED")
 """FLARE's words for a job that has ended, for one that has ended well, and for one that waits."""
 
 ANSWER_SECONDS = 60.0
@@ -137,7 +137,7 @@ def wait(
     try:
         while not (state := connection.job(number)).startswith(ENDED):
             if time.monotonic() > end:
-                why = f": {connection.reason(number)}" if state == NOT_BEGUN else ""
+                why = f": {connection.reason(number)}" if state in NOT_BEGUN else ""
                 raise TransportError(
                     f"the job has not ended within {seconds:g} s: it is {state}{why}"
                 )
@@ -167,8 +167,8 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
         found = connection.progress(federation.name)
     if found["rounds"] is None:
         with suppress(OSError, ValueError, IndexError, KeyError):
-            rows = (server_folder(folder) / "records.jsonl").read_text().splitlines()
-            records = [json.loads(row) for row in rows]
+            text = (server_folder(folder) / "records.jsonl").read_text()
+            records = [json.loads(row) for row in text.split("\n")[:-1]]  # half a line is none
             found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
                      "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
     return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
@@ -190,21 +190,23 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     listed = processes.running(Path(folder)).items()
     found["processes"] = {name: pid for name, pid in listed if processes.alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
-    with suppress(TransportError):
-        connection = flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)
+    console_of = flare("Console")
+    with (
+        suppress(TransportError),
+        closing(console_of(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)) as connection,
+    ):
         found["server"] = "answers"
         found |= progress(folder, connection)
         found["jobs"], found["connected"] = connection.jobs(), connection.sites()
         for job in found["jobs"]:
             if job["status"] != COMPLETED:
                 job["reason"] = _state(connection, job)
-        connection.close()
     return found
 
 
 def _state(connection: Any, job: dict[str, Any]) -> str:
     """Why a job failed, or has not begun; nothing about one that runs."""
-    if job["status"].startswith((*ENDED, NOT_BEGUN)):
+    if job["status"].startswith((*ENDED, *NOT_BEGUN)):
         return str(connection.reason(job["id"]))
     return "" if job["alive"] else "no process of it runs: the server ended before it did"
 

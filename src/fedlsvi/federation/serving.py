@@ -129,21 +129,21 @@ def _played(
 
 def _refuse_another(run: Path, plain: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """A checkpoint is continued by the run that wrote it and by no other."""
-    before = {**now, **plain.get("played", {})}  # an earlier fedlsvi wrote less down
-    if before == now and "played" in plain:
-        return
     if "played" not in plain:
         raise WrongVersion(
             f"the checkpoints in {run} are of an earlier fedlsvi: finish the run with that, or "
             "give the federation another name"
         )
+    before = {**now, **plain["played"]}  # an earlier fedlsvi wrote less down
+    if before == now:
+        return
     old, new = before["parameters"], now["parameters"]
     changed = [f"{key} {old[key]!r} and not {new[key]!r}" for key in old if old[key] != new[key]]
     if before["cuts"] != now["cuts"]:
         sizes = [[agents for _, agents in each["cuts"]] for each in (before, now)]
         changed.append(f"agents {sizes[0]} at its sites and not {sizes[1]}")
-    for key in now.keys() - {"parameters", "cuts", "run"}:
-        if before[key] != now[key]:
+    for key in now:
+        if key not in ("parameters", "cuts", "run") and before[key] != now[key]:
             changed.append(f"{key} {before[key]} and not {now[key]}")
     raise InvalidSetting(
         f"{run} holds a run that was begun with {', '.join(changed) or 'another seed'}: "

@@ -79,8 +79,9 @@ def judged(groups: Sequence[Group]) -> tuple[str, list[list[float]]]:
         sizes, name = shares(groups)
         lost = [[v / m for v in regrets(g, t)] for g, m in zip(groups, sizes, strict=True)]
         return name.removeprefix("cumulative "), lost
-    if all(group.late_returns(t) for group in groups):
-        return "return, last tenth", [group.late_returns(t) for group in groups]
+    earned = [group.late_returns(t) for group in groups]
+    if all(earned):
+        return "return, last tenth", earned
     return "regret", [[] for _ in groups]
 
 

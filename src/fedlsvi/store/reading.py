@@ -132,16 +132,15 @@ def _units(setup: Setup, env: Any) -> tuple[float, float] | None:
     return None if unknown else (0.0, 1.0)
 
 
-def features_of(setup: Setup, envs: Any = None) -> str | None:
+def features_of(setup: Setup) -> str | None:
     """The fingerprint of a folder's features. Earlier versions did not write it: then that of the
-    map which the folder makes, on its own environments or these; None where it makes none."""
+    map which the folder makes on its own environments; None where it makes none."""
     if setup.features is not None:
         return setup.features
     job = setup.job
     try:
-        world = job.environments() if envs is None else envs
-        settings = job.learner().settings
-        plan = make_plan(settings, world, job.episodes, job.seed, job.feature_map())
+        settings, envs = job.learner().settings, job.environments()
+        plan = make_plan(settings, envs, job.episodes, job.seed, job.feature_map())
         return features_fingerprint(plan)
     except (FedLSVIError, ImportError):
         return None

@@ -17,11 +17,28 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.errors import TransportError
 from fedlsvi.ledger import Ledger
-from fedlsvi.messages import Explore, Keep, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.messages import (
+    Explore,
+    Keep,
+    Layout,
+    Model,
+    Reply,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+)
 
 DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
+
+
+def layout(p: Parameters) -> Layout:
+    """What server and agents agree on, of the numbers in force."""
+    return Layout(p.n_agents, p.horizon, p.dim, p.packing)
 
 
 class Transport(ABC):

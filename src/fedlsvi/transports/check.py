@@ -21,7 +21,7 @@ from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, MessageRefused, TransportError
 from fedlsvi.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
-from fedlsvi.transports.base import Transport
+from fedlsvi.transports.base import Transport, layout
 from fedlsvi.transports.local import Handler
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
@@ -161,10 +161,9 @@ def check_transport(make: Make) -> None:
 
 def _makers(fault: Fault, delay: float = 0.0) -> list[EchoMaker]:
     """Three cohorts of 2, 1 and 3 agents, the middle one with a fault."""
-    p = parameters(6)
-    layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
+    sizes = layout(parameters(6))
     shares: list[tuple[int, int, Fault]] = [(0, 2, "none"), (2, 1, fault), (3, 3, "none")]
-    return [EchoMaker(first, count, layout, bad, delay) for first, count, bad in shares]
+    return [EchoMaker(first, count, sizes, bad, delay) for first, count, bad in shares]
 
 
 def _start() -> Start:

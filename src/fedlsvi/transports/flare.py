@@ -25,6 +25,7 @@ from fedlsvi.errors import FedLSVIError, TransportError
 from fedlsvi.guard import Guard, Refusal
 from fedlsvi.messages import Explore, Reply, Request, Signal
 from fedlsvi.transports import flare_log
+from fedlsvi.transports.base import layout
 from fedlsvi.transports.pace import Pace
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.station import Station
@@ -260,7 +261,7 @@ class Coordinator:
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
-        guard = Guard(_layout(p), facts(p, phi is not None and phi.nonnegative))
+        guard = Guard(layout(p), facts(p, phi is not None and phi.nonnegative))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
         try:
             server = serve(p, self._transport, folder, flare_log.tell, federation.agreed())
@@ -285,12 +286,6 @@ def home(workspace: Any, name: str) -> Path:
 
 def _local(workspace: Any) -> Path:
     return Path(workspace.get_site_config_dir())
-
-
-def _layout(p: Parameters) -> Any:
-    from fedlsvi.messages import Layout
-
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing)
 
 
 def _asked(site: Any, what: str, *given: Any) -> Any:

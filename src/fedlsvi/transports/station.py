@@ -25,7 +25,8 @@ from threading import Lock
 from fedlsvi.agent import Cohort
 from fedlsvi.config import Parameters
 from fedlsvi.errors import DamagedFile, MessageRefused, TransportError
-from fedlsvi.messages import Explore, Keep, Layout, Model, Reply, Request, Start
+from fedlsvi.messages import Explore, Keep, Model, Reply, Request, Start
+from fedlsvi.transports.base import layout
 from fedlsvi.transports.memory import Memory, Outbox, Snapshot
 from fedlsvi.transports.order import Order
 from fedlsvi.transports.wire import Address, Failure, decode_request, encode
@@ -49,7 +50,7 @@ class Station:
     ) -> None:
         p = parameters
         self.make, self.parameters, self.run = make, p, run
-        self.layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
+        self.layout = layout(p)
         self.memory, self.outbox = memory, outbox
         self._lock = Lock()
         self._last, self._reply = NOBODY, b""  # epoch and number of the last request, its answer

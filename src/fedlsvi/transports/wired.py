@@ -25,8 +25,8 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.guard import Facts, Guard, Refusal
-from fedlsvi.messages import Keep, Layout, Model, Reply, Request, Signal, Start, Stop, Upload
-from fedlsvi.transports.base import Transport
+from fedlsvi.messages import Keep, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.transports.base import Transport, layout
 from fedlsvi.transports.carry import Carried
 from fedlsvi.transports.notes import Notes
 from fedlsvi.transports.patience import Patience
@@ -52,7 +52,7 @@ class Wired(Transport):
     ) -> None:
         p = parameters
         super().__init__(p.n_agents, p.gamma, p.overshoot)
-        self.layout = Layout(p.n_agents, p.horizon, p.dim, p.packing)
+        self.layout = layout(p)
         self.cuts, self.run, self.patience = list(cuts), run, patience or Patience()
         self.guard = guard or Guard(self.layout, facts(p))
         self.epoch, self.number = time_ns(), 0
