@@ -68,7 +68,8 @@ def test_the_way_to_go_on_can_be_pasted(
     here: Path, more: list[str], where: list[str], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setenv(VARIABLE, "")
+    """With the modules that FEDLSVI_IMPORT names, too."""
+    monkeypatch.setenv(VARIABLE, "shlex")
     monkeypatch.delitem(sys.modules, "my_part", raising=False)
     (here / "a b").mkdir()
     (here / "a b" / "my_part.py").write_text("")
@@ -81,7 +82,8 @@ def test_the_way_to_go_on_can_be_pasted(
     line = ["--import", "a b/my_part.py", *RUN, *more, *where, "--out", "my runs/a"]
     assert main(line) == 130
     said = capsys.readouterr().err.splitlines()[0].partition("continue with: ")[2]
-    begin = ["fedlsvi", "--import", "a b/my_part.py", "resume", "my runs/a"]
+    imported = f"shlex,{here / 'a b' / 'my_part.py'}"
+    begin = ["fedlsvi", "--import", imported, "resume", "my runs/a"]
     assert shlex.split(said) == begin + where
 
 

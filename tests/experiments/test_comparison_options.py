@@ -13,6 +13,7 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import ranking, reproduce, runner
 from fedlsvi.experiments.runner import Outcome
+from fedlsvi.experiments.statistics import bootstrap
 from fedlsvi.experiments.sweeping import cell, random_linear
 from shell import refused
 
@@ -137,6 +138,24 @@ def test_silent_ones_have_no_side(capsys: pytest.CaptureFixture[str]) -> None:
                  strict=True)}  # fmt: skip
     label = ranking.panels(found, list(found))["traffic"].xlabel
     assert label == "scalars sent, all agents (silent ones are not drawn)"
+
+
+def test_both_panels_of_regret_show_the_same_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval takes thousands of medians: each is computed once."""
+    asked: list[np.ndarray] = []
+
+    def counting(values: np.ndarray) -> np.ndarray:
+        asked.append(values)
+        return bootstrap(values)
+
+    monkeypatch.setattr(ranking, "bootstrap", counting)
+    runs = [runner.play(cell("fed-lsvi", random_linear(0), 20, 2, s, {}).table) for s in (0, 1)]
+    drawn = ranking.panels({"a": runs}, ["a"])
+    assert len(asked) == 1
+    ((over_t,), (over_scalars,)) = (drawn[name].curves for name in ("regret", "traffic"))
+    sent = np.median([run.curve["scalars"] for run in runs], axis=0)
+    assert np.array_equal(over_scalars.x, sent[sent > 0])
+    assert np.array_equal(over_scalars.y, over_t.y[sent > 0])
 
 
 def test_regret_that_is_zero_throughout_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:

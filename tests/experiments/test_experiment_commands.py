@@ -12,6 +12,7 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
 from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.plan import Plan
 from fedlsvi.store import files
 from shell import refused
 
@@ -144,7 +145,7 @@ def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
     """Given as a setting, it changes nothing."""
     shared = {"episodes": 30, "n_agents": 2, "preset": preset, "env": {"name": "random-linear"}}
     question = compare.Question.parse(shared, [name], [0])
-    scale = tune.Tuning(question, [0], [1]).scales()[name]
+    scale = tune.Tuning(question, [0], [1]).scales[name]
     left_out = runner.play(question.table(name, 0))
     given = runner.play(question.table(name, 0) | {scale.parameter: scale.default})
     assert given.regret == left_out.regret
@@ -162,11 +163,21 @@ def test_the_last_tenth_of_a_uniform_player_is_the_uniforms(episodes: int) -> No
     assert row.late.mid == pytest.approx(1.0)
 
 
-def test_tune_reports_on_instances_that_took_no_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_reports_on_instances_that_took_no_part(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, check = [], compare.Question.check
+
+    def counting(question: compare.Question) -> dict[str, Plan]:
+        checked.append(question)
+        return check(question)
+
+    monkeypatch.setattr(compare.Question, "check", counting)
     arguments = ["tune", *SMALL, "--episodes", "40", "--algorithms", "fed-lsvi,fed-ucbvi",
                  "--tune", "0:2", "--test", "100:102", "--jobs", "1", "--out", "t",
                  "--format", "json"]  # fmt: skip
     assert main(arguments) == 0
+    assert len(checked) == 1  # problems are made once to look at their sizes
     found = json.loads(capsys.readouterr().out)
     by_name = {row["algorithm"]: row for row in found["tuned"]}
     assert by_name["fed-lsvi"]["parameter"] == "beta"

@@ -118,6 +118,7 @@ def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> Non
     of an earlier request or unlawful goes nowhere."""
     transport: Any = opened(flare, "none", Patience(30.0, 1))
     transport.deliver(Explore(5))
+    transport._answered.clear()  # as while they explore
     turns, (one, two, three) = transport._turns, transport.proxies
 
     def say(t: int, number: int, agent: int = 2) -> None:

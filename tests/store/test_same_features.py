@@ -90,6 +90,50 @@ def test_the_environments_own_may_be_given_again(tmp_path: Path) -> None:
     assert np.array_equal(run.policy.actions(1, STATES), actions)
 
 
+class Own(ContinuousLinearMDP):
+    """An environment of one's own, with features of its own that a number shifts."""
+
+    def __init__(self, shift: float = 0.0, **more: Any) -> None:
+        super().__init__(**{"dim": 4, "n_actions": 2, "horizon": 3, "cells": 64, **more})
+        self.phi: FeatureMap = CallableFeatures(Waves(shift))
+
+    def default_features(self) -> FeatureMap:  # type: ignore[override]
+        return self.phi.bind(self)
+
+
+class Named(Own):
+    """The same, with features that have a name."""
+
+    def __init__(self, shift: float = 0.0, **more: Any) -> None:
+        super().__init__(**more)
+        self.phi = FourierFeatures(1, seed=int(10 * shift)).bind(self)
+
+    def default_features(self) -> FeatureMap:  # type: ignore[override]
+        return self.phi
+
+
+@pytest.mark.parametrize("kind", [Own, Named])
+def test_an_environment_with_other_features_of_its_own_is_refused(
+    kind: type[Own], tmp_path: Path
+) -> None:
+    env = kind()
+    actions = learned(tmp_path, None, env)
+    for same in (env, kind(seed=3), kind(initial=0.9)):
+        run = fedlsvi.load(tmp_path / "run", env=same)
+        assert np.array_equal(run.policy.actions(1, STATES), actions)
+    again = fedlsvi.load(tmp_path / "run", env=kind(0.1))
+    with pytest.raises(StoreError, match="the own features of ContinuousLinearMDP are not those"):
+        again.policy.actions(1, STATES)
+
+
+def test_a_table_of_actions_needs_no_features(tmp_path: Path) -> None:
+    """Those of the environment may be others."""
+    sizes = {"n_states": 6, "n_actions": 3, "dim": 4, "horizon": 3}
+    run = FedLSVI(2).learn(RandomLinearMDP(**sizes), 20, folder=tmp_path / "x", progress=False)
+    other = fedlsvi.load(tmp_path / "x", env=RandomLinearMDP(**sizes, seed=1))
+    assert np.array_equal(other.policy.table, run.policy.table)
+
+
 def test_another_table_is_refused(tmp_path: Path) -> None:
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=4, horizon=3)
     FedLSVI(2).learn(env, 20, folder=tmp_path / "x", progress=False)

@@ -15,7 +15,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP, gymnasium
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
-from fedlsvi.features import CallableFeatures, HatFeatures, registry
+from fedlsvi.features import CallableFeatures, FeatureMap, HatFeatures, registry
 from fedlsvi.plan import make_plan
 from fedlsvi.store.describe import features_fingerprint, fingerprints
 from fedlsvi.store.setup import Setup, read_setup
@@ -54,6 +54,17 @@ def flat(states: np.ndarray) -> np.ndarray:
     return np.full((len(states), 2, 1), 0.5)
 
 
+class Own(ContinuousLinearMDP):
+    """With a function as its own features."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__(4, 2, 3, cells=64)
+        self.fn = fn
+
+    def default_features(self) -> FeatureMap:  # type: ignore[override]
+        return CallableFeatures(self.fn).bind(self)
+
+
 def broken_off(folder: Path, env: Any, features: Any = None) -> None:
     with pytest.raises(Stop):
         FedLSVI(2, gamma=4.0).learn(
@@ -80,6 +91,7 @@ def broken_off(folder: Path, env: Any, features: Any = None) -> None:
          "length of a state is 4 in CartPole-v1, and 1"),
         ((continuous(), None), {"env": continuous(horizon=4)}, "horizon is 4 .* and 3"),
         ((continuous(), hat), {"features": swapped}, "the features are not those"),
+        ((Own(hat), None), {"env": Own(swapped)}, "own features of ContinuousLinearMDP are not"),
         ((gymnasium("FrozenLake-v1", horizon=4, tables=False), None),
          {"env": gymnasium("FrozenLake-v1", horizon=4, tables=False,
                            kwargs={"is_slippery": False})}, "the environment is not the one"),

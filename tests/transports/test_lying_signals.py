@@ -200,7 +200,7 @@ def test_the_others_are_asked_again_without_it() -> None:
 def test_what_is_announced_after_the_answer_is_the_answer_or_nothing(
     announced: int, passed: list[int]
 ) -> None:
-    """Who has answered cannot send the others elsewhere while they explore."""
+    """Who has answered cannot send the others elsewhere while they explore, nor afterwards."""
     transport: Any = opened(partial(flare, first="answer"), "none", Patience(60.0, 1))
     one, liar, _ = transport.proxies
     taken, check = Event(), transport._check
@@ -222,6 +222,10 @@ def test_what_is_announced_after_the_answer_is_the_answer_or_nothing(
     transport.proxies[2].patience = 0.0
     assert transport.wait(0, 100).t == 4
     assert one.paced == passed
+    counted = transport.ledger.to_dict()
+    liar.announce(announced, transport._address(1))
+    assert one.paced == passed
+    assert transport.ledger.to_dict() == counted
     transport.close()
 
 
@@ -234,6 +238,7 @@ def test_no_site_speaks_for_another() -> None:
     early = encode(Signal(1, np.array([2]), np.array([1])), transport._address(1))
     transport.signalled(early, two.name)
     transport.deliver(Explore(5))
+    transport._answered.clear()  # as while they explore
     frame = encode(Signal(3, np.array([2]), np.array([1])), transport._address(1))
     for name in (one.name, three.name, "site-9", ""):
         transport.signalled(frame, name)

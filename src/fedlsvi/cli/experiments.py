@@ -21,7 +21,7 @@ from fedlsvi.experiments.sweeping import Size
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.report.style import STYLE
 from fedlsvi.report.words import count
-from fedlsvi.settings_file import Table
+from fedlsvi.settings_file import Table, assign
 from fedlsvi.store import files
 
 
@@ -29,7 +29,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
     """Several algorithms × seeds on one problem."""
     jobs, seeds = _count(arguments.jobs), parse_seeds(arguments.seeds)
     names = _names(arguments.algorithms)
-    question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
+    question = compare.Question.parse(_settings(arguments), names, seeds, _told(arguments))
     cells = question.cells()
     out = _claimed(arguments.out, "compare", question)
     with closing(Shelf(out / "cells.jsonl")) as shelf:
@@ -57,10 +57,11 @@ def do_tune(arguments: argparse.Namespace) -> int:
     jobs = _count(arguments.jobs)
     seeds, others = parse_seeds(arguments.tune, "--tune"), parse_seeds(arguments.test, "--test")
     names = _names(arguments.algorithms)
-    question = compare.Question.parse(_settings(arguments), names, seeds, _asked(arguments))
+    told = _told(arguments)
+    question = compare.Question.parse(_settings(arguments), names, seeds, told)
     plan = tune.Tuning(question, seeds, others)
-    plan.refuse_seed(arguments.changes)
-    scales = plan.scales()
+    plan.refuse_seed(told)
+    scales = plan.scales  # everything is checked before anything is written
     out = _claimed(arguments.out, "tune", question, {"test": others})
     cells = plan.cells(seeds, dict.fromkeys(names, tune.FACTORS))
     with closing(Shelf(out / "cells.jsonl")) as shelf:
@@ -97,9 +98,12 @@ def _settings(arguments: argparse.Namespace) -> Table:
     return table
 
 
-def _asked(arguments: argparse.Namespace) -> set[str]:
-    """The settings that --set names."""
-    return {change.partition("=")[0].partition(".")[0].strip() for change in arguments.changes}
+def _told(arguments: argparse.Namespace) -> Table:
+    """What --set alone says."""
+    told: Table = {}
+    for change in arguments.changes:
+        assign(told, change)
+    return told
 
 
 def _names(text: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import FolderExists, InvalidInput
 from fedlsvi.job import ARRAYS, Job
+from fedlsvi.report.command import command
 from fedlsvi.report.statistics import aggregate
 from fedlsvi.run import Run
 from fedlsvi.settings_file import Table, assign, read
@@ -233,14 +233,13 @@ def _guard(out: Path | None, play: Callable[[], Run], arguments: argparse.Namesp
 
 def _again(out: Path, arguments: argparse.Namespace) -> str:
     """The command that continues a run: with the same modules, and its agents where they were."""
-    words = ["fedlsvi", *(part for name in arguments.extensions for part in ("--import", name))]
-    words += ["resume", str(out)]
+    words = ["resume", str(out)]
     if arguments.transport != "inprocess":
         words += ["--transport", arguments.transport]
         for option in ("ray_address", "cohorts"):
             if (value := getattr(arguments, option)) is not None:
                 words += [f"--{option.replace('_', '-')}", str(value)]
-    return shlex.join(words)
+    return command(*words)
 
 
 def _report(runs: Sequence[Run], out: Path | None, form: str, several: bool) -> int:

@@ -102,10 +102,11 @@ def panels(found: dict[str, list[Outcome]], order: Sequence[str]) -> dict[str, P
     names that figures have in reports; none where neither is known."""
     known = set.intersection(*(set(run.curve) for runs in found.values() for run in runs))
     if "regret" in known:
+        curves = _curves(found, order, "regret")
         return {
             "regret": Panel("Regret against episodes", "episode t (each agent)",
-                            "group regret, median", _curves(found, order, "regret"), logx=False),
-            "traffic": _traffic(found, order),
+                            "group regret, median", curves, logx=False),
+            "traffic": _traffic(found, curves),
         }  # fmt: skip
     if "return" not in known:
         return {}
@@ -124,10 +125,11 @@ def _curves(found: dict[str, list[Outcome]], order: Sequence[str], what: str) ->
     return made
 
 
-def _traffic(found: dict[str, list[Outcome]], order: Sequence[str]) -> Panel:
+def _traffic(found: dict[str, list[Outcome]], curves: Sequence[Curve]) -> Panel:
+    """The same curves of regret, over what was sent until then."""
     made = []
-    for name, curve in zip(order, _curves(found, order, "regret"), strict=True):
-        sent = np.median([run.curve["scalars"] for run in found[name]], axis=0)
+    for curve in curves:
+        sent = np.median([run.curve["scalars"] for run in found[curve.label]], axis=0)
         keep = sent > 0
         if keep.any():
             assert curve.low is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Cell, Outcome, uniform
 from fedlsvi.experiments.statistics import Interval, median
 from fedlsvi.job import ARRAYS
-from fedlsvi.settings_file import Table, assign
+from fedlsvi.settings_file import Table
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""
@@ -80,11 +81,8 @@ class Tuning:
         name = env if isinstance(env, str) else env["name"]
         return name != ARRAYS and "seed" in environments.entry(name).parameters()
 
-    def refuse_seed(self, changes: Sequence[str]) -> None:
-        """What --set asks for must count, and a problem's seed is the number of the instance."""
-        told: Table = {}
-        for change in changes:
-            assign(told, change)
+    def refuse_seed(self, told: Table) -> None:
+        """What --set says must count, and a problem's seed is the number of the instance."""
         env = told.get("env")
         if self.varies and isinstance(env, dict) and "seed" in env:
             raise InvalidInput(
@@ -92,8 +90,9 @@ class Tuning:
                 "seed of a problem: leave it out, and choose these"
             )
 
+    @cached_property
     def scales(self) -> dict[str, Scale]:
-        """Of every algorithm, checked."""
+        """Of every algorithm, checked once: every environment is made for it."""
         found = {}
         every = replace(self.question, seeds=[*self.tune, *self.test])
         for name, plan in every.check().items():
@@ -111,7 +110,7 @@ class Tuning:
 
     def cells(self, instances: Sequence[int], factors: Mapping[str, Sequence[float]]) -> list[Cell]:
         """Runs of each algorithm at these multiples of its default."""
-        scales, found = self.scales(), []
+        found = []
         for name, chosen in factors.items():
             for factor in chosen:
                 for i in instances:
@@ -121,7 +120,8 @@ class Tuning:
                         table["env"] = ({"name": env} if isinstance(env, str) else env) | {
                             "seed": i
                         }
-                    table[scales[name].parameter] = factor * scales[name].default
+                    scale = self.scales[name]
+                    table[scale.parameter] = factor * scale.default
                     labels = {"algorithm": name, "factor": factor, "instance": i}
                     found.append(Cell(table, labels, float(table["episodes"])))
         return found

@@ -74,7 +74,7 @@ def _keep(env: Environment, m: int, alone: bool, files: Files) -> Table:
 def _features(plan: Plan, files: Files) -> Table | None:
     """How to make the features again; None where they are the environment's own."""
     phi = plan.features
-    if _is_own(phi, plan.envs):
+    if is_own(phi, plan.envs):
         return None
     if isinstance(phi, TableFeatures):
         files[FEATURES] = {"table": phi.table}
@@ -85,7 +85,7 @@ def _features(plan: Plan, files: Files) -> Table | None:
     return params
 
 
-def _is_own(phi: FeatureMap, envs: Sequence[Environment]) -> bool:
+def is_own(phi: FeatureMap, envs: Sequence[Environment]) -> bool:
     """Whether the environments themselves give this map, as an object or by the same function."""
     try:
         own = own_features(envs)

@@ -27,7 +27,7 @@ from fedlsvi.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.store import checkpoint, files
 from fedlsvi.store.checkpoint import RECORDS, REGRET, Manifest
-from fedlsvi.store.describe import features_fingerprint, fingerprints
+from fedlsvi.store.describe import features_fingerprint, fingerprints, is_own
 from fedlsvi.store.setup import Setup, read_setup
 from fedlsvi.values import TabularValues
 
@@ -155,7 +155,9 @@ def _model(
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
     values = plan.values()
     check_sizes(setup, plan, arrays.get(POLICY))
-    if features is not None:
+    # a table acts without features, whatever those of the environment are
+    own = env is not None and job.features is None and POLICY not in arrays
+    if features is not None or own:
         check_features(setup, plan)
     values.beta = p.beta
     for h in range(p.horizon, 0, -1):
@@ -187,22 +189,35 @@ def check_features(setup: Setup, plan: Plan) -> None:
     """Refuse features other than those of the run: the folder's own where it makes them, else
     those of its fingerprint."""
     env, phi = plan.envs[0], plan.features
+    if setup.job.features is None and is_own(phi, plan.envs):  # to compare them tells nothing
+        same = setup.features in (None, features_fingerprint(plan))
+        if not same and (phi.spec() is not None or not _same_values(setup, plan)):
+            raise StoreError(
+                f"the own features of {env.name} are not those that the run in {setup.run} began "
+                "with: give the environment that it was learned in, env=..."
+            )
+        return
     try:
         same = same_features(resolve(setup.job.feature_map(), env), phi, env)
     except UnknownName:  # the fingerprint is of a name, and an object may stand in its place
         same = phi.spec() is None or setup.features in (None, features_fingerprint(plan))
     except (FedLSVIError, ImportError):  # they were an object, and the fingerprint is of values
-        found = features_fingerprint(plan, by_name=False)
-        # at other first states the values are others too; so they are every time where the resets
-        # of a black box do not repeat
-        told = setup.fingerprints[0] in (None, fingerprints(plan)[0])
-        told = told and features_fingerprint(plan, by_name=False) == found
-        same = setup.features in (None, found) or not told
+        same = _same_values(setup, plan)
     if not same:
         raise StoreError(
             f"the features are not those that the run in {setup.run} began with: give the same "
             "features, features=..., or none where the folder can make them"
         )
+
+
+def _same_values(setup: Setup, plan: Plan) -> bool:
+    """Whether φ has the values of the fingerprint at first states, as far as these can be told to
+    be those of the run: at others the values are others too, and so they are every time where the
+    resets of a black box do not repeat."""
+    found = features_fingerprint(plan, by_name=False)
+    told = setup.fingerprints[0] in (None, fingerprints(plan)[0])
+    told = told and features_fingerprint(plan, by_name=False) == found
+    return setup.features in (None, found) or not told
 
 
 def check_units(setup: Setup, env: Environment) -> None:

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, TransportError
 from fedlsvi.guard import Guard, Refusal
-from fedlsvi.messages import Explore, Reply, Request, Signal
+from fedlsvi.messages import Explore, Reply, Signal
 from fedlsvi.transports import flare_log
 from fedlsvi.transports.base import layout
 from fedlsvi.transports.pace import Pace
@@ -111,17 +111,12 @@ class Flare(Wired):
         self.proxies = list(proxies)
         self._pool = ThreadPoolExecutor(4 * len(proxies))
         self._late: dict[Future[bytes], int] = {}
-        # of the request under way: the earliest signal that was passed on, and the episodes that
-        # sites have announced (the earliest of each) and answered
+        # of the last request: the earliest signal that was passed on, and the episodes that sites
+        # have announced (the earliest of each) and answered
         self._passed: int | None = None
         self._announced: dict[int, int] = {}
         self._answered: dict[int, int] = {}
         self._lock = Lock()
-
-    def deliver(self, message: Request) -> Sequence[Any]:
-        replies = super().deliver(message)
-        self._answered = {}  # what is announced now stops nobody
-        return replies
 
     def _turn(self, cohorts: Iterable[int]) -> None:
         with self._lock:
