@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedlsvi.core import theory
 from fedlsvi.core.alias import build, draw
-from fedlsvi.core.ridge import factorise
+from fedlsvi.core.ridge import WHOLE, factorise
 from fedlsvi.core.statistics import PACKINGS, pack, packed_size, unpack
 from fedlsvi.core.trigger import fires, logdet_in_place, settled
 from fedlsvi.core.value import backup, backup_diagonal, ceilings
@@ -33,6 +33,20 @@ def test_one_factorisation_gives_solution_norm_and_determinant(d, n, seed):
     norms = np.einsum("ij,ij->i", phi, np.linalg.solve(gram, phi.T).T)
     y = factor.whiten(phi)
     np.testing.assert_allclose(np.einsum("ij,ij->i", y, y), norms, rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [WHOLE - 1, WHOLE, WHOLE + 5, 100, 101, 130])
+def test_whitening_in_strips_is_one_product(d):
+    """Whatever was in the memory that the rows are written to."""
+    rng = np.random.default_rng(d)
+    gram, phi = _gram(rng, d, 3 * d), rng.normal(size=(50, d))
+    factor = factorise(gram)
+    assert len(factor.strips) == 1 if d < WHOLE else len(factor.strips) > 1
+    expected = np.linalg.solve(np.linalg.cholesky(gram), phi.T).T
+    for out in (None, np.full((50, d), np.nan)):
+        y = factor.whiten(phi, out)
+        assert out is None or y is out
+        np.testing.assert_allclose(y, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_diagonal_gram_is_the_same_thing_cheaper():

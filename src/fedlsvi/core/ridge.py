@@ -16,6 +16,18 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from fedlsvi.errors import InvalidInput
 
+WHOLE = 32
+"""Below this dimension whitening is one matrix product; from it on L⁻ᵀ is taken in strips, which
+leaves out most of the products with its zeros."""
+
+
+def strip_width(dim: int) -> int:
+    """Columns of a strip. Narrow ones leave out more products, but there are more of them, and
+    threads wait for each other between two."""
+    if dim < WHOLE:
+        return dim
+    return 16 if dim <= 100 else 32
+
 
 class Factor(Protocol):
     """What the algorithm needs of Λ."""
@@ -41,10 +53,13 @@ class DenseFactor:
         return 2.0 * float(np.log(self.lower.diagonal()).sum())
 
     @cached_property
-    def whitener(self) -> np.ndarray:
-        """L⁻ᵀ, so that whitening any block of feature rows is one matrix product."""
+    def strips(self) -> list[tuple[slice, np.ndarray]]:
+        """L⁻ᵀ, so that whitening any block of feature rows is a matrix product: its columns in
+        strips, each down to the diagonal, below which all is zero."""
         inverse, _ = dtrtri(self.lower, lower=1)
-        return np.ascontiguousarray(inverse.T)
+        dim, width = len(inverse), strip_width(len(inverse))
+        cuts = [slice(at, min(at + width, dim)) for at in range(0, dim, width)]
+        return [(cut, np.ascontiguousarray(inverse[cut, : cut.stop].T)) for cut in cuts]
 
     def solve(self, b: np.ndarray) -> np.ndarray:
         w: np.ndarray = dpotrs(self.lower, b, lower=1)[0]
@@ -52,7 +67,11 @@ class DenseFactor:
 
     def whiten(self, phi: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Rows L⁻¹φ of a block of feature rows (n, d)."""
-        return np.matmul(phi, self.whitener, out=out)
+        if out is None:
+            out = np.empty(phi.shape)
+        for cut, strip in self.strips:
+            np.matmul(phi[:, : cut.stop], strip, out=out[:, cut])
+        return out
 
 
 @dataclass(frozen=True)
