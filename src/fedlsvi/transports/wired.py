@@ -2,12 +2,8 @@
 
 An engine implements `exchange`: hand frames to cohorts, yield whatever arrives until the deadline.
 Everything else stands here: numbering, asking again, recognising what is late, doubled or foreign,
-the guard, and what happens when an agent stays away or sends what no honest agent could.
-
-A cohort is one process, so it is excluded as a whole: whoever answers for one of its agents answers
-for all. Excluding it takes back every increment that it ever contributed, so that the model is from
-then on the one the other agents would have learned from those episodes alone. One that is carried
-keeps what it contributed and is taken back between two rounds, once it answers again (`carry`).
+and the guard. `attendance` says what happens when an agent stays away or sends what no honest agent
+could.
 """
 
 from __future__ import annotations
@@ -26,9 +22,8 @@ from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.guard import Facts, Guard, Refusal
 from fedlsvi.messages import Keep, Model, Reply, Request, Signal, Start, Stop, Upload
-from fedlsvi.transports.base import Transport, layout
-from fedlsvi.transports.carry import Carried
-from fedlsvi.transports.notes import Notes
+from fedlsvi.transports.attendance import Attendance
+from fedlsvi.transports.base import layout
 from fedlsvi.transports.patience import Patience
 from fedlsvi.transports.wire import Address, Failure, decode_reply, encode, encode_all, split
 
@@ -37,7 +32,7 @@ KEEP_ROUNDS = 100
 that is started again has little to do again."""
 
 
-class Wired(Transport):
+class Wired(Attendance):
     """A transport of frames between one server and cohorts of agents, `cuts` = (first, agents)."""
 
     asks = True
@@ -50,23 +45,15 @@ class Wired(Transport):
         patience: Patience | None = None,
         guard: Guard | None = None,
     ) -> None:
-        p = parameters
-        super().__init__(p.n_agents, p.gamma, p.overshoot)
-        self.layout = layout(p)
-        self.cuts, self.run, self.patience = list(cuts), run, patience or Patience()
-        self.guard = guard or Guard(self.layout, facts(p))
+        self.layout, self.run = layout(parameters), run
+        guard = guard or Guard(self.layout, facts(parameters))
+        super().__init__(parameters, cuts, patience or Patience(), guard)
         self.epoch, self.number = time_ns(), 0
-        self.excluded: dict[int, str] = {}
-        """Cohorts that the run goes on without, and why."""
-        self.notes = Notes()
         self.ignored = 0
         """Replies that were late, doubled or foreign, and had no effect."""
         self.wire_bytes = {"down": 0, "up": 0}
         self.clock = monotonic
-        self.carried = Carried(self.layout, self.cuts)
-        self._carries = self.patience.absent == "carry"
         self._checkpoints = False
-        self._everyone = list(range(len(self.cuts)))
         self._turns = [(self.epoch, 0)] * len(self.cuts)  # epoch and number of the last request
 
     @abstractmethod
@@ -96,13 +83,6 @@ class Wired(Transport):
         if not replies:
             raise TransportError("every agent is excluded or away: nobody is left to learn from")
         return self._complete(message, replies)
-
-    def _present(self) -> list[int]:
-        """Cohorts that take part in the round under way."""
-        if not self.excluded and not self.carried.away:
-            return self._everyone
-        missing = self.excluded.keys() | self.carried.away.keys()
-        return [c for c in self._everyone if c not in missing]
 
     def _turn(self, cohorts: Iterable[int]) -> None:
         """Number the next request to these cohorts."""
@@ -187,49 +167,6 @@ class Wired(Transport):
     def _step(self) -> int:
         return self._asked.h - 1 if isinstance(self._asked, Model) else self.layout.horizon
 
-    def _lost_patience(self, c: int, error: FedLSVIError | None, attempt: int) -> None:
-        """A cohort has not given a usable answer: ask again (return), carry or exclude it, or
-        stop."""
-        who = self._who(c)
-        refused = isinstance(error, MessageRefused)
-        policy = self.patience.refused if refused else self.patience.absent
-        if error is None:
-            error = TransportError(
-                f"no answer to {type(self._asked).__name__} {self.patience.in_words()}"
-            )
-        if policy == "wait" or attempt < self.patience.attempts:
-            return
-        if policy == "carry":
-            guard = self.guard
-            self.carried.lose(c, guard.round, guard.t, guard.t + guard.length)
-            self._note(f"{who} carried ({error})")
-        elif policy == "exclude":
-            self._exclude(c, str(error))
-        else:
-            raise (
-                error
-                if isinstance(error, Refusal)
-                else type(error)(f"{who}, round {self.guard.round}: {error}")
-            )
-
-    def _exclude(self, c: int, why: str) -> None:
-        self.carried.forget(c)
-        self.excluded[c] = why
-        self._note(f"{self._who(c)} excluded ({why})")
-
-    def _note(self, text: str) -> None:
-        self.notes.add(text, self.guard.round)
-
-    def _who(self, c: int) -> str:
-        first, agents = self.cuts[c]
-        return f"agent {first}" if agents == 1 else f"agents {first} to {first + agents - 1}"
-
-    def missing(self) -> list[str]:
-        """Who is not part of the run now, and why."""
-        gone = [f"{self._who(c)} is excluded ({why})" for c, why in sorted(self.excluded.items())]
-        away = sorted(self.carried.away.items())
-        return gone + [f"{self._who(c)} is away since round {lost}" for c, lost in away]
-
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
         """Replies in agent order; an excluded cohort is represented by its withdrawal, one that is
         away by its last response."""
@@ -273,10 +210,6 @@ class Wired(Transport):
                 return
         self.ignored += 1
 
-    def _count(self, c: int, category: str, scalars: int) -> None:
-        first, agents = self.cuts[c]
-        self.ledger.some(category, np.arange(first, first + agents), scalars)
-
     def _take_back(self) -> None:
         """Between two rounds: who has answered carries out what it missed; who has been away for
         too long is excluded."""
@@ -306,14 +239,6 @@ class Wired(Transport):
         self.guard.stops(signal)
         return signal
 
-    def enter(self, category: str, scalars: int) -> None:
-        present = self._present()
-        if len(present) == len(self.cuts):
-            self.ledger.each(category, scalars)
-            return
-        for c in present:
-            self._count(c, category, scalars)
-
     def keep(self, t: int) -> None:
         """Have every agent make what it holds after episode t survive a restart."""
         self.broadcast(Keep(t))
@@ -322,13 +247,6 @@ class Wired(Transport):
         # once checkpoints are taken, agents must keep what those need and nothing in between
         if not self._checkpoints and (self._carries or k % KEEP_ROUNDS == 0):
             self.keep(t)
-
-    def told(self) -> list[str]:
-        k = self.guard.round - 1
-        for c, lost in sorted(self.carried.away.items()):
-            if lost < k:
-                self.notes.add(f"{self._who(c)} carried, away since round {lost}", k)
-        return self.notes.due(k, last=self.guard.t >= self.guard.facts.episodes)
 
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._checkpoints = True
