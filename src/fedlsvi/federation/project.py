@@ -18,11 +18,8 @@ from fedlsvi.federation.job import Federation
 from fedlsvi.federation.provision import ADMIN as ADMIN
 from fedlsvi.federation.provision import FEDERATION, flare
 from fedlsvi.federation.provision import init as init
-
-ENDED = ("FINISHED", "FAILED")
-COMPLETED = "FINISHED:COMPLETED"
-NOT_BEGUN = ("SUBMITTED", "APPROVED")
-"""FLARE's words for a job that has ended, for one that has ended well, and for one that waits."""
+from fedlsvi.transports.flare_states import COMPLETED as COMPLETED
+from fedlsvi.transports.flare_states import ENDED, WAITING
 
 ANSWER_SECONDS = 60.0
 """How long a server that ran a moment ago may take to answer."""
@@ -137,7 +134,7 @@ def wait(
     try:
         while not (state := connection.job(number)).startswith(ENDED):
             if time.monotonic() > end:
-                why = f": {connection.reason(number)}" if state in NOT_BEGUN else ""
+                why = f": {connection.reason(number)}" if state in WAITING else ""
                 raise TransportError(
                     f"the job has not ended within {seconds:g} s: it is {state}{why}"
                 )
@@ -206,7 +203,7 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
 
 def _state(connection: Any, job: dict[str, Any]) -> str:
     """Why a job failed, or has not begun; nothing about one that runs."""
-    if job["status"].startswith((*ENDED, *NOT_BEGUN)):
+    if job["status"].startswith((*ENDED, *WAITING)):
         return str(connection.reason(job["id"]))
     return "" if job["alive"] else "no process of it runs: the server ended before it did"
 

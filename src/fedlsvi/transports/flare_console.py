@@ -12,16 +12,13 @@ from typing import Any
 from fedlsvi.errors import TransportError
 from fedlsvi.transports.flare import Coordinator, Site
 from fedlsvi.transports.flare_log import COMPLETE, REASON, after, told
+from fedlsvi.transports.flare_states import RUNNING, WAITING
 
 LOST = r"Client (\S+) is deemed disconnected"
 UNLISTED = "component not authorized: "
 UNJOINED = "failed to sync clients "
 """What FLARE's own log of a job says of a site that is gone, and what stands there before a class
 that is not allowed, and before the sites whose process did not join."""
-
-WAITING, RUNNING = ("SUBMITTED", "APPROVED"), ("DISPATCHED", "RUNNING")
-"""FLARE's words for a job that has not begun, and for one that has; a server that is started again
-leaves those of the jobs that it was running as they were."""
 
 HEARD_SECONDS = 60.0
 """A site is silent if another was heard so much later; each calls every ten seconds. FLARE itself
