@@ -17,9 +17,9 @@ from fedlsvi import FedLSVI, Run
 from fedlsvi.cli.play import in_free_folder, named_folder
 from fedlsvi.cli.text import number
 from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
 from fedlsvi.report import write_report
-from fedlsvi.report.words import count
 from fedlsvi.store.journal import refuse_existing
 
 AGENTS = 8
@@ -36,7 +36,7 @@ def do_demo(arguments: argparse.Namespace) -> int:
         refuse_existing(asked)
     began = perf_counter()
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0, initial="uniform")
-    _say(f"{AGENTS} agents learn together, {count(arguments.episodes, 'episode')} each …")
+    _say(f"{AGENTS} agents learn together, {counted(arguments.episodes, 'episode')} each …")
 
     def learn(folder: Path) -> Run:
         return FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=folder)
@@ -86,7 +86,7 @@ def _table(together: Run, alone: list[Run]) -> list[str]:
     lines = [
         "",
         f"Eight agents learn one task (20 states, 4 actions, {p.horizon} steps) in "
-        f"{count(p.episodes, 'episode')} each.",
+        f"{counted(p.episodes, 'episode')} each.",
         "Regret is the reward lost against an optimal policy; less is better.",
         "",
     ]

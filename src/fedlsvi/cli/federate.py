@@ -11,11 +11,11 @@ from shlex import quote
 from typing import Any
 
 from fedlsvi.cli.text import as_json
+from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
 from fedlsvi.federation import audit, demo, project
 from fedlsvi.federation.job import Federation
 from fedlsvi.ledger import Ledger
-from fedlsvi.report.words import count
 from fedlsvi.settings_file import read
 from fedlsvi.store import files
 
@@ -138,11 +138,11 @@ def _progress(found: dict[str, Any]) -> list[str]:
     if found["rounds"] is None:
         known = "no round is known here; its rounds are in the server's kit, on its machine"
         return [f"{found['name']}: {known}"]
-    done = f"{count(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
+    done = f"{counted(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
     notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])
     return [
         f"{found['name']}: {done}",
-        *([f"  {count(earlier, 'earlier note')}: see records.jsonl in the server's kit"]
+        *([f"  {counted(earlier, 'earlier note')}: see records.jsonl in the server's kit"]
           * (earlier > 0)),
         *(f"  {note}" for note in notes),
     ]  # fmt: skip

@@ -9,8 +9,8 @@ from shlex import quote
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.envs.validation import counted
 from fedlsvi.report.choices import in_force
-from fedlsvi.report.words import count
 
 
 def as_json(content: Any) -> str:
@@ -57,8 +57,8 @@ def heading(summary: Mapping[str, Any]) -> str:
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
     numbers += in_force(algorithms.entry(name).parameters(), p)
     return (
-        f"{name} on {summary['environment']}: {count(p['n_agents'], 'agent')}, "
-        f"{count(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
+        f"{name} on {summary['environment']}: {counted(p['n_agents'], 'agent')}, "
+        f"{counted(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
     )
 
 

@@ -91,8 +91,8 @@ def count(field: str, value: Any, minimum: int = 1) -> int:
 
 
 def counted(n: int, noun: str) -> str:
-    """'1 step', '20 steps'."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    """'1 step', '2,000 steps'."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def check_seed(seed: Any) -> int:

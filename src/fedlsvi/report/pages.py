@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 
+from fedlsvi.envs.validation import counted
 from fedlsvi.report import html, sections
 from fedlsvi.report.again import again
 from fedlsvi.report.choices import in_force
 from fedlsvi.report.groups import Group
 from fedlsvi.report.privacy import privacy
-from fedlsvi.report.words import count, outcome, ranked, unfinished, verdict
+from fedlsvi.report.words import outcome, ranked, unfinished, verdict
 
 CAPTIONS = {
     "alone": "The same number of agents on the same task. Alone, an agent replans after every "
@@ -157,10 +158,10 @@ def _what(group: Group) -> list[str]:
     state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
     seeds = ", ".join(str(one.seed) for one in group.runs)
     return [
-        count(p.n_agents, "agent"),
-        f"{count(run.played, 'episode')} each{state}",
+        counted(p.n_agents, "agent"),
+        f"{counted(run.played, 'episode')} each{state}",
         f"horizon {p.horizon}",
-        count(p.dim, "feature"),
+        counted(p.dim, "feature"),
         *in_force(asdict(run.settings), asdict(p)),
         f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedlsvi.envs.validation import counted
 from fedlsvi.errors import FedLSVIError
 from fedlsvi.records import tenth
 from fedlsvi.report.command import command
@@ -39,11 +40,6 @@ def measured(values: Sequence[float]) -> str:
 def _short(half: float) -> float:
     """Three figures of a half width are enough."""
     return round(half, 2 - math.floor(math.log10(half)))
-
-
-def count(n: int, what: str) -> str:
-    """1 agent, 8 agents."""
-    return f"1 {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def late_loss(run: Run) -> float:
@@ -98,7 +94,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
     """One sentence: what was learned, and what it took."""
     run = group.first
     p = run.parameters
-    opening = f"After {count(run.played, 'episode')} each"
+    opening = f"After {counted(run.played, 'episode')} each"
     if len(group.runs) > 1:
         opening += f", on average over {len(group.runs)} seeds"
     if run.regret is not None:
@@ -129,8 +125,8 @@ def _price(group: Group) -> str:
     ratio = group.first.scalars_raw / sent
     times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
     return (
-        f"it took {count(round(rounds), 'synchronisation')} and {count(round(sent), 'scalar')}, "
-        f"{times} than sharing every trajectory"
+        f"it took {counted(round(rounds), 'synchronisation')} and {counted(round(sent), 'scalar')}"
+        f", {times} than sharing every trajectory"
     )
 
 
@@ -138,7 +134,7 @@ def verdict(groups: Sequence[Group]) -> str:
     """One sentence: who did best, and by how much, after as many episodes as all have."""
     name, found = judged(groups)
     order, t = ranked(groups), common(groups)
-    opening = "" if alike(groups) else f"After {count(t, 'episode')} each, "
+    opening = "" if alike(groups) else f"After {counted(t, 'episode')} each, "
     best, worst = groups[order[0]].label, groups[order[-1]].label
     if found[0]:
         top, bottom = (number(float(np.mean(found[i]))) for i in (order[0], order[-1]))
@@ -170,4 +166,4 @@ def unfinished(groups: Sequence[Group]) -> str:
 
 
 def _so_far(run: Run) -> str:
-    return f"{run.played:,} of {count(run.parameters.episodes, 'episode')}"
+    return f"{run.played:,} of {counted(run.parameters.episodes, 'episode')}"
