@@ -19,10 +19,9 @@ from fedlsvi.features import (
     OneHot,
     TableFeatures,
     check_features,
-    register,
-    registry,
     resolve,
 )
+from registering import named_features
 
 ENV = ContinuousLinearMDP(dim=5, n_actions=3, horizon=4, cells=64)
 RIVER = RiverSwim()
@@ -49,12 +48,8 @@ class Powers(FeatureMap):
         )
 
 
-def test_on_finite_states_a_class_becomes_a_table_that_keeps_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-        register("powers", Powers, "powers of the state's number")
+def test_on_finite_states_a_class_becomes_a_table_that_keeps_its_name(tmp_path: Path) -> None:
+    with named_features("powers", Powers):
         bound = resolve("powers", RIVER)
         run = FedLSVI(2).learn(RIVER, 40, features="powers", folder=tmp_path / "x", progress=False)
     assert isinstance(bound, TableFeatures)

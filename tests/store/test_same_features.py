@@ -13,8 +13,9 @@ import fedlsvi
 from fedlsvi import FedLSVI
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
 from fedlsvi.errors import InvalidFeatures, StoreError
-from fedlsvi.features import CallableFeatures, FeatureMap, FourierFeatures, HatFeatures, registry
+from fedlsvi.features import CallableFeatures, FeatureMap, FourierFeatures, HatFeatures
 from fedlsvi.policy import Policy
+from registering import named_features
 
 ENV = ContinuousLinearMDP(dim=4, n_actions=2, horizon=3, cells=64)
 STATES = np.linspace(0.0, 1.0, 101)[:, None]
@@ -150,12 +151,8 @@ def test_in_another_environment_first_states_tell_nothing(tmp_path: Path) -> Non
     assert np.array_equal(run.policy.actions(1, STATES), actions)
 
 
-def test_an_object_may_stand_in_for_an_unknown_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-        registry.register("mine", lambda: CallableFeatures(waves), "a function of one's own")
+def test_an_object_may_stand_in_for_an_unknown_name(tmp_path: Path) -> None:
+    with named_features("mine", lambda: CallableFeatures(waves)):
         actions = learned(tmp_path, "mine")
         with pytest.raises(StoreError, match="the features are not those"):
             _ = fedlsvi.load(tmp_path / "run", features=swapped).policy.values

@@ -15,10 +15,11 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP, gymnasium
 from fedlsvi.envs.gym_world import GymWorld
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
-from fedlsvi.features import CallableFeatures, FeatureMap, HatFeatures, registry
+from fedlsvi.features import CallableFeatures, FeatureMap, HatFeatures
 from fedlsvi.plan import make_plan
 from fedlsvi.store.describe import features_fingerprint, fingerprints
 from fedlsvi.store.setup import Setup, read_setup
+from registering import named_features
 
 
 class Stop(Exception):
@@ -125,12 +126,8 @@ def test_a_refused_run_lets_go_of_its_agents(
     assert closed
 
 
-def test_an_object_may_stand_in_for_a_name_that_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-        registry.register("mine", lambda: CallableFeatures(hat), "a function of one's own")
+def test_an_object_may_stand_in_for_a_name_that_is_not_known(tmp_path: Path) -> None:
+    with named_features("mine", lambda: CallableFeatures(hat)):
         broken_off(tmp_path / "x", continuous(), "mine")
         with pytest.raises(StoreError, match="the features are not those"):
             fedlsvi.resume(tmp_path / "x", features=swapped, progress=False)
