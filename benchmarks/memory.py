@@ -9,7 +9,7 @@ import numpy as np
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row
-from fedlsvi.records import RoundRecord
+from fedlsvi.protocol.records import RoundRecord
 
 PAGE = 4096
 

@@ -20,10 +20,10 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, phases, seconds
-from fedlsvi.federation.cluster import on_ray
 from fedlsvi.learner import drive
-from fedlsvi.transports.ray import Ray, connect
-from fedlsvi.transports.wire import HEADER_BYTES
+from fedlsvi.remote.codec import HEADER_BYTES
+from fedlsvi.remote.ray.on_ray import on_ray
+from fedlsvi.remote.ray.transport import Ray, connect
 
 
 def watch(owner: Any, name: str) -> list[float]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedlsvi import Run
 from fedlsvi.envs import FiniteMDP
-from fedlsvi.job import Job
-from fedlsvi.settings_file import assign, read
+from fedlsvi.storage.job import Job
+from fedlsvi.storage.settings_file import assign, read
 
 
 @dataclass(frozen=True)

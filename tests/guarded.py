@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedlsvi.core.statistics import identity, pack
-from fedlsvi.guard import Facts, Guard, Refusal
-from fedlsvi.messages import Layout, Model, Signal, Start, Stop, Upload
+from fedlsvi.protocol.messages import Layout, Model, Signal, Start, Stop, Upload
+from fedlsvi.remote.guard import Facts, Guard, Refusal
 
 H, D, M, T, LAM, GAMMA, PAST = 3, 5, 4, 100, 2.0, 60.0, 6
 """PAST: episodes of round 1."""

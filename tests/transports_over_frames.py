@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fedlsvi.federation.stations import guard, makers
-from fedlsvi.plan import Plan
-from fedlsvi.transports.local import Local
-from fedlsvi.transports.patience import Patience
-from fedlsvi.transports.wired import run_name
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.remote.endpoint_factory import guard, makers
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.threads import Local
 
 
 def over_frames(

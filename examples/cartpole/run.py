@@ -11,7 +11,7 @@ import numpy as np
 from examples.play import Line, command, play
 
 from fedlsvi import Run
-from fedlsvi.envs.gym_play import evaluate_policy
+from fedlsvi.envs.gym.play import evaluate_policy
 
 HERE = Path(__file__).parent
 PARTS = 8

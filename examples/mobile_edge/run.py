@@ -11,8 +11,8 @@ from examples.mobile_edge.cell import OnePhone, Rule, phone_features
 from examples.play import Line, command, play
 
 from fedlsvi.envs import as_environment
-from fedlsvi.envs.gym_play import evaluate_policy
-from fedlsvi.settings_file import read
+from fedlsvi.envs.gym.play import evaluate_policy
+from fedlsvi.storage.settings_file import read
 
 HERE = Path(__file__).parent
 PLAYED = 100

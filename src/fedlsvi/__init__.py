@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedlsvi.errors import FedLSVIError
     from fedlsvi.learner import FedLSVI
     from fedlsvi.run import Run
-    from fedlsvi.store import load, resume
+    from fedlsvi.storage import load, resume
 
 __all__ = ["FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume"]
 
@@ -24,8 +24,8 @@ _HOME = {
     "FedLSVI": "learner",
     "FedLSVIError": "errors",
     "Run": "run",
-    "load": "store",
-    "resume": "store",
+    "load": "storage",
+    "resume": "storage",
 }
 
 

@@ -8,15 +8,13 @@ clip [0, H], lower where a `value_range` is given), `practical` the one that lea
 
 from __future__ import annotations
 
-import math
-import reprlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from fedlsvi.checks import choice, finite, integer, number, plain
 from fedlsvi.core import theory
-from fedlsvi.core.random import WORD
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
@@ -49,27 +47,27 @@ class Settings:
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
-            object.__setattr__(self, key, _plain(value))
+            object.__setattr__(self, key, plain(value))
         integer("n_agents", self.n_agents, 1, "the number of agents")
         if self.gamma != "auto":
-            _number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
+            number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
         if self.beta is not None and self.beta != "theory":
-            _number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
+            number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
         if self.lam is not None:
-            _number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
+            number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
             if not finite(1.0 / self.lam):
                 raise InvalidSetting(f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it")
-        _number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
+        number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
         if self.xi > 1.0:
             raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
         if self.value_range is not None:
             hint = "give the largest return of an episode, in rewards mapped to [0, 1]"
-            _number("value_range", self.value_range, 0.0, hint, strict=True)
-        _choice("preset", self.preset, ("practical", "paper"))
-        _choice("overshoot", self.overshoot, ("cut", "keep"))
-        _choice("packing", self.packing, ("auto", *PACKINGS))
-        _number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
-        _number(
+            number("value_range", self.value_range, 0.0, hint, strict=True)
+        choice("preset", self.preset, ("practical", "paper"))
+        choice("overshoot", self.overshoot, ("cut", "keep"))
+        choice("packing", self.packing, ("auto", *PACKINGS))
+        number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
+        number(
             "confidence",
             self.confidence,
             0.0,
@@ -145,54 +143,8 @@ class Parameters:
         return ceilings(self.horizon, self.value_range, self.preset)
 
 
-def finite(value: Any) -> bool:
-    """Whether a number fits into a double; an integer may have too many digits."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's own, which settings files and JSON can hold."""
-    if isinstance(value, np.integer):
-        return int(value)
-    return float(value) if isinstance(value, np.floating) else value
-
-
-def integer(name: str, value: Any, least: int, hint: str) -> None:
-    """An integer of at least `least`, which 32 bits can hold."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value < WORD:
-        bound = f"of at least {least}" if not whole or value < least else "below 2^32"
-        raise InvalidSetting(f"{name} must be an integer {bound}, got {_shown(value)}: {hint}")
-
-
 def cohort_count(cohorts: Any, n_agents: int) -> int:
     """A number of cohorts from 1 to M; None is one."""
     if cohorts is None:
         return 1
-    whole = isinstance(cohorts, int | np.integer) and not isinstance(cohorts, bool)
-    if not whole or not 1 <= cohorts <= n_agents:
-        raise InvalidSetting(
-            f"cohorts must be an integer from 1 to n_agents = {n_agents}, got {_shown(cohorts)}"
-        )
-    return int(cohorts)
-
-
-def _number(name: str, value: Any, least: float, hint: str, strict: bool = False) -> None:
-    bound = f"a finite number {'above' if strict else 'of at least'} {least:g}"
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not finite(value) or value < least or (strict and value == least):
-        raise InvalidSetting(f"{name} must be {bound}, got {_shown(value)}: {hint}")
-
-
-def _shown(value: Any) -> str:
-    """The value as it was given; of a long one only its ends."""
-    return reprlib.repr(value) if isinstance(value, int | str) else repr(value)
-
-
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        known = ", ".join(f'"{c}"' for c in choices)
-        raise InvalidSetting(f"{name} must be one of {known}, got {value!r}")
+    return integer("cohorts", cohorts, 1, "at most one per agent", most=n_agents)

@@ -18,10 +18,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class FedLSVIError(Exception):
-    """Base of the tree: catch this to catch everything fedlsvi raises on purpose."""
+    """Base of the tree: catch this to catch everything fedlsvi raises on purpose.
+
+    Attributes:
+        code: A stable name of the problem, such as "bad-gamma". Programs and tests match it; the
+            sentence for people may change.
+    """
+
+    code = ""
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        if code:
+            self.code = code
 
 
 class InvalidInput(FedLSVIError, ValueError):
@@ -45,7 +58,17 @@ class UnknownName(InvalidInput):
         hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(choices)}."
         if what in REGISTRIES:
             hint += " Your own need --import or FEDLSVI_IMPORT."
-        super().__init__(f"unknown {what} '{name}': {hint}")
+        super().__init__(f"unknown {what} '{name}': {hint}", code=f"unknown-{what.split()[0]}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Exceptions are copied from their message, which here is not what the class is given."""
+        return _copied, (type(self), self.args, vars(self))
+
+
+def _copied(kind: type[FedLSVIError], given: tuple[Any, ...], state: Any) -> FedLSVIError:
+    error = kind.__new__(kind, *given)
+    error.__setstate__(state)
+    return error
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -13,13 +14,16 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Overshoot, Preset, Settings, cohort_count
 from fedlsvi.core.statistics import Packing
-from fedlsvi.envs.gym import as_environment
+from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import UnknownName
-from fedlsvi.plan import Plan, make_plan
-from fedlsvi.records import Observer
+from fedlsvi.protocol.plan import Plan, make_plan
+from fedlsvi.protocol.records import Observer
+from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.transport import Transport
 from fedlsvi.run import Run
-from fedlsvi.session import Session
-from fedlsvi.transports.base import Transport
+
+ENGINES = {"ray": "fedlsvi.remote.ray.on_ray:on_ray"}
+"""Name → the function that makes a transport for a plan."""
 
 
 class Algorithm(ABC):
@@ -79,7 +83,7 @@ class Algorithm(ABC):
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
         )  # fmt: skip
         if folder is not None:
-            from fedlsvi.store import record
+            from fedlsvi.storage import record
 
             return record(
                 session, self.name, self.settings, folder, list(observers), checkpoint_seconds,
@@ -87,7 +91,7 @@ class Algorithm(ABC):
             )  # fmt: skip
         watching = list(observers)
         if progress is not False:
-            from fedlsvi.progress import bar
+            from fedlsvi.observers.progress import bar
 
             watching += bar(session.plan.parameters, progress)
         drive(session, watching)
@@ -187,22 +191,26 @@ def choose(
         return transport
     if transport == "inprocess":
         return None
-    if transport == "ray":
-        from fedlsvi.federation.cluster import on_ray
-
-        return on_ray(plan, cohorts)
-    if callable(transport):
-        return transport(plan)
-    raise UnknownName("transport", str(transport), ["inprocess", "ray"])
+    if isinstance(transport, str):
+        made: Transport = engine(transport)(plan, cohorts)
+        return made
+    return transport(plan)
 
 
 def placed(transport: Any, folder: str | PathLike[str] | None, cohorts: int | None = None) -> Any:
     """The same transport, with the agents' journals beside the run folder (`folder.agents`)."""
-    if transport != "ray" or folder is None:
+    if not isinstance(transport, str) or transport == "inprocess" or folder is None:
         return transport
-    from fedlsvi.federation.cluster import on_ray
+    return partial(engine(transport), cohorts=cohorts, journal=f"{folder}.agents")
 
-    return partial(on_ray, cohorts=cohorts, journal=f"{folder}.agents")
+
+def engine(name: str) -> Callable[..., Transport]:
+    """The function that places the agents of a plan on an engine, imported when it is needed."""
+    if name not in ENGINES:
+        raise UnknownName("transport", name, ["inprocess", *ENGINES])
+    module, _, function = ENGINES[name].partition(":")
+    found: Callable[..., Transport] = getattr(import_module(module), function)
+    return found
 
 
 def drive(session: Session, observers: Iterable[Observer]) -> None:

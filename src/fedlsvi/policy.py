@@ -12,8 +12,8 @@ import numpy as np
 
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput
-from fedlsvi.session import Session
-from fedlsvi.values import BlockValues, TabularValues
+from fedlsvi.experience.values import BlockValues, TabularValues
+from fedlsvi.protocol.session import Session
 
 Values = TabularValues | BlockValues
 
@@ -42,13 +42,13 @@ class Policy:
     @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:
         """What `save` wrote. Features that no name can rebuild have to be given again."""
-        from fedlsvi.policy_file import read
+        from fedlsvi.storage.policy_file import read
 
         return read(path, features)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a folder with policy.json and policy.safetensors: all that is needed to act."""
-        from fedlsvi.policy_file import write
+        from fedlsvi.storage.policy_file import write
 
         write(self, path)
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.config import Parameters, finite
+from fedlsvi.checks import finite
+from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.ledger import Ledger
-from fedlsvi.plan import Plan
 from fedlsvi.policy import Policy
-from fedlsvi.records import RoundRecord, late_return
-from fedlsvi.session import Session
+from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.records import RoundRecord, late_return
+from fedlsvi.protocol.session import Session
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Run:
             return {name: float(env.original(law @ v[0])) for name, v in values.items()}
         if self.mean_returns is None:
             return {}
-        from fedlsvi.envs.gym_play import evaluate_policy
+        from fedlsvi.envs.gym.play import evaluate_policy
 
         chance = evaluate_policy("random", env, episodes, self.seed, horizon=env.horizon)
         return {"best seen": float(self.mean_returns.max()), "random": chance.mean}
@@ -253,7 +254,7 @@ class Run:
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""
-        from fedlsvi.store import save_run
+        from fedlsvi.storage import save_run
 
         save_run(self, folder)
 

@@ -10,7 +10,7 @@ import pytest
 
 from algorithms.roster import NAMES
 from fedlsvi.algorithms import centralised, check_algorithm, register, registry
-from fedlsvi.algorithms.base import Stretch
+from fedlsvi.algorithms.shared.comparator import Stretch
 from fedlsvi.errors import InvalidInput
 
 

@@ -243,7 +243,7 @@ def test_continuous_states_are_played_or_refused(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_sums_that_do_not_fit_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is allocated, and with a way out; Q-learners and Fed-LSVI's kin keep less."""
-    monkeypatch.setattr("fedlsvi.algorithms.memory.LARGEST", 1000)
+    monkeypatch.setattr("fedlsvi.algorithms.shared.lsvi_sums.LARGEST", 1000)
     small = {"fed-lsvi", "periodic", "stale", "low-switching", "rare-switch"}
     if name in small | {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage"}:
         learn(name, tabular(), 3)

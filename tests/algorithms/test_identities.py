@@ -20,7 +20,7 @@ from fedlsvi.algorithms import registry
 from fedlsvi.algorithms.async_coop import order
 from fedlsvi.cli.text import single_lines
 from fedlsvi.envs import RandomMDP
-from fedlsvi.records import LISTED
+from fedlsvi.protocol.records import LISTED
 from literal import backward_values, worlds
 from literal_lsvi import literal_lsvi_ucb, literal_pooled_lsvi_ucb
 from problems import Problem, Setting, chain, continuous, one_hot, simplex, transition_rewards

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from algorithms.roster import AGENTS, ANCHOR, NAMES, make, strangers
-from fedlsvi.agent import Cohort
-from fedlsvi.algorithms.base import Play
-from fedlsvi.algorithms.channel import Channel
 from fedlsvi.algorithms.coop_lsvi import CoopLSVI, CoopPlay
-from fedlsvi.algorithms.ruler import Ruler, Seat
+from fedlsvi.algorithms.shared.channel import Channel
+from fedlsvi.algorithms.shared.comparator import Play
+from fedlsvi.algorithms.shared.regret_meter import Ruler, Seat
 from fedlsvi.envs.base import Environment
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap
-from fedlsvi.messages import Upload
-from fedlsvi.plan import Plan
+from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.messages import Upload
+from fedlsvi.protocol.plan import Plan
 
 SEVERAL = [name for name in NAMES if name != ANCHOR]
 

@@ -10,7 +10,8 @@ import pytest
 from agreement import assert_close
 from algorithms.literal_linear import literal_coop
 from algorithms.roster import CONTINUOUS, continued, make, plain
-from fedlsvi.algorithms import perturbed, registry
+from fedlsvi.algorithms import registry
+from fedlsvi.algorithms.shared import thompson_kernels as perturbed
 from fedlsvi.envs import ContinuousLinearMDP
 from problems import one_hot, simplex
 

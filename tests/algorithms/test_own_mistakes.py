@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fedlsvi.algorithms import check_algorithm, make, register, registry
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
-from fedlsvi.algorithms.explorer import Explorer
-from fedlsvi.algorithms.memory import Memory
-from fedlsvi.algorithms.settings import LinearSettings
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.lsvi_sums import Memory
+from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.envs import RandomMDP
 from fedlsvi.errors import InvalidInput
 

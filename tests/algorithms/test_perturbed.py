@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedlsvi.algorithms import perturbed, replan
+from fedlsvi.algorithms.shared import backward_kernels as replan
+from fedlsvi.algorithms.shared import thompson_kernels as perturbed
 from literal import philox_4x32
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from algorithms.roster import AGENTS, NAMES, assert_same, make, tabular
 from fedlsvi.algorithms import registry
-from fedlsvi.store import load, resume
+from fedlsvi.storage import load, resume
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,8 +13,8 @@ from algorithms.literal_tabular import literal_advantage, literal_fedq, literal_
 from algorithms.test_tabular import KINDS, is_literal
 from fedlsvi.algorithms import registry
 from fedlsvi.algorithms.fed_ucbvi import late
-from fedlsvi.algorithms.fedq import first_reaching
 from fedlsvi.algorithms.fedq_bernstein import bernstein
+from fedlsvi.algorithms.shared.fedq import first_reaching
 from literal import follow, worlds
 from problems import Problem, one_hot, simplex
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlsvi import extensions
+from fedlsvi import registry as extensions
 from fedlsvi.cli import main
 from fedlsvi.envs import names
 from fedlsvi.envs import registry as envs_registry

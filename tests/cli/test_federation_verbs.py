@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedlsvi.cli import main
-from fedlsvi.federation import project
-from fedlsvi.federation.audit import Audit
-from fedlsvi.ledger import Ledger
-from fedlsvi.store import files
+from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.remote.audit import Audit
+from fedlsvi.remote.flare import project
+from fedlsvi.storage import files
 from shell import refused
 
 TOML = 'name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n'

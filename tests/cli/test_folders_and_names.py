@@ -14,10 +14,10 @@ from fedlsvi.algorithms import registry as algorithm_registry
 from fedlsvi.cli import main, play
 from fedlsvi.envs import registry as env_registry
 from fedlsvi.errors import FolderExists, InvalidEnvironment, InvalidInput, UnknownName
-from fedlsvi.extensions import VARIABLE
 from fedlsvi.features import registry as feature_registry
 from fedlsvi.learner import FedLSVI
-from fedlsvi.store import family
+from fedlsvi.registry import VARIABLE
+from fedlsvi.storage import seeds as family
 
 RUN = ["run", "--env", "river-swim", "--episodes", "5"]
 

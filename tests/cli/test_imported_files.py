@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlsvi import extensions
+from fedlsvi import registry as extensions
 from fedlsvi.algorithms import registry as algorithms_registry
 from fedlsvi.cli import main
 from fedlsvi.envs import names

@@ -13,7 +13,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.cli import main
 from fedlsvi.envs import FiniteMDP, RiverSwim, xi_close
 from fedlsvi.envs import registry as envs_registry
-from fedlsvi.envs.gym_play import evaluate_policy, record
+from fedlsvi.envs.gym.play import evaluate_policy, record
 from fedlsvi.envs.linear import RandomLinearMDP
 
 

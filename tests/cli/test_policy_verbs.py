@@ -15,8 +15,8 @@ import fedlsvi
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
 from fedlsvi.envs import FiniteMDP, RiverSwim
-from fedlsvi.envs.gym import as_environment
-from fedlsvi.envs.gym_play import evaluate_policy
+from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.gym.play import evaluate_policy
 from shell import refused
 
 LAKE = ["--env", "FrozenLake-v1"]

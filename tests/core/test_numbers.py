@@ -15,9 +15,9 @@ from fedlsvi import FedLSVI
 from fedlsvi.config import Settings
 from fedlsvi.envs import RandomLinearMDP, RiverSwim, xi_close
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
-from fedlsvi.plan import make_plan, own_features
+from fedlsvi.protocol.plan import make_plan, own_features
 from fedlsvi.run import Bound
-from fedlsvi.store.describe import describe
+from fedlsvi.storage.describe import describe
 
 HUGE = 10**400
 
@@ -68,7 +68,7 @@ def test_what_no_memory_holds_is_refused_before_it_begins(monkeypatch: pytest.Mo
     def full(size: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("fedlsvi.plan.np.empty", full)
+    monkeypatch.setattr("fedlsvi.protocol.plan.np.empty", full)
     with pytest.raises(InvalidSetting, match="regret of episodes = 4000000000 takes 30 GiB"):
         FedLSVI().prepare(RiverSwim(), 4 * 10**9)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import fedlsvi
-from fedlsvi import FedLSVI, extensions
+from fedlsvi import FedLSVI
+from fedlsvi import registry as extensions
 from fedlsvi.algorithms.registry import make as algorithm
 from fedlsvi.cli import main
 from fedlsvi.envs import ContinuousLinearMDP, ContinuousMDP, check_env

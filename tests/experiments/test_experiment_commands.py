@@ -12,8 +12,8 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
 from fedlsvi.experiments.sweeping import cell, random_linear
-from fedlsvi.plan import Plan
-from fedlsvi.store import files
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.storage import files
 from shell import refused
 
 SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3", "--agents", "2"]

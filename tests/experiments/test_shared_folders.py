@@ -16,7 +16,7 @@ from fedlsvi.experiments import reproduce, runner
 from fedlsvi.experiments.compare import Question, claim_folder, holds
 from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
 from fedlsvi.experiments.sweeping import cell, random_linear
-from fedlsvi.store import files
+from fedlsvi.storage import files
 from shell import refused
 
 SMALL = ["--env", "random-linear", "--set", "env.dim=4", "--set", "env.horizon=3"]

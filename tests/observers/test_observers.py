@@ -15,7 +15,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import RiverSwim
 from fedlsvi.errors import InvalidInput, StoreError
 from fedlsvi.observers import CSVLog, JSONLLog, MLflow, TensorBoard, WandB, metrics
-from fedlsvi.records import RoundRecord
+from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.run import Run
 
 

@@ -15,7 +15,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import Garnet
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import finite, sparse
-from fedlsvi.server import Server
+from fedlsvi.protocol.server import Server
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
 

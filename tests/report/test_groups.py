@@ -19,8 +19,8 @@ from fedlsvi.features import FourierFeatures
 from fedlsvi.report import write_report
 from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
-from fedlsvi.store import load
-from fedlsvi.store.setup import Setup, read_setup
+from fedlsvi.storage import load
+from fedlsvi.storage.run_header import Setup, read_setup
 
 LAZY = np.eye(2)[np.array([[0, 1], [0, 1], [0, 0]])]
 """Two features for three states and two actions."""
@@ -60,7 +60,7 @@ def from_folder(run: Run, folder: Path) -> Run:
 def from_an_earlier_folder(run: Run, folder: Path) -> Run:
     """As it was written before folders had the fingerprint of the features."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlsvi.store.setup.features_fingerprint", lambda plan: None)
+        patch.setattr("fedlsvi.storage.run_header.features_fingerprint", lambda plan: None)
         return from_folder(run, folder)
 
 

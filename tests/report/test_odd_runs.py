@@ -19,7 +19,7 @@ from fedlsvi.report.figures import contrast as contrasted
 from fedlsvi.report.groups import Group, grouped
 from fedlsvi.report.words import measured, number
 from fedlsvi.run import Run
-from fedlsvi.store import load
+from fedlsvi.storage import load
 
 ENV = RandomMDP(3, 2, 2)
 

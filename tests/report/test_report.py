@@ -25,7 +25,7 @@ from fedlsvi.report.statistics import band, interval
 from fedlsvi.report.style import POINTS, thin
 from fedlsvi.report.words import judged, number, outcome, unfinished, verdict
 from fedlsvi.run import Run
-from fedlsvi.store import load
+from fedlsvi.storage import load
 
 KNOWN = [what for what in DRAW if what != "returns"]
 """The figures of runs that have regret."""

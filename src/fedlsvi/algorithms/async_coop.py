@@ -25,19 +25,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
 from fedlsvi.algorithms.centralised import start
-from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.explorer import Explorer
-from fedlsvi.algorithms.memory import Memory, rebuild
-from fedlsvi.algorithms.settings import LinearSettings, choice, number
-from fedlsvi.algorithms.solo import above
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.lsvi_sums import Memory, rebuild
+from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.single_agent import above
+from fedlsvi.checks import choice, number
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.experience.firing import first_firing
-from fedlsvi.plan import Plan
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
-from fedlsvi.values import TabularValues
 
 Schedule = Literal["round-robin", "random", "skewed"]
 STREAM = 3

@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
-from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.explorer import Explorer
-from fedlsvi.algorithms.memory import Memory, rebuild
-from fedlsvi.algorithms.settings import LinearSettings
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.lsvi_sums import Memory, rebuild
+from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import identity, pack, packed_size, unpack
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
-from fedlsvi.plan import Plan
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
-from fedlsvi.values import BlockValues, TabularValues
 
 
 class Followers:

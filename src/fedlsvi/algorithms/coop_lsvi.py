@@ -19,12 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
-from fedlsvi.algorithms.channel import Message
 from fedlsvi.algorithms.independent import Planner
-from fedlsvi.algorithms.ruler import Ruler
-from fedlsvi.algorithms.settings import LinearSettings, number, threshold_of
-from fedlsvi.plan import Plan
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.settings import LinearSettings, threshold_of
+from fedlsvi.checks import number
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlsvi.algorithms import perturbed
-from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.coop_lsvi import CoopAgent, scalars
 from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay, scale
-from fedlsvi.algorithms.ruler import Ruler
-from fedlsvi.algorithms.settings import threshold_of
-from fedlsvi.config import integer
-from fedlsvi.plan import Plan
+from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.settings import threshold_of
+from fedlsvi.checks import integer
+from fedlsvi.protocol.plan import Plan
 
 __all__ = ["CoopTSLMC", "scalars"]
 

@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms import perturbed
-from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.coop_lsvi import CoopAgent, CoopPlay, scalars
-from fedlsvi.algorithms.memory import rebuild
-from fedlsvi.algorithms.ruler import Ruler
-from fedlsvi.algorithms.settings import RandomisedSettings, number, threshold_of
+from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.lsvi_sums import rebuild
+from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.settings import RandomisedSettings, threshold_of
+from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_BETA, Parameters
-from fedlsvi.plan import Plan
-from fedlsvi.values import TabularValues
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.protocol.plan import Plan
 
 __all__ = ["CoopTSPHE", "scalars"]
 

@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.fedq import Coordinator, RoundsPlay, Visitors
-from fedlsvi.algorithms.settings import TabularSettings, number
-from fedlsvi.plan import Plan
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.fedq import Coordinator, RoundsPlay, Visitors
+from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.checks import number
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms import fedq
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.fedq import Coordinator, FedQPlay, Visitors
-from fedlsvi.algorithms.settings import TabularSettings
-from fedlsvi.config import integer
-from fedlsvi.plan import Plan
+from fedlsvi.algorithms.shared import fedq
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.fedq import Coordinator, FedQPlay, Visitors
+from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.checks import integer
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 

@@ -19,12 +19,12 @@ import math
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms import fedq
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.channel import Message
-from fedlsvi.algorithms.fedq import Coordinator, FedQPlay
-from fedlsvi.algorithms.settings import TabularSettings
-from fedlsvi.plan import Plan
+from fedlsvi.algorithms.shared import fedq
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.fedq import Coordinator, FedQPlay
+from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 

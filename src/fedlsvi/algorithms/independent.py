@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
-from fedlsvi.algorithms.explorer import Explorer
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.memory import Memory
-from fedlsvi.algorithms.ruler import Ruler
-from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.algorithms.solo import SoloPlay, renewed
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.lsvi_sums import Memory
+from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.single_agent import SoloPlay, renewed
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.plan import Plan
-from fedlsvi.session import Session
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.session import Session
 
 __all__ = ["Independent", "Planner", "scalars"]
 

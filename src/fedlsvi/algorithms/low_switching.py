@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.settings import LinearSettings, number
-from fedlsvi.algorithms.solo import SoloPlay, above
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.single_agent import SoloPlay, above
+from fedlsvi.checks import number
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.run import Run

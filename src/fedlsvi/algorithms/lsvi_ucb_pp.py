@@ -30,19 +30,19 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms import weighted
-from fedlsvi.algorithms.base import Comparator, Play, Stretch
-from fedlsvi.algorithms.explorer import Explorer
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.settings import number
-from fedlsvi.algorithms.solo import renewed
+from fedlsvi.algorithms.shared import lsvi_ucb_pp_kernels as weighted
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.single_agent import renewed
+from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset, Settings
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
-from fedlsvi.plan import Plan
-from fedlsvi.session import Session
-from fedlsvi.values import TabularValues
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.session import Session
 
 __all__ = ["LSVIUCBPlusPlus", "scalars"]
 

@@ -15,17 +15,18 @@ from time import perf_counter
 
 import numpy as np
 
-from fedlsvi.agent import Cohort
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.config import cohort_count, integer
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.checks import integer
+from fedlsvi.config import cohort_count
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
-from fedlsvi.messages import Signal
-from fedlsvi.plan import Plan
+from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.messages import Signal
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
-from fedlsvi.session import Session
-from fedlsvi.transports.inprocess import InProcess
 
 
 @dataclass(frozen=True)

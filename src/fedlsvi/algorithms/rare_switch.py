@@ -17,11 +17,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fedlsvi.algorithms.base import Comparator
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.settings import LinearSettings
-from fedlsvi.algorithms.solo import SoloPlay, above
-from fedlsvi.config import Parameters, integer
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.single_agent import SoloPlay, above
+from fedlsvi.checks import integer
+from fedlsvi.config import Parameters
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 

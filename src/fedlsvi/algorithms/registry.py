@@ -30,8 +30,8 @@ from fedlsvi.algorithms import (
     stale,
 )
 from fedlsvi.errors import InvalidSetting, UnknownName, refuse_unknown
-from fedlsvi.extensions import load_extensions
 from fedlsvi.learner import Algorithm, FedLSVI
+from fedlsvi.registry import load_extensions
 from fedlsvi.run import Run
 
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedlsvi.agent import Cohort
-from fedlsvi.algorithms.base import Comparator
-from fedlsvi.algorithms.settings import LinearSettings
+from fedlsvi.algorithms.shared.comparator import Comparator
+from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.config import Parameters, cohort_count
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
-from fedlsvi.messages import Model, Upload
-from fedlsvi.plan import Plan
+from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.messages import Model, Upload
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
-from fedlsvi.session import Session
-from fedlsvi.transports.inprocess import InProcess
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import NoReturn
 from fedlsvi import __version__
 from fedlsvi.cli import experiment_options, federate_options
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
-from fedlsvi.extensions import announce
+from fedlsvi.registry import announce
 
 HOME = {
     "run": "play",

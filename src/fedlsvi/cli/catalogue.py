@@ -10,7 +10,7 @@ from fedlsvi.cli.text import as_json
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import plain
 from fedlsvi.features import registry as features
-from fedlsvi.job import ARRAYS
+from fedlsvi.storage.job import ARRAYS
 
 OWN = "your own finite MDP: env.file, a .npz or .safetensors with P, r and maybe initial, phi"
 

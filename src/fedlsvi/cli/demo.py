@@ -14,13 +14,13 @@ from time import perf_counter
 import numpy as np
 
 from fedlsvi import FedLSVI, Run
+from fedlsvi.checks import plural
 from fedlsvi.cli.play import in_free_folder, named_folder
 from fedlsvi.cli.text import number
 from fedlsvi.envs import RandomLinearMDP
-from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
 from fedlsvi.report import write_report
-from fedlsvi.store.journal import refuse_existing
+from fedlsvi.storage.run_writer import refuse_existing
 
 AGENTS = 8
 ALONE = 3
@@ -36,7 +36,7 @@ def do_demo(arguments: argparse.Namespace) -> int:
         refuse_existing(asked)
     began = perf_counter()
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0, initial="uniform")
-    _say(f"{AGENTS} agents learn together, {counted(arguments.episodes, 'episode')} each …")
+    _say(f"{AGENTS} agents learn together, {plural(arguments.episodes, 'episode')} each …")
 
     def learn(folder: Path) -> Run:
         return FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=folder)
@@ -86,7 +86,7 @@ def _table(together: Run, alone: list[Run]) -> list[str]:
     lines = [
         "",
         f"Eight agents learn one task (20 states, 4 actions, {p.horizon} steps) in "
-        f"{counted(p.episodes, 'episode')} each.",
+        f"{plural(p.episodes, 'episode')} each.",
         "Regret is the reward lost against an optimal policy; less is better.",
         "",
     ]

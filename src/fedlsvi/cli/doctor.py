@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedlsvi
 from fedlsvi.cli.text import as_json
+from fedlsvi.experience.values import ROWS
 from fedlsvi.experience.workers import Workers
-from fedlsvi.store import versions
-from fedlsvi.values import ROWS
+from fedlsvi.storage import versions
 
 TAUS = [1, 3, 7, 12, 18, 24, 29, 36, 43, 51, 59, 61]
 """First episodes of the rounds of `_tiny`, on any machine."""

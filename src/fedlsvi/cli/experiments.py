@@ -10,9 +10,9 @@ from pathlib import Path
 from time import perf_counter
 
 from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.checks import plural
 from fedlsvi.cli.play import in_free_folder, named_folder, parse_seeds, settings
 from fedlsvi.cli.text import as_json, columns
-from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments import compare, ranking, reproduce, tune
 from fedlsvi.experiments.drawing import Panel, check_drawing, paint
@@ -21,8 +21,8 @@ from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, missing, run_
 from fedlsvi.experiments.sweeping import Size
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.report.style import STYLE
-from fedlsvi.settings_file import Table, assign
-from fedlsvi.store import files
+from fedlsvi.storage import files
+from fedlsvi.storage.settings_file import Table, assign
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
@@ -78,10 +78,10 @@ def do_tune(arguments: argparse.Namespace) -> int:
                        "tuned": [row.to_dict() for row in found]}))  # fmt: skip
         return 0
     print("\n".join(columns(*tune.table(found))))
-    kind = counted(len(seeds), "problem" if plan.varies else "run")
+    kind = plural(len(seeds), "problem" if plan.varies else "run")
     kind += "" if plan.varies else " of the one problem"
     print(f"regret in units of the uniform policy's; {len(tune.FACTORS)} scales on {kind}, "
-          f"reported on {counted(len(others), 'other')}; {_made(new)}")  # fmt: skip
+          f"reported on {plural(len(others), 'other')}; {_made(new)}")  # fmt: skip
     print(f"folder: {out}")
     return 0
 
@@ -216,7 +216,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
         todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
         if todo:
             long = _long(reproduce.hours(todo, jobs))
-            print(f"{counted(len(todo), 'run')}, {jobs} at a time, about {long}; "
+            print(f"{plural(len(todo), 'run')}, {jobs} at a time, about {long}; "
                   "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
         for study in chosen:
             cells = sweeps[study.name]
@@ -227,7 +227,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
             reproduce.write(out, study.name, found, text, _paint, made)
             verdicts[study.name] = str(found.verdict)
             if arguments.format == "text":
-                print(f"{study.name.ljust(14)} {found.verdict}  ({counted(new, 'new run')}, "
+                print(f"{study.name.ljust(14)} {found.verdict}  ({plural(new, 'new run')}, "
                       f"{perf_counter() - began:.0f} s so far)", flush=True)  # fmt: skip
         reproduce.index(out)
     if arguments.format == "json":

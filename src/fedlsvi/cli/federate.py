@@ -10,14 +10,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.text import as_json
-from fedlsvi.envs.validation import counted
 from fedlsvi.errors import InvalidInput
-from fedlsvi.federation import audit, demo, project
-from fedlsvi.federation.job import Federation
-from fedlsvi.ledger import Ledger
-from fedlsvi.settings_file import read
-from fedlsvi.store import files
+from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.remote import audit
+from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.flare import demo, project
+from fedlsvi.storage import files
+from fedlsvi.storage.settings_file import read
 
 NAMED = 8
 """Rounds, or notes about them, that are named one by one."""
@@ -138,11 +139,11 @@ def _progress(found: dict[str, Any]) -> list[str]:
     if found["rounds"] is None:
         known = "no round is known here; its rounds are in the server's kit, on its machine"
         return [f"{found['name']}: {known}"]
-    done = f"{counted(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
+    done = f"{plural(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
     notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])
     return [
         f"{found['name']}: {done}",
-        *([f"  {counted(earlier, 'earlier note')}: see records.jsonl in the server's kit"]
+        *([f"  {plural(earlier, 'earlier note')}: see records.jsonl in the server's kit"]
           * (earlier > 0)),
         *(f"  {note}" for note in notes),
     ]  # fmt: skip

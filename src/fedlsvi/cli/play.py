@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import FolderExists, InvalidInput
-from fedlsvi.job import ARRAYS, Job
 from fedlsvi.report.command import command
 from fedlsvi.report.statistics import aggregate
 from fedlsvi.run import Run
-from fedlsvi.settings_file import Table, assign, read
-from fedlsvi.store import check_seconds, family, resume
-from fedlsvi.store.journal import refuse_existing
+from fedlsvi.storage import check_seconds, resume
+from fedlsvi.storage import seeds as family
+from fedlsvi.storage.job import ARRAYS, Job
+from fedlsvi.storage.run_writer import refuse_existing
+from fedlsvi.storage.settings_file import Table, assign, read
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def _several(
 
 def do_resume(arguments: argparse.Namespace) -> int:
     """Continue a run, or a family of runs."""
-    from fedlsvi.federation import project
+    from fedlsvi.remote.flare import project
 
     folder = Path(arguments.folder)
     if project.is_one(folder):
@@ -129,7 +130,7 @@ def _transport(arguments: argparse.Namespace, folder: Path | None) -> Any:
         if arguments.ray_address is not None:
             raise InvalidInput("--ray-address needs --transport ray")
         return "inprocess"
-    from fedlsvi.federation.cluster import on_ray
+    from fedlsvi.remote.ray.on_ray import on_ray
 
     journal = None if folder is None else f"{folder}.agents"
     return partial(

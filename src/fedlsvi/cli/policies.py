@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.text import as_json
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
-from fedlsvi.envs.gym import REGISTERED, as_environment
-from fedlsvi.envs.gym_ids import find_spec
-from fedlsvi.envs.gym_play import Evaluation, evaluate_policy, record
-from fedlsvi.envs.validation import counted
+from fedlsvi.envs.gym.convert import REGISTERED, as_environment
+from fedlsvi.envs.gym.ids import find_spec
+from fedlsvi.envs.gym.play import Evaluation, evaluate_policy, record
+from fedlsvi.envs.gym.plugin import IDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
-from fedlsvi.job import ARRAYS, GIVEN, Job
-from fedlsvi.plugin import IDS
 from fedlsvi.policy import Policy
-from fedlsvi.settings_file import Table, assign
+from fedlsvi.storage.job import ARRAYS, GIVEN, Job
+from fedlsvi.storage.settings_file import Table, assign
 
 LEARNING = ("env.reward_range", "env.tables")
 """Parameters of Gymnasium environments that say how one learns in them."""
@@ -115,7 +115,7 @@ def _learned(folder: str, env: Any = None) -> Learned:
         made = policy.environment
         return Learned(policy, [] if made is None else [made], 1)
     if (path / "settings.toml").exists():
-        from fedlsvi.store import load
+        from fedlsvi.storage import load
 
         run = load(path, env=env)
         return Learned(run.policy, run.environment, run.parameters.n_agents)
@@ -152,7 +152,7 @@ def _stage(
     if entry.get("horizon") not in (None, policy.horizon):
         raise InvalidInput(
             f"env.horizon is {entry['horizon']!r}, the policy knows "
-            f"{counted(policy.horizon, 'step')}: leave it out"
+            f"{plural(policy.horizon, 'step')}: leave it out"
         )
     for key in (change.partition("=")[0].strip() for change in arguments.changes):
         if key in LEARNING:

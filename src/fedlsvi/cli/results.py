@@ -17,8 +17,9 @@ from fedlsvi.report import pages, write_report
 from fedlsvi.report.command import command, missing
 from fedlsvi.report.html import write_page
 from fedlsvi.report.style import STYLE
-from fedlsvi.settings_file import dump
-from fedlsvi.store import family, files, load
+from fedlsvi.storage import files, load
+from fedlsvi.storage import seeds as family
+from fedlsvi.storage.settings_file import dump
 
 
 def do_report(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.report.choices import in_force
 
 
@@ -57,8 +57,8 @@ def heading(summary: Mapping[str, Any]) -> str:
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
     numbers += in_force(algorithms.entry(name).parameters(), p)
     return (
-        f"{name} on {summary['environment']}: {counted(p['n_agents'], 'agent')}, "
-        f"{counted(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
+        f"{name} on {summary['environment']}: {plural(p['n_agents'], 'agent')}, "
+        f"{plural(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
     )
 
 

@@ -2,13 +2,13 @@
 
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.chains import DeepSea, NChain, RiverSwim
-from fedlsvi.envs.check import check_env
+from fedlsvi.envs.conformance import check_env
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.garnet import Garnet, RandomMDP
-from fedlsvi.envs.gym import GymMDP, as_environment, gymnasium
-from fedlsvi.envs.gym_world import GymWorld
+from fedlsvi.envs.gym.convert import GymMDP, as_environment, gymnasium
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP, xi_close
 from fedlsvi.envs.linear import LinearMDP, RandomLinearMDP

@@ -11,13 +11,13 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.envs.chains import DeepSea, NChain, RiverSwim
 from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.garnet import Garnet, RandomMDP
-from fedlsvi.envs.gym import REGISTERED, gymnasium
-from fedlsvi.envs.gym_ids import looks_like_id
+from fedlsvi.envs.gym.convert import REGISTERED, gymnasium
+from fedlsvi.envs.gym.ids import looks_like_id
 from fedlsvi.envs.hard import CombinationLock, HardChain
 from fedlsvi.envs.heterogeneous import XiCloseMDP
 from fedlsvi.envs.linear import RandomLinearMDP
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName, refuse_unknown
-from fedlsvi.extensions import load_extensions
+from fedlsvi.registry import load_extensions
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidInput
 
 Description = dict[str, Any]
@@ -87,12 +87,12 @@ class Spaces:
 
     def words(self) -> str:
         """16 states and 4 actions."""
-        states = f"observations of {counted(self.state_dim or 0, 'number')}"
+        states = f"observations of {plural(self.state_dim or 0, 'number')}"
         if self.n_states is not None:
-            states = counted(self.observation["choices"][0], "state")
+            states = plural(self.observation["choices"][0], "state")
         if self.n_actions is None:
             return states
-        return f"{states} and {counted(self.n_actions, 'action')}"
+        return f"{states} and {plural(self.n_actions, 'action')}"
 
 
 def check_same(policy: Any, world: Any) -> None:

@@ -90,11 +90,6 @@ def count(field: str, value: Any, minimum: int = 1) -> int:
     return int(value)
 
 
-def counted(n: int, noun: str) -> str:
-    """'1 step', '2,000 steps'."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def check_seed(seed: Any) -> int:
     """A seed that every generator here takes."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:

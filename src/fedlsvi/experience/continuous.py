@@ -19,8 +19,8 @@ from fedlsvi.core.value import take_rows
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.experience import rows
 from fedlsvi.experience.firing import earliest
+from fedlsvi.experience.values import BlockValues
 from fedlsvi.experience.workers import Workers, contiguous_runs
-from fedlsvi.values import BlockValues
 
 LOOKAHEAD_BYTES = 32 * 2**20
 """Memory for the whitened feature rows of the episodes explored last."""

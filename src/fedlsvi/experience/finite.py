@@ -16,8 +16,8 @@ from fedlsvi.core.alias import AliasTables
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import firing, folding, playing
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers, contiguous_runs
-from fedlsvi.values import TabularValues
 
 LOG_BYTES = 64 * 2**20
 """Memory for the states of the round under way; a longer round spills into counts."""

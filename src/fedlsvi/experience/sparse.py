@@ -18,8 +18,8 @@ from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import sparse_kernels
 from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
-from fedlsvi.values import TabularValues
 
 DENSE_BYTES = 4 * 2**20
 """Up to this size of one agent's dense N it is kept dense; a matter of H, d and S alone, so that no

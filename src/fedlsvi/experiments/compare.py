@@ -19,11 +19,11 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError, UnknownName, refuse_unknown
 from fedlsvi.experiments.cost import expected_seconds
 from fedlsvi.experiments.runner import Cell
-from fedlsvi.extensions import extension_files
-from fedlsvi.job import EPISODES, Job
-from fedlsvi.plan import Plan
-from fedlsvi.settings_file import Table
-from fedlsvi.store import files
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.registry import extension_files
+from fedlsvi.storage import files
+from fedlsvi.storage.job import EPISODES, Job
+from fedlsvi.storage.settings_file import Table
 
 JOB_KEYS = ("episodes", "env", "features")
 QUESTION = "question.json"

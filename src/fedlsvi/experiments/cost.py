@@ -7,7 +7,7 @@ on one core of an ordinary server; other machines differ, the order of the runs 
 
 from __future__ import annotations
 
-from fedlsvi.settings_file import Table
+from fedlsvi.storage.settings_file import Table
 
 STEP = 4e-8
 """Seconds per agent-step."""

@@ -16,8 +16,8 @@ from fedlsvi.experiments.drawing import Curve, Panel
 from fedlsvi.experiments.runner import Outcome
 from fedlsvi.experiments.statistics import Interval, bootstrap, median
 from fedlsvi.experiments.verdicts import markdown
-from fedlsvi.records import tenth
-from fedlsvi.store import files
+from fedlsvi.protocol.records import tenth
+from fedlsvi.storage import files
 
 
 @dataclass(frozen=True)

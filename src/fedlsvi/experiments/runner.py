@@ -23,12 +23,12 @@ from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import FedLSVIError, InvalidInput
 from fedlsvi.experiments.processes import one_sentence, pool
-from fedlsvi.job import Job
-from fedlsvi.records import late_return, returns_between, tenth
+from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
-from fedlsvi.settings_file import Table
-from fedlsvi.store import files
-from fedlsvi.store.lock import lock
+from fedlsvi.storage import files
+from fedlsvi.storage.job import Job
+from fedlsvi.storage.lock import lock
+from fedlsvi.storage.settings_file import Table
 
 Told = Callable[["Cell", "Outcome"], None]
 

@@ -22,8 +22,8 @@ from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Cell, Outcome, uniform
 from fedlsvi.experiments.statistics import Interval, median
-from fedlsvi.job import ARRAYS
-from fedlsvi.settings_file import Table
+from fedlsvi.storage.job import ARRAYS
+from fedlsvi.storage.settings_file import Table
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""

@@ -4,7 +4,7 @@ from fedlsvi.features.aggregate import AggregateFeatures
 from fedlsvi.features.base import CallableFeatures, FeatureMap
 from fedlsvi.features.binding import resolve
 from fedlsvi.features.box import FourierBasis, PolynomialFeatures, TileFeatures
-from fedlsvi.features.check import check_features
+from fedlsvi.features.conformance import check_features
 from fedlsvi.features.embedding import (
     DescribedFeatures,
     EmbeddingFeatures,

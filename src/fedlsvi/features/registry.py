@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import FedLSVIError, InvalidFeatures, UnknownName, refuse_unknown
-from fedlsvi.extensions import load_extensions
 from fedlsvi.features.aggregate import AggregateFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
 from fedlsvi.features.box import FourierBasis, PolynomialFeatures, TileFeatures
@@ -20,6 +19,7 @@ from fedlsvi.features.hat import HatFeatures
 from fedlsvi.features.lowrank import LowRankFeatures
 from fedlsvi.features.rbf import RBFFeatures
 from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.registry import load_extensions
 
 
 class OwnFeatures(FeatureMap):

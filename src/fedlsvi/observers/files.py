@@ -15,7 +15,7 @@ from typing import IO
 
 from fedlsvi.errors import StoreError
 from fedlsvi.observers.metrics import metrics
-from fedlsvi.records import RoundRecord
+from fedlsvi.protocol.records import RoundRecord
 
 EPISODE = "episode"
 

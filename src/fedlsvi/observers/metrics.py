@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlsvi.records import RoundRecord
+from fedlsvi.protocol.records import RoundRecord
 
 
 def metrics(record: RoundRecord) -> dict[str, float]:

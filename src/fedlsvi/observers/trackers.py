@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlsvi.errors import InvalidInput
 from fedlsvi.observers.metrics import metrics
-from fedlsvi.records import RoundRecord
+from fedlsvi.protocol.records import RoundRecord
 
 
 def _package(name: str, *modules: str) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from fedlsvi.job import GIVEN, Job
 from fedlsvi.report import html
 from fedlsvi.report.choices import job_of
 from fedlsvi.report.command import command, missing
 from fedlsvi.report.groups import Group
 from fedlsvi.run import Run
-from fedlsvi.settings_file import dump
-from fedlsvi.store import versions
-from fedlsvi.store.setup import read_setup
+from fedlsvi.storage import versions
+from fedlsvi.storage.job import GIVEN, Job
+from fedlsvi.storage.run_header import read_setup
+from fedlsvi.storage.settings_file import dump
 
 
 def again(group: Group) -> str:

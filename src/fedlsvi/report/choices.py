@@ -8,12 +8,12 @@ from hashlib import sha256
 from typing import Any
 
 from fedlsvi.envs.base import plain
-from fedlsvi.job import GIVEN, Job
 from fedlsvi.run import Run
-from fedlsvi.settings_file import Table
-from fedlsvi.store.describe import FEATURES, describe, features_fingerprint
-from fedlsvi.store.reading import features_of
-from fedlsvi.store.setup import read_setup
+from fedlsvi.storage.describe import FEATURES, describe, features_fingerprint
+from fedlsvi.storage.job import GIVEN, Job
+from fedlsvi.storage.run_header import read_setup
+from fedlsvi.storage.run_reader import features_of
+from fedlsvi.storage.settings_file import Table
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip

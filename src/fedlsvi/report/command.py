@@ -10,9 +10,9 @@ from typing import Any
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.errors import FedLSVIError
-from fedlsvi.extensions import VARIABLE, extension_files
 from fedlsvi.features import registry as features
-from fedlsvi.job import ARRAYS, GIVEN
+from fedlsvi.registry import VARIABLE, extension_files
+from fedlsvi.storage.job import ARRAYS, GIVEN
 
 
 def command(*words: str, missing: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.report.groups import Group, alike, common, shares
 from fedlsvi.report.panels import spread, windows
 from fedlsvi.report.style import (
@@ -87,7 +87,7 @@ def _against_scalars(axes: Any, groups: Sequence[Group], values: Sequence[np.nda
                              marker=mark, color=look["color"], alpha=0.8, linewidths=0,
                              label=name)  # fmt: skip
                 name = None  # one entry in the legend is enough
-    end = "" if alike(groups) else f", first {counted(t, 'episode')}"
+    end = "" if alike(groups) else f", first {plural(t, 'episode')}"
     axes.set(xlabel=f"scalars sent, all agents{end}", xscale="log")
     axes.margins(x=0.12)
     few_decades(axes.xaxis, axes.get_xlim())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidInput, UnknownName
 from fedlsvi.report.contrast import CONTRAST
 from fedlsvi.report.groups import Group
@@ -104,7 +104,7 @@ def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None 
             linestyle=DASHED,
             label=f"each alone ({p.n_agents} × mean of {len(curves)})",
         )
-        who = f"{counted(p.n_agents, 'agent')} together, {counted(together.rounds, 'round')}"
+        who = f"{plural(p.n_agents, 'agent')} together, {plural(together.rounds, 'round')}"
         axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2, label=who)
         axes.set(ylabel="cumulative regret, all agents")
         axes.set_title("Learning together and learning alone")

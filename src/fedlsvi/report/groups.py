@@ -10,12 +10,12 @@ import numpy as np
 
 from fedlsvi.envs.base import plain, units
 from fedlsvi.errors import InvalidInput
-from fedlsvi.job import ARRAYS, GIVEN
-from fedlsvi.records import late_return, returns_between
+from fedlsvi.protocol.records import late_return, returns_between
 from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run
-from fedlsvi.store.describe import fingerprints
-from fedlsvi.store.setup import read_setup
+from fedlsvi.storage.describe import fingerprints
+from fedlsvi.storage.job import ARRAYS, GIVEN
+from fedlsvi.storage.run_header import read_setup
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.report import html, sections
 from fedlsvi.report.again import again
 from fedlsvi.report.choices import in_force
@@ -158,10 +158,10 @@ def _what(group: Group) -> list[str]:
     state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
     seeds = ", ".join(str(one.seed) for one in group.runs)
     return [
-        counted(p.n_agents, "agent"),
-        f"{counted(run.played, 'episode')} each{state}",
+        plural(p.n_agents, "agent"),
+        f"{plural(run.played, 'episode')} each{state}",
         f"horizon {p.horizon}",
-        counted(p.dim, "feature"),
+        plural(p.dim, "feature"),
         *in_force(asdict(run.settings), asdict(p)),
         f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.report import html
 from fedlsvi.report.groups import Group
 
@@ -21,8 +21,8 @@ def privacy(group: Group) -> str:
     sizes = [r.smallest for run in group.runs for r in run.records]
     least, total = min(sizes), len(sizes)
     return html.paragraph(
-        f"No trajectory left an agent. The smallest upload summed up {counted(least, 'episode')} "
-        f"({sizes.count(least):,} of {counted(total, 'round')}"
+        f"No trajectory left an agent. The smallest upload summed up {plural(least, 'episode')} "
+        f"({sizes.count(least):,} of {plural(total, 'round')}"
         f"{'' if len(group.runs) == 1 else ', all seeds'}): with one episode a Gram matrix shows "
         "the feature vector up to its sign, and the more episodes are in it, the less it says "
         f"about each.{_early_ends(group)}"
@@ -45,5 +45,5 @@ def _early_ends(group: Group) -> str:
     return (
         " Ended episodes take no part in the steps that follow, so that at late steps an upload is "
         "a sum over those that went furthest, however long the round; the shortest had "
-        f"{counted(shortest, 'episode')}."
+        f"{plural(shortest, 'episode')}."
     )

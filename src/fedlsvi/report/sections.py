@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlsvi.envs.validation import counted
-from fedlsvi.messages import SCALAR_BYTES
-from fedlsvi.records import LISTED, RoundRecord
+from fedlsvi.checks import plural
+from fedlsvi.protocol.messages import SCALAR_BYTES
+from fedlsvi.protocol.records import LISTED, RoundRecord
 from fedlsvi.report import html
 from fedlsvi.report.groups import Group, alike, common
 from fedlsvi.report.words import judged, measured, number, regrets, unit
@@ -125,7 +125,7 @@ def why(run: Run) -> str:
     agents, steps = Counter(a for a, _ in fired), Counter(h for _, h in fired)
     (agent, most), (step, often) = agents.most_common(1)[0], steps.most_common(1)[0]
     text += (
-        f"{len(agents)} of {counted(p.n_agents, 'agent')} fired at {counted(len(steps), 'step')} "
+        f"{len(agents)} of {plural(p.n_agents, 'agent')} fired at {plural(len(steps), 'step')} "
         f"of {p.horizon}; most often agent {agent} ({most} of {len(fired)} signals) and step "
         f"h = {step} ({often})."
     )
@@ -145,7 +145,7 @@ def synchronisations(run: Run) -> str:
     for i in shown:
         if i is None:
             left = sum(record.rounds for record in records[SHOWN:-SHOWN])
-            rows.append(("…", f"{counted(left, 'round')}: records.jsonl", "", "", "", ""))
+            rows.append(("…", f"{plural(left, 'round')}: records.jsonl", "", "", "", ""))
             continue
         record = records[i]
         gained = record.regret if record.mean_return is None else record.mean_return
@@ -163,7 +163,7 @@ def remarks(run: Run) -> str:
     """What was out of the ordinary: agents that were left out, episodes beyond a signal."""
     rows = [(f"{r.k:,}", note) for r in run.records for note in r.notes]
     kept = sum(record.overshoot for record in run.records)
-    text = f"{counted(kept, 'episode')} beyond a signal were kept." if kept else ""
+    text = f"{plural(kept, 'episode')} beyond a signal were kept." if kept else ""
     return (html.paragraph(text) if text else "") + (
         html.table(("round", "out of the ordinary"), rows, words=(0, 1)) if rows else ""
     )
@@ -237,7 +237,7 @@ def ranking(groups: Sequence[Group], order: Sequence[int]) -> str:
             number(float(np.mean([sum(r.summary()["seconds"].values()) for r in runs]))),
         ))  # fmt: skip
     note = (
-        f"After {counted(t, 'episode')} each, as many as all of them have; the smallest upload and "
+        f"After {plural(t, 'episode')} each, as many as all of them have; the smallest upload and "
         "the seconds are those of the whole runs."
     )
     return html.table(head, rows, stack=True) + (

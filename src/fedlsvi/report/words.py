@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlsvi.envs.validation import counted
+from fedlsvi.checks import plural
 from fedlsvi.errors import FedLSVIError
-from fedlsvi.records import tenth
+from fedlsvi.protocol.records import tenth
 from fedlsvi.report.command import command
 from fedlsvi.report.groups import Group, alike, common, shares
 from fedlsvi.report.statistics import interval
@@ -94,7 +94,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
     """One sentence: what was learned, and what it took."""
     run = group.first
     p = run.parameters
-    opening = f"After {counted(run.played, 'episode')} each"
+    opening = f"After {plural(run.played, 'episode')} each"
     if len(group.runs) > 1:
         opening += f", on average over {len(group.runs)} seeds"
     if run.regret is not None:
@@ -125,7 +125,7 @@ def _price(group: Group) -> str:
     ratio = group.first.scalars_raw / sent
     times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
     return (
-        f"it took {counted(round(rounds), 'synchronisation')} and {counted(round(sent), 'scalar')}"
+        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(sent), 'scalar')}"
         f", {times} than sharing every trajectory"
     )
 
@@ -134,7 +134,7 @@ def verdict(groups: Sequence[Group]) -> str:
     """One sentence: who did best, and by how much, after as many episodes as all have."""
     name, found = judged(groups)
     order, t = ranked(groups), common(groups)
-    opening = "" if alike(groups) else f"After {counted(t, 'episode')} each, "
+    opening = "" if alike(groups) else f"After {plural(t, 'episode')} each, "
     best, worst = groups[order[0]].label, groups[order[-1]].label
     if found[0]:
         top, bottom = (number(float(np.mean(found[i]))) for i in (order[0], order[-1]))
@@ -166,4 +166,4 @@ def unfinished(groups: Sequence[Group]) -> str:
 
 
 def _so_far(run: Run) -> str:
-    return f"{run.played:,} of {counted(run.parameters.episodes, 'episode')}"
+    return f"{run.played:,} of {plural(run.parameters.episodes, 'episode')}"

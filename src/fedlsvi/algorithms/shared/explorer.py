@@ -1,0 +1,99 @@
+"""Agents that play a finite MDP and hand over what they saw, as raw episodes.
+
+The compiled blocks are Fed-LSVI's (`experience.playing`): keyed draws, alias tables, a policy that
+is frozen while a block is played. Episodes that turn out to lie beyond a synchronisation are simply
+not used; playing them again gives the same states.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.contract import fits, unfit
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidInput
+from fedlsvi.experience.finite import packed
+from fedlsvi.experience.playing import policy_rows, simulate
+from fedlsvi.experience.workers import contiguous_runs
+from fedlsvi.protocol.plan import Plan
+
+
+@njit(cache=True, nogil=True)
+def _play(  # type: ignore[no-untyped-def]
+    lo, hi, seed, agents, episode, n, world, policy, first, width, log, actions, rewards
+):
+    """n episodes from `episode` on: states into log (m, H + 1, n), actions and rewards beside.
+    False where the policy names an action that there is not."""
+    law, start, prob, pair, stationary, n_actions, reward, moving = world
+    for a in policy.flat:
+        if not 0 <= a < n_actions:
+            return False
+    policy_rows(start, stationary, n_actions, policy, first, width)
+    simulate(lo, hi, seed, agents, episode, n, 0, law, (prob, pair), first, width, log)
+    horizon = policy.shape[0]
+    for i in range(lo, hi):
+        for h in range(horizon):
+            pay = reward[h if reward.shape[0] > 1 else 0]
+            for e in range(n):
+                x = log[i, h, e]
+                a = policy[h, x]
+                actions[i, h, e] = a
+                rewards[i, h, e] = pay[x, a, log[i, h + 1, e] if moving else 0]
+    return True
+
+
+class Explorer:
+    """Some agents of a plan (`agents`), each in its own environment, following one policy."""
+
+    def __init__(self, plan: Plan, agents: np.ndarray) -> None:
+        self.agents, self.seed = np.asarray(agents, np.int64), plan.seed
+        envs = [plan.envs[m] for m in agents]
+        self._groups = [(lo, hi, _world(env)) for lo, hi, env in contiguous_runs(envs)]
+        env = envs[0]
+        assert isinstance(env, FiniteMDP)
+        self._env = env
+        self._first = np.empty((env.horizon, env.n_states), np.int64)
+        self._width = np.empty((env.horizon, env.n_states))
+        self._shape = (len(envs), env.horizon)
+        self._log = np.empty((len(envs), env.horizon + 1, 0), np.uint32)
+
+    def play(self, first: int, n: int, policy: np.ndarray) -> Message:
+        """Episodes first … first + n − 1: (states, actions, rewards), each (m, H, n).
+
+        They are read-only views of the explorer's own buffers, to be used or sent before it plays
+        again."""
+        self._room(n)
+        for lo, hi, world in self._groups:
+            if not fits(policy, self._first.shape) or not _play(
+                lo, hi, self.seed, self.agents, first, n, world, policy, self._first, self._width,
+                self._log, self._actions, self._rewards,
+            ):  # fmt: skip
+                raise InvalidInput(unfit(policy, self._env))
+        seen = self._log[:, :-1, :n], self._actions[:, :, :n], self._rewards[:, :, :n]
+        for view in seen:
+            view.setflags(write=False)
+        return seen
+
+    @property
+    def log(self) -> np.ndarray:
+        """The states of the episodes played last, x_{H+1} included, (m, H + 1, ≥ n)."""
+        return self._log
+
+    def _room(self, n: int) -> None:
+        if self._log.shape[2] < n:
+            m, horizon = self._shape
+            self._log = np.empty((m, horizon + 1, n), np.uint32)
+            self._actions = np.empty((m, horizon, n), np.int32)
+            self._rewards = np.empty((m, horizon, n))
+
+
+def _world(env: FiniteMDP) -> tuple[object, ...]:
+    """What the kernels need of an environment."""
+    moving = env.reward_on_transition
+    reward = env.r[..., None] if moving is None else moving
+    return (
+        packed(env.initial_tables), *packed(env.tables), len(env.P) == 1, env.n_actions,
+        reward, moving is not None,
+    )  # fmt: skip

@@ -1,0 +1,230 @@
+"""What the federated Q-learning algorithms share: rounds with a common policy, and counting.
+
+In a round all agents follow π. An agent asks for the end of the round when it has visited some
+(h, x, π_h(x)) as often as it may (`limits`); the round ends for everybody with that episode. Agents
+then send sums at a = π_h(x) only, so a message has one number per (h, x) and statistic.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.algorithms.shared.comparator import Play, Stretch
+from fedlsvi.algorithms.shared.explorer import Explorer
+from fedlsvi.algorithms.shared.lsvi_sums import rebuild
+from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.run import Run
+
+
+@njit(cache=True, nogil=True)
+def first_reaching(log, n, limits, when, steps):  # type: ignore[no-untyped-def]
+    """The first of n episodes in which some agent's visits of some (h, x) reach limits[i, h, x].
+
+    when[i] is that episode (1 … n) for the agents that reach a limit in it, else 0; steps[i] is the
+    lowest such h. → the episode, or 0.
+    """
+    horizon, n_states = limits.shape[1:]
+    best = n + 1
+    for i in range(log.shape[0]):
+        when[i], steps[i] = 0, 0
+        visits = np.zeros((horizon, n_states), np.int64)
+        for e in range(min(n, best)):
+            for h in range(horizon):
+                x = log[i, h, e]
+                visits[h, x] += 1
+                if visits[h, x] >= limits[i, h, x] and when[i] == 0:
+                    when[i], steps[i] = e + 1, h + 1
+            if when[i] > 0:
+                best = e + 1
+                break
+    for i in range(log.shape[0]):
+        if when[i] > best:
+            when[i] = 0
+    return best if best <= n else 0
+
+
+@njit(cache=True, nogil=True)
+def visit_means(log, n, rewards, values, out):  # type: ignore[no-untyped-def]
+    """out (4, m, H, S): visits n, and the means of r, V_{h+1}(x') and V²_{h+1}(x')."""
+    horizon = rewards.shape[1]
+    out[:] = 0.0
+    for i in range(log.shape[0]):
+        for h in range(horizon):
+            for e in range(n):
+                x = log[i, h, e]
+                v = values[h + 1, log[i, h + 1, e]]
+                out[0, i, h, x] += 1.0
+                out[1, i, h, x] += rewards[i, h, e]
+                out[2, i, h, x] += v
+                out[3, i, h, x] += v * v
+            for x in range(out.shape[3]):
+                if out[0, i, h, x] > 0.0:
+                    for k in range(1, 4):
+                        out[k, i, h, x] /= out[0, i, h, x]
+
+
+class Visitors:
+    """All M agents of a round; they count, and forget when the round is over."""
+
+    def __init__(self, plan: Plan) -> None:
+        env, p = plan.envs[0], plan.parameters
+        assert isinstance(env, FiniteMDP)
+        self._explorer = Explorer(plan, np.arange(p.n_agents))
+        self.values = np.zeros((p.horizon + 1, env.n_states))
+        self.policy = np.zeros((p.horizon, env.n_states), np.int32)
+        self.limits = np.ones((p.n_agents, p.horizon, env.n_states))
+        self._statistics = np.empty((4, p.n_agents, p.horizon, env.n_states))
+        self.length, self._guess = 0, 1
+
+    def receive(self, policy: np.ndarray, limits: np.ndarray, values: np.ndarray) -> None:
+        """What the server says at the beginning of a round; V_{H+1} = 0 does not travel."""
+        self.policy[:], self.limits[:], self.values[:-1] = policy, limits, values
+
+    def play(self, t: int, left: int) -> list[tuple[int, int]]:
+        """Episodes t + 1, t + 2, …, at most `left`: who ended the round, and at which step."""
+        m = self._statistics.shape[1]
+        when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        n = min(left, self._guess)
+        while True:
+            self._seen = self._explorer.play(t + 1, n, self.policy)
+            self.length = first_reaching(self._explorer.log, n, self.limits, when, steps)
+            if self.length > 0 or n == left:
+                break
+            n = min(2 * n, left)
+        self.length = self.length or left
+        self._guess = self.length + 1
+        return [(int(i), int(steps[i])) for i in np.flatnonzero(when)]
+
+    def means(self) -> np.ndarray:
+        """n, r̄, v̄ and the mean of V² of the round, (4, M, H, S)."""
+        visit_means(self._explorer.log, self.length, self._seen[2], self.values, self._statistics)
+        return self._statistics
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Between rounds they know nothing."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""
+
+
+class Coordinator:
+    """The server's tables: Q, V, N and π."""
+
+    def __init__(self, plan: Plan) -> None:
+        p, env = plan.parameters, plan.envs[0]
+        assert isinstance(env, FiniteMDP)
+        self.top = p.ceilings
+        self.Q = np.repeat(self.top, env.n_states * env.n_actions).reshape(
+            p.horizon, env.n_states, env.n_actions
+        )
+        self.N = np.zeros(self.Q.shape, np.int64)
+        self.values = np.zeros((p.horizon + 1, env.n_states))
+        self.policy = np.zeros((p.horizon, env.n_states), np.int32)
+        self.greedy()
+
+    def greedy(self) -> None:
+        """π = argmax Q, lowest index first; V = min(c_h, max Q)."""
+        self.policy[:] = self.Q.argmax(axis=2)
+        np.minimum(self.Q.max(axis=2), self.top[:, None], out=self.values[:-1])
+
+    def at_policy(self, table: np.ndarray) -> np.ndarray:
+        """table[h, x, π_h(x)]."""
+        chosen: np.ndarray = np.take_along_axis(table, self.policy[..., None], axis=2)[..., 0]
+        return chosen
+
+    KEPT: ClassVar[tuple[str, ...]] = ("Q", "N", "values")
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All tables."""
+        return {name: getattr(self, name) for name in self.KEPT}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        for name in self.KEPT:
+            getattr(self, name)[:] = state[name]
+        self.greedy()
+
+
+class RoundsPlay(Play):
+    """Rounds: the server speaks, the agents play until one has enough, and answer."""
+
+    coordinator: Any
+
+    def __init__(self, plan: Plan, settings: TabularSettings, keep_models: bool) -> None:
+        super().__init__(plan, settings, keep_models)
+        self.agents = Visitors(plan)
+        self.seat = self.ruler.seat(range(plan.parameters.n_agents))
+        self.coordinator = self.coordinate()
+
+    @abstractmethod
+    def coordinate(self) -> Any:
+        """The server."""
+
+    def brief(self) -> None:
+        """The beginning of a round: the server tells the agents what to do."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """The end of a round: agents and server exchange what they have."""
+
+    def parties(self) -> dict[str, Any]:
+        return {"agents": self.agents, "server": self.coordinator}
+
+    def advance(self) -> Stretch:
+        self.brief()
+        left = self.server.T - self.t
+        fired = self.agents.play(self.t, left)
+        last = self.t + self.agents.length
+        self.seat.hold(self.t + 1, self.agents.length, self.agents.policy)
+        M = self.plan.parameters.n_agents
+        if last == self.server.T:  # the budget ends the round for everybody
+            fired = [(m, 0) for m in range(M)]
+        self.channel.signal(np.array([m for m, _ in fired]), last)
+        self.channel.stop(last)
+        began = perf_counter()
+        self.synchronise()
+        self.planning += perf_counter() - began
+        return Stretch(last, 1, fired, len(fired))
+
+    def followed(self) -> np.ndarray:
+        table: np.ndarray = self.coordinator.policy
+        return table
+
+    def report(self) -> tuple[np.ndarray, np.ndarray]:
+        """Q and 1 + N in the coordinates of one-hot features."""
+        H = len(self.coordinator.Q)
+        w = np.ascontiguousarray(self.coordinator.Q.reshape(H, -1))
+        gram = 1.0 + self.coordinator.N.reshape(H, -1)
+        assert isinstance(self.values, TabularValues)
+        rebuild(self.values, w, gram, "diagonal")
+        return w, gram
+
+
+def scalars(run: Run, up: int, down: int) -> dict[str, int]:
+    """K rounds of `up` and `down` tables over (h, x) per agent, M + 2s of signals each."""
+    p, K = run.parameters, run.rounds
+    table = p.n_agents * p.horizon * len(run.policy.table[0])
+    signals = K * p.n_agents + 2 * sum(r.signals for r in run.records)
+    return {"signal": signals, "up_stats": K * up * table, "down_model": K * down * table}
+
+
+class FedQPlay(RoundsPlay):
+    """Rounds of FedQ: all that agents have to say at the end of one goes up at once."""
+
+    def synchronise(self) -> None:
+        answers = self.channel.gather("up_stats", *self.answers())
+        self.coordinator.update(*answers)
+
+    @abstractmethod
+    def answers(self) -> Message:
+        """What the agents have to say, each array (M, …)."""

@@ -1,0 +1,105 @@
+"""What one party of a linear algorithm remembers of the raw episodes that it has seen.
+
+On a finite space the sums u_h = Σφr, N_h[:, x'] = Σφ and Λ_h = λI + Σφφᵀ are all that least-squares
+value iteration needs, so memory and the cost of a replan do not grow with the number of episodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedlsvi.algorithms.shared import backward_kernels as replan
+from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.core.statistics import identity, pack, unpack
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.protocol.plan import Plan
+
+LARGEST = 4 * 2**30
+"""Bytes that the sums of all parties of a run may take together."""
+
+
+def check_room(name: str, numbers: int, parties: int = 1) -> None:
+    """Refuse sums that do not fit, before anything is allocated."""
+    size = 8 * numbers * parties
+    if size > LARGEST:
+        raise InvalidEnvironment(
+            f"{name} would keep {size / 2**30:.1f} GiB of sums over (h, feature, next state), at "
+            f"most {LARGEST / 2**30:g} GiB are allowed: give features of a smaller dimension, or "
+            'choose "fed-lsvi", "periodic" or "low-switching"'
+        )
+
+
+class Memory:
+    """Sums over episodes, and the optimistic model and policy that follow from them."""
+
+    def __init__(self, plan: Plan) -> None:
+        p, env = plan.parameters, plan.envs[0]
+        assert isinstance(env, FiniteMDP)
+        values = plan.values()
+        assert isinstance(values, TabularValues)
+        self.values, self.packing = values, p.packing
+        self.u = np.zeros((p.horizon, p.dim))
+        self.response = np.zeros((p.horizon, p.dim, env.n_states))
+        self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
+        self.w = np.zeros((p.horizon, p.dim))
+        self.base = np.empty((p.horizon, p.dim if self.gram.ndim == 2 else 0))
+        self.logdet = np.empty(p.horizon)
+        self.mark()
+
+    def add(self, episodes: Message) -> None:
+        """Raw episodes (states, actions, rewards), each (m, H, n)."""
+        v = self.values
+        replan.fold(*episodes, v.phi, v.index, self.u, self.response, self.gram)
+
+    def replan(self) -> None:
+        """Q, V and π from everything remembered."""
+        v = self.values
+        kernel = replan.replan_diagonal if self.gram.ndim == 2 else replan.replan_dense
+        kernel(
+            v.index if self.gram.ndim == 2 else v.phi, self.u, self.response, self.gram, v.beta,
+            v.ceilings, self.w, v.values, v.policy,
+        )  # fmt: skip
+
+    def mark(self) -> None:
+        """From here on `growth` is measured."""
+        if self.gram.ndim == 2:
+            self.base[:] = self.gram
+        else:
+            self.logdet[:] = 0.0
+            self.logdet[:] = self.growth()
+
+    def growth(self) -> np.ndarray:
+        """log det Λ_h now less what it was at `mark`, (H,)."""
+        grown = np.empty(len(self.gram))
+        replan.growth(self.gram, self.base, self.logdet, grown)
+        return grown
+
+    def model(self) -> Message:
+        """(w, Λ) as it travels: H(P + d) scalars."""
+        return self.w, pack(self.gram, self.packing)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """From which `restore` and `replan` continue."""
+        sums = {"u": self.u, "response": self.response, "sums": self.gram}
+        return sums | {"base": self.base, "logdet": self.logdet}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        self.u[:], self.response[:], self.gram[:] = state["u"], state["response"], state["sums"]
+        self.base[:], self.logdet[:] = state["base"], state["logdet"]
+
+
+def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str) -> None:
+    """Fill V, π and the marks of the trigger from a model that was received."""
+    full = unpack(gram, w.shape[1], packing)  # type: ignore[arg-type]
+    v = values
+    if full.ndim == 2:
+        replan.rebuild_diagonal(
+            v.index, w, full, v.beta, v.ceilings, v.values, v.policy, v.slots, v.norms
+        )
+    else:
+        replan.rebuild_dense(
+            v.phi, w, full, v.beta, v.ceilings, v.values, v.policy, v.rows, v.norms
+        )

@@ -1,0 +1,138 @@
+"""Value iteration on randomly perturbed models, all H steps and N samples in one compiled call.
+
+    Q_h = Π_[0, c_h](max_{n ≤ N} φᵀw_h^n),   w_h^n drawn around ŵ_h = Λ_h⁻¹(u_h + N_h V_{h+1}).
+
+Both laws are exact Gaussians, so no history is perturbed and no chain is stepped:
+PHE    w^n = ŵ + σL⁻ᵀz,  z ~ N(0, I),  Λ = LLᵀ.
+LMC    after J steps w ← w − 2η(Λw − b) + √(2η/β_K)·N(0, I) from w₀, with Λ = UDUᵀ and c = 1 − 2ηD:
+       w = ŵ + U c^J Uᵀ(w₀ − ŵ) + U √((2η/β_K)(1 − c^{2J})/(1 − c²)) z.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from fedlsvi.algorithms.shared.backward_kernels import factor
+from fedlsvi.core.random import fill_uniforms
+from fedlsvi.experience.folding import respond
+
+
+@njit(cache=True, nogil=True)
+def normals(seed, stream, agent, episode, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with standard normals of (seed, stream, agent, episode), by Box and Muller."""
+    flat = out.reshape(-1)
+    pairs = (flat.size + 1) // 2
+    u = np.empty((2 * pairs, 1))
+    fill_uniforms(seed, stream, agent, episode, 1, u)
+    for i in range(pairs):
+        radius = np.sqrt(-2.0 * np.log1p(-u[2 * i, 0]))
+        angle = 2.0 * np.pi * u[2 * i + 1, 0]
+        flat[2 * i] = radius * np.cos(angle)
+        if 2 * i + 1 < flat.size:
+            flat[2 * i + 1] = radius * np.sin(angle)
+
+
+@njit(cache=True, nogil=True)
+def _best(score, ceiling, values, greedy):  # type: ignore[no-untyped-def]
+    """V and π from scores (S, A, N): the best action of the best sample, lowest index first."""
+    n_states, n_actions, samples = score.shape
+    for x in range(n_states):
+        best, chosen = -np.inf, 0
+        for a in range(n_actions):
+            for n in range(samples):
+                if score[x, a, n] > best:
+                    best, chosen = score[x, a, n], a
+        values[x] = min(max(best, 0.0), ceiling)
+        greedy[x] = chosen
+
+
+@njit(cache=True, nogil=True)
+def _best_entries(index, models, ceiling, values, greedy):  # type: ignore[no-untyped-def]
+    """The same for one-hot features: the score of (x, a) is an entry of the model (N, d)."""
+    n_states, n_actions = index.shape
+    score = np.empty((n_states, n_actions, len(models)))
+    for x in range(n_states):
+        for a in range(n_actions):
+            score[x, a] = models[:, index[x, a]]
+    _best(score, ceiling, values, greedy)
+
+
+@njit(cache=True, nogil=True)
+def phe_dense(phi, u, response, gram, sigma, noise, top, w, values, policy):  # type: ignore[no-untyped-def]
+    """noise is (H, N, d); w receives the means ŵ."""
+    n_states, n_actions, dim = phi.shape
+    samples = noise.shape[1]
+    flat = phi.reshape(n_states * n_actions, dim)
+    lower, whitener = np.zeros((dim, dim)), np.empty((dim, dim))
+    whitened, b = np.empty((n_states * n_actions, dim)), np.empty(dim)
+    for h in range(u.shape[0] - 1, -1, -1):
+        respond(values[h + 1], u[h], response[h], b)
+        factor(gram[h], lower, whitener)
+        np.dot(flat, whitener, whitened)
+        z = np.dot(b, whitener)
+        w[h] = np.dot(whitener, z)
+        targets = np.empty((dim, samples))
+        for n in range(samples):
+            for i in range(dim):
+                targets[i, n] = z[i] + sigma * noise[h, n, i]
+        score = np.dot(whitened, targets).reshape(n_states, n_actions, samples)
+        _best(score, top[h], values[h], policy[h])
+
+
+@njit(cache=True, nogil=True)
+def phe_diagonal(index, u, response, gram, sigma, noise, top, w, values, policy):  # type: ignore[no-untyped-def]
+    """The same for one-hot features."""
+    b = np.empty(u.shape[1])
+    models = np.empty(noise.shape[1:])
+    for h in range(u.shape[0] - 1, -1, -1):
+        respond(values[h + 1], u[h], response[h], b)
+        w[h] = b / gram[h]
+        for n in range(len(models)):
+            models[n] = w[h] + sigma * noise[h, n] / np.sqrt(gram[h])
+        _best_entries(index, models, top[h], values[h], policy[h])
+
+
+@njit(cache=True, nogil=True)
+def langevin(target, curvature, steps, sigma, noise, chain):  # type: ignore[no-untyped-def]
+    """J Langevin steps at once in coordinates where Λ is diagonal: chain (N, d) moves in place.
+
+    η = 1/(4·max D), 1/β_K = 2σ²; the law after many steps is N(ŵ, σ²/(D(1 − ηD))).
+    """
+    eta = 0.25 / curvature.max()
+    for i in range(target.size):
+        shrink = np.log1p(-2.0 * eta * curvature[i])  # log c
+        kept = np.exp(steps * shrink)
+        spread = -np.expm1(2.0 * steps * shrink)  # 1 − c^{2J}
+        width = sigma * np.sqrt(spread / (curvature[i] * (1.0 - eta * curvature[i])))
+        for n in range(len(chain)):
+            chain[n, i] = target[i] + kept * (chain[n, i] - target[i]) + width * noise[n, i]
+
+
+@njit(cache=True, nogil=True)
+def lmc_dense(phi, u, response, gram, sigma, steps, noise, top, w, chain, values, policy):  # type: ignore[no-untyped-def]
+    """chain (H, N, d) holds the samples from one episode to the next."""
+    n_states, n_actions, dim = phi.shape
+    flat = phi.reshape(n_states * n_actions, dim)
+    b = np.empty(dim)
+    for h in range(u.shape[0] - 1, -1, -1):
+        respond(values[h + 1], u[h], response[h], b)
+        curvature, basis = np.linalg.eigh(gram[h])
+        target = np.dot(b, basis) / curvature
+        w[h] = np.dot(basis, target)
+        turned = np.dot(chain[h], basis)
+        langevin(target, curvature, steps, sigma, noise[h], turned)
+        chain[h] = np.dot(turned, np.ascontiguousarray(basis.T))
+        score = np.dot(flat, np.ascontiguousarray(chain[h].T))
+        _best(score.reshape(n_states, n_actions, len(turned)), top[h], values[h], policy[h])
+
+
+@njit(cache=True, nogil=True)
+def lmc_diagonal(index, u, response, gram, sigma, steps, noise, top, w, chain, values, policy):  # type: ignore[no-untyped-def]
+    """The same for one-hot features."""
+    b = np.empty(u.shape[1])
+    for h in range(u.shape[0] - 1, -1, -1):
+        respond(values[h + 1], u[h], response[h], b)
+        w[h] = b / gram[h]
+        langevin(w[h], gram[h], steps, sigma, noise[h], chain[h])
+        _best_entries(index, chain[h], top[h], values[h], policy[h])

@@ -1,0 +1,1 @@
+"""Gymnasium environments; the only place that imports Gymnasium (extra `gym`)."""

@@ -1,0 +1,261 @@
+"""Gymnasium in: an id, an `EnvSpec` or a factory becomes an environment of this package.
+
+An environment that knows its own transition table (toy text, ICU-Sepsis) becomes a finite MDP with
+exact values; any other one is stepped as a black box (`GymWorld`). Either way rewards are mapped
+from reward_range = (low, high) into [0, 1], and an episode that ends early stays in an absorbing
+state that pays the image of 0, so that
+
+    return in the environment's own units = low·H + (high − low)·value.
+
+Gymnasium is an extra and is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fedlsvi.envs.base import Environment, comes_back, plain
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.checks import check_calls, check_range, check_spaces, stated_range
+from fedlsvi.envs.gym.ids import find_spec, ids_like, is_registered, looks_like_id, make_copy
+from fedlsvi.envs.gym.tables import Tables, read_tables
+from fedlsvi.envs.gym.world import GymWorld, Maker
+from fedlsvi.envs.validation import count
+from fedlsvi.errors import InvalidEnvironment, UnknownName
+
+REGISTERED = "gymnasium"
+"""Name of the registry's row."""
+
+
+class GymMDP(FiniteMDP):
+    """A Gymnasium environment that knows its own table, as a finite MDP."""
+
+    maker: Maker | None = None
+    """How copies of the environment itself are made, to play a policy in them."""
+
+    def __init__(
+        self, tables: Tables, horizon: int, reward_range: tuple[float, float], name: str
+    ) -> None:
+        low, high = reward_range
+        seen = tables.reward_range
+        if seen[0] < low or seen[1] > high:
+            raise InvalidEnvironment(
+                f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
+                f"{seen[1]:g}: leave it out, or widen it"
+            )
+        shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
+        if shifted.ndim == 3:
+            shifted = shifted[None]  # never mistaken for rewards per step
+        super().__init__(tables.P, shifted, horizon=horizon, initial=tables.initial, name=name)
+        self.reward_range = (low, high)
+        self.first_observation, self.first_action = tables.first_observation, tables.first_action
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without its maker where that cannot travel: the table is the environment."""
+        state = dict(self.__dict__)
+        try:
+            pickle.dumps(self.maker)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            del state["maker"]
+        return state
+
+
+def gymnasium(
+    id: str = "FrozenLake-v1",
+    horizon: int | None = None,
+    reward_range: Sequence[float] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    tables: bool = True,
+) -> Environment:
+    """The environment of a Gymnasium id; `kwargs` go to `gymnasium.make`.
+
+    horizon       H; left out it is the spec's max_episode_steps
+    reward_range  (low, high) of the rewards; read off the table where there is one, else (0, 1)
+    tables        False steps the environment even where it knows its own table
+    """
+    options = dict(kwargs or {})
+    env = _from_spec(find_spec(id), horizon, reward_range, options, tables)
+    if comes_back(options):  # else no file can hold them: the environment has no record
+        env.record(
+            REGISTERED,
+            id=id,
+            horizon=env.horizon,
+            reward_range=list(env.reward_range),
+            kwargs=plain(options),
+            tables=tables,
+        )
+    return env
+
+
+def _from_spec(
+    spec: Any,
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    options: dict[str, Any],
+    tables: bool,
+) -> FiniteMDP | GymWorld:
+    """The environment of a Gymnasium spec."""
+    H = horizon if horizon is not None else spec.max_episode_steps
+    if H is None:
+        raise InvalidEnvironment(
+            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
+        )
+    make = partial(make_copy, spec, options)
+    return _wrap(make, spec.id, count("horizon", H), reward_range, tables)
+
+
+def as_environment(
+    env: Any,
+    *,
+    horizon: int | None = None,
+    reward_range: Sequence[float] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    tables: bool = True,
+) -> Any:
+    """What a caller may give as `env`, as an environment; a list, one per agent, as a list.
+
+    An environment of this package, its registered name, a Gymnasium id (`"package:Name-v0"` imports
+    the package first), an `EnvSpec`, or a factory that makes a Gymnasium environment.
+    """
+    given: dict[str, Any] = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        return _for_agents(env, given, tables)
+    if isinstance(env, Environment):
+        _refuse_options(env, given)
+        return env
+    if isinstance(env, str):
+        return _by_name(env, horizon, reward_range, kwargs, tables)
+    ready = not isinstance(env, type)  # a class is a function that makes its instances
+    if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
+        if not is_registered(env):
+            return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
+        options = dict(env.kwargs) | (kwargs or {})
+        H = env.max_episode_steps if horizon is None else horizon
+        return gymnasium(env.id, H, reward_range, options, tables)
+    if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
+        if getattr(env, "spec", None) is None:
+            raise InvalidEnvironment(
+                f"env is one {type(env.unwrapped).__name__}, but agents need copies of their own: "
+                "give a function that makes it, env=lambda: ..."
+            )
+        return as_environment(env.spec, **given, tables=tables)
+    if callable(env):
+        return _from_factory(env, horizon, reward_range, kwargs, tables)
+    raise InvalidEnvironment(
+        f"env is a {type(env).__name__}: give an environment of fedlsvi.envs, a Gymnasium id or "
+        "EnvSpec, a function that makes an environment, or a list with one of these per agent"
+    )
+
+
+def _for_agents(env: Sequence[Any], given: dict[str, Any], tables: bool) -> list[Any]:
+    """One environment for each agent. All learn one model, so that a reward has to be the same
+    number for all: where none is given, they share the smallest range that holds all of theirs."""
+    made: list[tuple[Any, Any]] = []
+    for one in env:  # agents that name the same thing share it
+        same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
+        made.append((one, same[0] if same else as_environment(one, **given, tables=tables)))
+    envs = [e for _, e in made]
+    ours = given["reward_range"] is None and all(
+        isinstance(e, GymMDP | GymWorld) and e is not one for one, e in made
+    )
+    if ours and len({e.reward_range for e in envs}) > 1:
+        low, high = zip(*(e.reward_range for e in envs), strict=True)
+        return _for_agents(env, given | {"reward_range": (min(low), max(high))}, tables)
+    return envs
+
+
+def _by_name(
+    name: str,
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    kwargs: dict[str, Any] | None,
+    tables: bool,
+) -> Environment:
+    from fedlsvi.envs import registry
+    from fedlsvi.envs.gym.plugin import IDS
+
+    name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
+    if name in registry.names():
+        row, sizes = registry.entry(name), {"horizon": horizon, "reward_range": reward_range}
+        known = set(sizes) if row.takes_anything() else row.parameters().keys() & sizes
+        taken = {key: sizes.pop(key) for key in known if sizes[key] is not None}
+        env = registry.make(name, **{**(kwargs or {}), **taken})
+        _refuse_options(env, sizes)
+        return env
+    if not looks_like_id(name):
+        raise UnknownName("environment", name, [*registry.names(), *ids_like(name)])
+    return gymnasium(name, horizon, reward_range, kwargs, tables)
+
+
+def _refuse_options(env: Environment, given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if value is not None and not (key == "horizon" and value == env.horizon):
+            raise InvalidEnvironment(
+                f"{key}= is for Gymnasium environments, but {env.name} is one of this package with "
+                f"horizon {env.horizon}: give {key} where it is made"
+            )
+
+
+def _from_factory(
+    make: Callable[..., Any],
+    horizon: int | None,
+    reward_range: Sequence[float] | None,
+    kwargs: dict[str, Any] | None,
+    tables: bool,
+) -> Environment:
+    options = dict(kwargs or {})
+    first = make(**options)
+    if isinstance(first, Environment):
+        _refuse_options(first, {"horizon": horizon, "reward_range": reward_range})
+        return first
+    if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
+        raise InvalidEnvironment(
+            f"env() gave a {type(first).__name__}: give a function that makes a Gymnasium "
+            "environment"
+        )
+    spec = getattr(first, "spec", None)
+    H = horizon if horizon is not None else getattr(spec, "max_episode_steps", None)
+    name = type(first.unwrapped).__name__ if spec is None else spec.id
+    check_spaces(name, first)
+    first.close()
+    if H is None:
+        raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
+
+    again = partial(_make_again, make, options)
+    return _wrap(again, name, count("horizon", H), reward_range, tables)
+
+
+def _make_again(
+    make: Callable[..., Any], options: dict[str, Any], horizon: int, **more: Any
+) -> Any:
+    """A copy of what a function makes; it has its own time limit, if any."""
+    return make(**{**options, **more})
+
+
+def _wrap(
+    make: Maker,
+    name: str,
+    horizon: int,
+    reward_range: Sequence[float] | None,
+    tables: bool,
+) -> FiniteMDP | GymWorld:
+    """A finite MDP where the environment knows its table, else a world to step."""
+    probe = make(horizon)
+    try:
+        check_spaces(name, probe)
+        check_calls(name, probe)
+        found = read_tables(probe) if tables else None
+        if found is not None:
+            given = found.reward_range if reward_range is None else check_range(reward_range)
+            if given[0] == given[1]:
+                given = (given[0], given[1] + 1.0)  # nothing is ever paid
+            env = GymMDP(found, horizon, given, name)
+            env.maker, env.after_end = make, env.n_states > int(probe.observation_space.n)
+            return env
+        given = stated_range(probe) if reward_range is None else check_range(reward_range)
+        return GymWorld(make, probe, name, horizon, given)
+    finally:
+        probe.close()

@@ -1,0 +1,142 @@
+"""Gymnasium's registry: ids and the packages that register them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import io
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
+from fedlsvi.registry import load_extensions
+
+HOMES = {
+    "Sepsis": "icu_sepsis",
+    "mobile": "mobile_env",
+    "MiniGrid": "minigrid",
+    "BabyAI": "minigrid",
+}
+"""Packages whose ids are known: namespace or first word of the id → module that registers it."""
+
+
+def find_spec(id: str) -> Any:
+    """The spec of a Gymnasium id, whose package is imported where it is known."""
+    gym = package()
+    load_extensions()  # one of them may have registered the id
+    module, _, name = id.rpartition(":")
+    word = name.replace("/", "-").split("-")[0]
+    try:
+        if module:
+            importlib.import_module(module)
+        elif word in HOMES and name not in gym.registry:
+            # ICU-Sepsis imports the old gym, which warns and prints an advertisement
+            with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                importlib.import_module(HOMES[word])
+        elif word == "fedlsvi" and name not in gym.registry:
+            from fedlsvi.envs.gym.plugin import register_all
+
+            register_all()
+    except Exception as error:  # whatever a module raises while it is imported
+        raise _unloaded(id, module or HOMES.get(word, word), error) from error
+    if name not in gym.registry:
+        space, slash, _ = name.rpartition("/")
+        foreign = slash and not any(known.startswith(f"{space}/") for known in gym.registry)
+        near = [] if foreign else ids_like(name)
+        if near:
+            raise UnknownName("environment", id, near)
+        what = f"the namespace '{space}'" if foreign else "it"
+        raise InvalidEnvironment(
+            f"unknown environment '{id}': no package has registered {what}. Import the package "
+            f"that does, or write 'package:{name}' with its module"
+        )
+    return gym.spec(name)
+
+
+def _unloaded(id: str, module: str, error: Exception) -> InvalidEnvironment:
+    """What to say of an id whose module was not found, or was found and failed."""
+    top = module.split(".")[0]
+    fix = "mend it, or install what it lacks"
+    if isinstance(error, ModuleNotFoundError) and error.name in (module, top):
+        fix = f"pip install {top.replace('_', '-')}"
+        if module not in HOMES.values():
+            fix += f" if it is a package; if it is a file of your own, --import {top}.py"
+    said = " ".join(str(error).split())
+    return InvalidEnvironment(
+        f"env '{id}' needs module '{module}', which cannot be imported "
+        f"({type(error).__name__}: {said}): {fix}"
+    )
+
+
+def looks_like_id(name: str) -> bool:
+    """Whether a name is a Gymnasium id: it ends in -v and a number, has a package before it, or was
+    registered (then Gymnasium is imported already)."""
+    stem, dash, version = name.rpartition("-v")
+    known = getattr(sys.modules.get("gymnasium"), "registry", ())
+    return (bool(stem and dash) and version.isdigit()) or ":" in name or name in known
+
+
+def is_registered(spec: Any) -> bool:
+    """Whether the id of an `EnvSpec` makes the same environment, given its kwargs and time limit.
+    Refuses one that nothing makes again."""
+    for wrapper in spec.additional_wrappers:
+        if wrapper.kwargs is None:
+            raise InvalidEnvironment(
+                f"env is one {spec.id} in a {wrapper.name}, which does not say how it was made, "
+                "but agents need copies of their own: give a function that makes it, env=lambda: "
+                "..."
+            )
+    known = package().registry.get(spec.id)
+    same = known is not None and known.entry_point == spec.entry_point
+    return same and not spec.additional_wrappers
+
+
+def package() -> Any:
+    """Gymnasium itself."""
+    try:
+        return importlib.import_module("gymnasium")
+    except ImportError:
+        raise InvalidEnvironment(
+            "a Gymnasium environment needs Gymnasium: pip install 'fedlsvi[gym]'"
+        ) from None
+
+
+def ids_like(name: str) -> list[str]:
+    """The registered id that is nearest to a name; none where Gymnasium is not installed."""
+    try:
+        return difflib.get_close_matches(name, package().registry, n=1, cutoff=0.5)
+    except InvalidEnvironment:
+        return []
+
+
+def make_copy(spec: Any, options: dict[str, Any], horizon: int, **more: Any) -> Any:
+    """A copy of a spec's environment; `more` goes before the options."""
+    given = options | more
+    try:
+        with needing(spec.id):
+            # the horizon is ours: an earlier time limit would cut episodes short
+            return package().make(
+                spec, max_episode_steps=horizon, disable_env_checker=True, **given
+            )
+    except FedLSVIError:
+        raise
+    except Exception as error:
+        raise InvalidEnvironment(
+            f"env '{spec.id}' cannot be made with kwargs = {given}: change them, for it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def needing(id: str) -> Iterator[None]:
+    """Say in a sentence which package an environment lacks."""
+    try:
+        yield
+    except (ImportError, package().error.DependencyNotInstalled) as error:
+        raise InvalidEnvironment(
+            f"env '{id}' needs a package that is not installed: {error}"
+        ) from error

@@ -1,0 +1,144 @@
+"""A Gymnasium environment as a black box: nothing is known of it but what its episodes show."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.envs.base import Environment, no_features
+from fedlsvi.envs.gym.checks import is_kind, repeats
+from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.tabular import OneHot
+
+COPIES = 32
+"""Copies per agent, so that this many of its episodes are played side by side."""
+
+RESETS = 16
+"""Stream of the seeds that `reset` is called with."""
+
+Where = Callable[[int], str]
+"""where(k): which episode and step row k of a batch belongs to."""
+
+Maker = Callable[..., Any]
+"""make(H, **options): a copy whose time limit, where it is ours to set, is H."""
+
+
+class GymWorld(Environment):
+    """Episodes of at most H steps, played in copies that `maker` makes.
+
+    A discrete observation is a state 0 … n_states−2, and n_states−1 is the state after the end; any
+    other observation is flattened into `state_dim` numbers. Rewards are mapped from `reward_range`
+    into [0, 1]. Episode t of agent m begins with reset(seed=f(seed, m, t)).
+    """
+
+    after_end = True
+    """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
+
+    def __init__(
+        self,
+        maker: Maker,
+        probe: Any,
+        name: str,
+        horizon: int,
+        reward_range: tuple[float, float],
+    ) -> None:
+        self.maker, self.name, self.horizon = maker, name, horizon
+        self.reward_range = reward_range
+        self.n_actions = int(probe.action_space.n)
+        self.first_action = int(probe.action_space.start)
+        space = probe.observation_space
+        self.space = space
+        self.render_modes: list[str] = list(probe.metadata.get("render_modes") or [])
+        self.low: np.ndarray | None = None
+        self.high: np.ndarray | None = None
+        if is_kind(space, "Discrete"):
+            self.n_states = int(space.n) + 1
+            self.first_observation = int(space.start)
+        else:
+            flat = space if is_kind(space, "Box") and len(space.shape) == 1 else _flat(name, space)
+            self.state_dim = int(flat.shape[0])
+            self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
+        if not repeats(probe):
+            warnings.warn(
+                f"{name}: reset(seed=...) does not repeat an episode, so neither can a run: let "
+                "the environment draw from self.np_random, or seed it in a wrapper",
+                stacklevel=2,
+            )
+
+    @property
+    def finite(self) -> bool:
+        """Whether observations are numbers of states."""
+        return hasattr(self, "n_states")
+
+    @property
+    def absorbing_reward(self) -> float:
+        """The image of 0 in [0, 1]: what every step after the end pays."""
+        low, high = self.reward_range
+        return (0.0 - low) / (high - low)
+
+    def default_features(self) -> FeatureMap:
+        if self.finite:
+            return OneHot().bind(self)
+        kind = type(self.space).__name__
+        raise no_features(f"{self.name} observes states of dimension {self.state_dim} ({kind})")
+
+    def make(self) -> Any:
+        """One copy."""
+        return self.maker(self.horizon)
+
+    def episodes(self, copies: int) -> Any:
+        """That many copies, ready to be reset (`gym_vector.Episodes`)."""
+        from fedlsvi.envs.gym.vector import Episodes
+
+        return Episodes(self, copies)
+
+    def probe(self, n: int) -> np.ndarray:
+        """A few first observations, the same every time."""
+        batch = self.episodes(1)
+        try:
+            first = [
+                batch.begin(reset_seeds(0, [0], k, 1)[0], naming([0], k, 1, [0], 1))[0]
+                for k in range(1, n + 1)
+            ]
+        finally:
+            batch.close()
+        return np.stack(first)
+
+
+def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
+    """Seeds (m, n) below 2³¹ for episodes first …: functions of (seed, agent, episode)."""
+    from fedlsvi.core.random import uniforms
+
+    u = uniforms(seed, agents, first, n, 1, RESETS)[:, :, 0]
+    seeds: np.ndarray = (u * 2.0**31).astype(np.int64)
+    return seeds
+
+
+def naming(agents: Any, first: int, n: int, live: Any, h: int) -> Where:
+    """Row k of a batch in words, where row live[k] of (agents, episodes first …) is at step h."""
+
+    def where(k: int) -> str:
+        i, e = divmod(int(live[k]), n)
+        return f"episode {first + e} of agent {agents[i]} at step {h}"
+
+    return where
+
+
+def _flat(name: str, space: Any) -> Any:
+    """The Box that flattening the observations leads to."""
+    from gymnasium.spaces import flatten_space
+
+    try:
+        flat = flatten_space(space)
+    except NotImplementedError:
+        flat = None
+    if flat is None or not is_kind(flat, "Box"):
+        raise InvalidEnvironment(
+            f"{name} has observations of type {type(space).__name__}, which cannot be flattened "
+            "into numbers: turn them into a Box with a wrapper (gymnasium.ObservationWrapper)"
+        )
+    return flat

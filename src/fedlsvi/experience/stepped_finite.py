@@ -1,0 +1,176 @@
+"""Experience in a black-box Gymnasium environment with finitely many observations.
+
+What is remembered per agent and step: how often each (x, a, x') was seen, and what it earned. The
+state after the end is a state like the others, absorbing and paying the image of 0, as it is in an
+environment whose table is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
+from fedlsvi.envs.gym.players import Played, Players
+from fedlsvi.envs.gym.world import COPIES, GymWorld
+from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.values import TabularValues
+from fedlsvi.experience.workers import Workers, contiguous_runs
+
+
+class Seen:
+    """Transitions (x, a, x') in ascending order, with their numbers and the sums of rewards."""
+
+    def __init__(self) -> None:
+        self.keys = np.empty(0, np.int64)
+        self.counts, self.earned = np.empty(0, np.int64), np.empty(0)
+
+    def add(self, keys: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take in a round; returns its own distinct keys and their numbers."""
+        new, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        earned = np.bincount(place, rewards, minlength=len(new))
+        merged = np.union1d(self.keys, new)
+        for name, old, more in (
+            ("counts", self.counts, counts),
+            ("earned", self.earned, earned),
+        ):
+            total = np.zeros(len(merged), old.dtype)
+            total[np.searchsorted(merged, self.keys)] = old
+            total[np.searchsorted(merged, new)] += more
+            setattr(self, name, total)
+        self.keys = merged
+        return new, counts
+
+
+class GymFiniteExperience(FiniteExperience):
+    """What a cohort's agents saw in worlds whose observations are numbers of states."""
+
+    def __init__(
+        self,
+        envs: Sequence[GymWorld],
+        agents: np.ndarray,
+        values: TabularValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        self.agents, self.values, self.seed = agents, values, seed
+        self.packing, self.workers, self.dim = packing, workers, values.dim
+        self._runs = contiguous_runs(envs)
+        self._players = [Players(env, agents[lo:hi], seed) for lo, hi, env in self._runs]
+        m, horizon = len(agents), envs[0].horizon
+        self._shape = (envs[0].n_states, envs[0].n_actions)
+        self.block = COPIES
+        self.seen = [[Seen() for _ in agents] for _ in range(horizon)]
+        self._sums = np.zeros((m, horizon))
+        self._log = np.empty((m, horizon + 1, 64), np.uint32)
+        self._paid = np.empty((m, horizon, 64))
+
+    def explore(self, n: int) -> None:
+        """Every agent plays its next n episodes."""
+        self._make_room(n)
+        new = slice(self._logged, self._logged + n)
+        for (lo, hi, env), players in zip(self._runs, self._players, strict=True):
+            policy = self._policy
+
+            def act(h: int, x: np.ndarray, live: np.ndarray, p: Any = policy) -> np.ndarray:
+                actions: np.ndarray = p[h - 1, x]
+                return actions
+
+            played = players.play(self.t + self.length + 1, n, act)
+            _close_off(played, env)
+            self._log[lo:hi, :-1, new] = played.states.transpose(0, 2, 1)
+            self._log[lo:hi, -1, new] = played.last
+            self._paid[lo:hi, :, new] = played.rewards.transpose(0, 2, 1)
+        self._logged += n
+        self.length += n
+        self._last = n
+
+    def close(self, length: int) -> None:
+        """End the round after `length` episodes, and count its transitions."""
+        self.length = self._logged = length
+        self._closed = (self.t, self._paid[:, :, :length].sum(axis=1))
+        n_states, n_actions = self._shape
+        diagonal = self.values.phi.size == 0
+        wire: Packing = "diagonal" if diagonal else "packed"
+        horizon, m = len(self._policy), len(self.agents)
+        self._gram = np.zeros((horizon, m, packed_size(self.dim, wire)))
+        for h in range(horizon):
+            for i in range(m):
+                x = self._log[i, h, :length].astype(np.int64)
+                pair = x * n_actions + self._policy[h, x]
+                to = self._log[i, h + 1, :length].astype(np.int64)
+                keys, counts = self.seen[h][i].add(pair * n_states + to, self._paid[i, h, :length])
+                x, a = np.divmod(keys // n_states, n_actions)
+                if diagonal:
+                    at = self.values.index[x, a]
+                    self._gram[h, i] = np.bincount(at, counts, minlength=self.dim)
+                else:
+                    phi = self.values.phi[x, a]
+                    self._gram[h, i] = pack((phi.T * counts) @ phi, "packed")
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        n_states, n_actions = self._shape
+        b = np.empty((len(self.agents), self.dim))
+        for i, seen in enumerate(self.seen[h - 1]):
+            pair, to = np.divmod(seen.keys, n_states)
+            x, a = np.divmod(pair, n_actions)
+            targets = seen.earned + seen.counts * self.values.values[h][to]
+            if self.values.phi.size == 0:
+                b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
+            else:
+                b[i] = targets @ self.values.phi[x, a]
+        gram = self._gram[h - 1]
+        if self.packing == "dense":
+            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
+        return gram, b
+
+    def returns(self, first: int, last: int) -> np.ndarray:
+        """(m, n) returns of the episodes first+1 … last of the round just closed, in the
+        environment's own units."""
+        t, earned = self._closed
+        found: np.ndarray = earned[:, first - t : last - t].copy()
+        for lo, hi, env in self._runs:
+            found[lo:hi] = env.original(found[lo:hi])
+        return found
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Every count, one after the other, and how many there are per step and agent."""
+        all_seen = [seen for step in self.seen for seen in step]
+        sizes = np.array([len(seen.keys) for seen in all_seen]).reshape(len(self.seen), -1)
+        parts = {
+            name: np.concatenate([getattr(seen, name) for seen in all_seen])
+            for name in ("keys", "counts", "earned")
+        }
+        return parts | {"sizes": sizes}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from `state()`."""
+        at = 0
+        for step, sizes in zip(self.seen, state["sizes"], strict=True):
+            for seen, size in zip(step, sizes.tolist(), strict=True):
+                for name in ("keys", "counts", "earned"):
+                    setattr(seen, name, state[name][at : at + size].copy())
+                at += size
+
+    def _make_room(self, n: int) -> None:
+        need, size = self._logged + n, self._log.shape[2]
+        if need <= size:
+            return
+        for name in ("_log", "_paid"):
+            old = getattr(self, name)
+            grown = np.empty((*old.shape[:2], max(need, 2 * size)), old.dtype)
+            grown[:, :, : self._logged] = old[:, :, : self._logged]
+            setattr(self, name, grown)
+
+
+def _close_off(played: Played, env: GymWorld) -> None:
+    """Fill in what follows the ends: the absorbing state and its reward."""
+    over = np.arange(env.horizon) >= played.lengths[:, :, None]
+    played.states[over] = env.n_states - 1
+    played.rewards[over] = env.absorbing_reward
+    # an episode that ended at its very last step lies behind the end too
+    played.last[played.ended] = env.n_states - 1

@@ -1,1 +1,0 @@
-"""A federation as it is operated: journals, logs of what left, clusters, projects for sites."""

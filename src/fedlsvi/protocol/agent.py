@@ -1,0 +1,151 @@
+"""Algorithm 2, for a cohort of m ≥ 1 agents that share one process.
+
+Comments give the line of the paper's pseudo-code. All arrays have a leading agent axis; one agent's
+numbers never depend on who shares its cohort. The policy is frozen within a round and the trigger
+is monotone in Δt, so lines 8–19 are carried out for many episodes at once: `explore` looks ahead,
+finds the first episode that fires, and `stop` drops whatever lies beyond the round's end.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from fedlsvi.core.statistics import Packing, unpack
+from fedlsvi.errors import TransportError
+from fedlsvi.experience.workers import Workers
+from fedlsvi.protocol.messages import Explore, Model, Reply, Request, Signal, Start, Stop, Upload
+
+
+class Values(Protocol):
+    """Q_h and V_h of the broadcast model (`fedlsvi.experience.values`)."""
+
+    beta: float
+
+    def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        """Q_h, V_h ← (w_h, Λ_h) by eq. (2)."""
+        ...
+
+
+class Experience(Protocol):
+    """The environments of the cohort's agents and their buffers D_h (`fedlsvi.experience`)."""
+
+    dim: int
+    block: int
+    clock: int
+    t: int
+    length: int
+    workers: Workers
+
+    def begin(self, t: int) -> None:
+        """Δt ← 0 and Λ^loc ← 0 after episode t; the policy is now frozen."""
+        ...
+
+    def explore(self, n: int) -> None:
+        """Play n more episodes."""
+        ...
+
+    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Where in the first n of the last episodes the trigger fires: Δt, positions, steps."""
+        ...
+
+    def close(self, length: int) -> None:
+        """Keep the round's first `length` episodes in D and Λ^loc."""
+        ...
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc packed, (m, P), and b_h over the whole of D_h with V_{h+1} in force, (m, d)."""
+        ...
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Between rounds: what is remembered, apart from `history`."""
+        ...
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from `state`."""
+        ...
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Raw episodes first + 1 … last, where they are kept."""
+        ...
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
+        """Put back what `history` gave."""
+        ...
+
+
+class Cohort:
+    """Agents `agents[0]`, `agents[1]`, … of a federation, answering the server's messages."""
+
+    def __init__(
+        self,
+        agents: np.ndarray,
+        horizon: int,
+        packing: Packing,
+        values: Values,
+        experience: Experience,
+    ) -> None:
+        self.agents, self.horizon, self.packing = agents, horizon, packing
+        self.values, self.experience = values, experience
+
+    def receive(self, message: Request) -> Reply:
+        """Answer one message of the server."""
+        match message:
+            case Explore(limit=limit):
+                return self.explore(limit)
+            case Model():
+                return self.update(message)
+            case Stop(t=t):
+                return self.stop(t)
+            case Start():
+                self.start(message)
+                return None
+        raise TransportError(f"an agent cannot answer a {type(message).__name__}")
+
+    def start(self, message: Start) -> None:
+        """Receive the parameters and initialise Q and V."""
+        self.log_gamma, self.T = float(np.log(message.gamma)), message.episodes
+        self.values.beta = message.beta
+        for h in range(self.horizon, 0, -1):
+            self._renew(h, message.w[h - 1], message.gram[h - 1])  # line 2
+        self.experience.begin(message.t)  # lines 1, 4–7
+
+    def explore(self, limit: int) -> Signal:
+        """At most `limit` more episodes of this round, or until the first agent signals."""
+        world = self.experience
+        while limit > 0:
+            n = min(limit, world.block, self.T - world.t - world.length)
+            world.explore(n)  # lines 9–16
+            last = world.t + world.length == self.T
+            length, fired, steps = world.first_firing(self.log_gamma, n - last)  # line 17, if t < T
+            if length > 0:
+                return Signal(world.t + length, self.agents[fired], steps)  # line 18
+            if last:
+                return Signal(self.T, self.agents.copy(), np.zeros_like(self.agents))  # lines 21–23
+            limit -= n
+        return Signal.silence()
+
+    def stop(self, t: int) -> Upload:
+        """The round ends at episode t, for every agent of the federation."""
+        behind = t - self.experience.t - self.experience.length
+        if behind > 0:
+            self.experience.explore(behind)
+        self.experience.close(t - self.experience.t)
+        return self.upload(self.horizon)
+
+    def upload(self, h: int) -> Upload:
+        """Λ_h^loc and the full-history target b_h."""
+        gram, b = self.experience.summarise(h)  # line 26
+        return Upload(h, gram, b)  # line 27
+
+    def update(self, model: Model) -> Upload | None:
+        """Take the step's new model, and go on to the step before it."""
+        self._renew(model.h, model.w, model.gram)  # lines 28–29
+        if model.h > 1:
+            return self.upload(model.h - 1)  # line 25
+        self.experience.begin(self.experience.t + self.experience.length)  # lines 3–7
+        return None
+
+    def _renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        self.values.update(h, w, unpack(gram, self.experience.dim, self.packing))

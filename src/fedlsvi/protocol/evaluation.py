@@ -1,0 +1,104 @@
+"""Exact regret: Σ_m V*₁(x₁) − V^π₁(x₁), episode by episode.
+
+The evaluator is a measuring instrument of the simulation, not a party of the federation: it knows
+the environments, and because randomness is keyed it knows every initial state without being told.
+The policy is frozen within a round, so its exact value is computed once per round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+
+from fedlsvi.core.alias import pick
+from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.experience.values import BlockValues, TabularValues
+
+
+class Evaluator(Protocol):
+    """Measures the policy in force."""
+
+    def begin(self) -> None:
+        """A round begins: the policy is now frozen."""
+        ...
+
+    def regret(self, first: int, n: int) -> np.ndarray | None:
+        """Group regret of each of the n episodes from `first` on, under the frozen policy."""
+        ...
+
+
+@njit(cache=True, nogil=True)
+def _random_starts(seed, agents, first, law, gap, out):  # type: ignore[no-untyped-def]
+    """out[e] += Σ_m gap[x₁ of agent m in episode first + e]."""
+    start, prob, keep, alias = law
+    laws = start.size - 1
+    u = np.empty((1, out.size))
+    for agent in agents:
+        fill_uniforms(seed, ENVIRONMENT, agent, first, out.size, u)
+        for e in range(out.size):
+            out[e] += gap[pick(start, prob, keep, alias, agent % laws, u[0, e])]
+
+
+class FiniteEvaluator:
+    """Backward induction on the true model, once per round and distinct environment."""
+
+    def __init__(self, envs: Sequence[FiniteMDP], seed: int, values: TabularValues) -> None:
+        self.seed, self.values = seed, values
+        distinct = {id(env): env for env in envs}
+        self._groups = [
+            (env, np.array([m for m, e in enumerate(envs) if e is env], np.int64))
+            for env in distinct.values()
+        ]
+
+    def begin(self) -> None:
+        policy = self.values.policy
+        self._gaps = [
+            env.optimal_values()[0] - env.policy_values(policy)[0] for env, _ in self._groups
+        ]
+
+    def regret(self, first: int, n: int) -> np.ndarray | None:
+        out = np.zeros(n)
+        for (env, agents), gap in zip(self._groups, self._gaps, strict=True):
+            law = env.initial_tables
+            if len(law.keep) == len(law.start) - 1:  # every law is a point: nothing to draw
+                out += gap[law.keep[agents % len(law.keep)]].sum()
+            else:
+                _random_starts(self.seed, agents, first, law, gap, out)
+        return out
+
+
+class ContinuousEvaluator:
+    """V* and V^π of the environment itself, at the initial states of the round's episodes."""
+
+    def __init__(self, envs: Sequence[ContinuousMDP], seed: int, values: BlockValues) -> None:
+        self.seed, self.values, self._envs = seed, values, envs
+
+    def begin(self) -> None:
+        self._policy = self.values.frozen()
+
+    def regret(self, first: int, n: int) -> np.ndarray | None:
+        total = np.zeros(n)
+        distinct = {id(env): env for env in self._envs}
+        for env in distinct.values():
+            agents = np.array([m for m, e in enumerate(self._envs) if e is env], np.int64)
+            u = uniforms(self.seed, agents, first, n, env.draws_at_reset)
+            x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
+            gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
+            total += gap.reshape(len(agents), n).sum(axis=0)
+        return total
+
+
+class Unmeasured:
+    """For a world whose V* nobody knows: there is no regret, only returns."""
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def regret(self, first: int, n: int) -> np.ndarray | None:
+        """Not known."""
+        return None

@@ -1,0 +1,197 @@
+"""A problem made ready: environments, features and numbers, from which cohorts are built.
+
+A plan is all that a process needs to hold some of the agents, wherever it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.checks import integer
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.statistics import packed_size
+from fedlsvi.envs.base import Environment, units
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.validation import check_seed
+from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.stepped import FEW_ROWS, GymExperience
+from fedlsvi.experience.stepped_finite import GymFiniteExperience
+from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
+from fedlsvi.experience.workers import Workers
+from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.binding import alike, resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator, Unmeasured
+from fedlsvi.protocol.messages import Layout
+from fedlsvi.protocol.transport import layout
+
+STEPPED = (
+    ". One that is stepped has one state more, after the end of an episode: step all of them, "
+    "as_environment(env, tables=False)"
+)
+RANGES = ". Make them with one reward_range= that holds the rewards of all"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """M environments (the same object where agents share one), features, numbers, seed."""
+
+    envs: tuple[Environment, ...]
+    features: FeatureMap
+    parameters: Parameters
+    seed: int
+    threads: int | None = None
+    block: int | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """What server and agents agree on."""
+        return layout(self.parameters)
+
+    def values(self) -> TabularValues | BlockValues:
+        """An empty model; the first broadcast fills it."""
+        p = self.parameters
+        if hasattr(self.envs[0], "n_states"):
+            diagonal = p.packing == "diagonal"
+            assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
+            return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
+        rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
+        return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
+
+    def cohort(self, lo: int, hi: int) -> Cohort:
+        """Agents lo … hi−1, with memories of their own."""
+        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+        agents, envs = np.arange(lo, hi), self.envs[lo:hi]
+        kind: Any = ContinuousExperience
+        if isinstance(envs[0], GymWorld):
+            kind = GymFiniteExperience if envs[0].finite else GymExperience
+        elif isinstance(values, TabularValues):
+            size = (p.horizon, p.dim, len(values.values[0]), envs[0].n_actions)
+            sparse = p.packing == "diagonal" and prefers_sparse(*size)
+            kind = SparseExperience if sparse else FiniteExperience
+        experience = kind(envs, agents, values, self.seed, p.packing, workers)
+        if self.block is not None:
+            experience.block = min(self.block, experience.block)
+        return Cohort(agents, p.horizon, p.packing, values, experience)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """How to make the environments again: one entry for all agents, or one for each."""
+        shared = all(env is self.envs[0] for env in self.envs)
+        return [env.spec() for env in (self.envs[:1] if shared else self.envs)]
+
+    def evaluator(self, values: TabularValues | BlockValues) -> Evaluator:
+        """Measures the policy that `values` holds."""
+        stepped = isinstance(self.envs[0], GymWorld)
+        if stepped or not all(getattr(env, "knows_values", True) for env in self.envs):
+            return Unmeasured()
+        kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
+        evaluator: Evaluator = kind(self.envs, self.seed, values)
+        return evaluator
+
+
+def make_plan(
+    settings: Settings,
+    env: Any,
+    episodes: int,
+    seed: int,
+    features: Any = None,
+    threads: int | None = None,
+    block: int | None = None,
+) -> Plan:
+    """Check that environments, features and settings fit together, and fix the numbers."""
+    envs = per_agent(env, settings.n_agents)
+    check_seed(seed)
+    threads, block = _count("threads", threads), _count("block", block)
+    phi = own_features(envs) if features is None else resolve(features, envs[0])
+    one_hot = phi.one_hot and hasattr(envs[0], "n_states")
+    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    _check_room(parameters)
+    return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def _count(name: str, value: Any) -> int | None:
+    """How the work is cut: an integer, or None."""
+    if value is None:
+        return None
+    integer(name, value, 1, "it changes the time and never the result")
+    return int(value)
+
+
+def own_features(envs: Sequence[Environment]) -> FeatureMap:
+    """The environments' own feature map, which has to be the same for all agents."""
+    phi = resolve(None, envs[0])
+    for m, other in enumerate(envs):
+        own = phi if other is envs[0] else resolve(None, other)
+        if own.dim != phi.dim:
+            raise InvalidEnvironment(
+                f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
+                "give features= that serve all agents"
+            )
+        if not same_features(own, phi, envs[0]):
+            raise InvalidEnvironment(
+                f"agent {m} has features of its own that differ from agent 0's: "
+                "give features= that serve all agents"
+            )
+    return phi
+
+
+def same_features(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
+    """Whether two maps agree: on all states where these are finite, else on a few."""
+    if one is other or (isinstance(one, OneHot) and isinstance(other, OneHot)):
+        return True
+    n_states = getattr(env, "n_states", None)
+    states = probe_states(env) if n_states is None else np.arange(n_states)
+    return one.dim == other.dim and alike(one(states), other(states))
+
+
+def _check_room(p: Parameters) -> None:
+    """Refuse a run whose regret or model this machine cannot hold; nothing is written to here."""
+    model = p.horizon * packed_size(p.dim, p.packing)
+    for what, numbers, fix in (
+        (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
+        (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
+    ):
+        try:
+            np.empty(numbers)
+        except (MemoryError, ValueError):
+            size = 8 * numbers / 2**30
+            raise InvalidSetting(f"{what} takes {size:,.0f} GiB of memory: {fix}") from None
+
+
+def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
+    """One environment for each agent, all of the same kind and size."""
+    env = as_environment(env)
+    if isinstance(env, Environment):
+        units(env.reward_range)
+        return (env,) * n_agents
+    if len(env) != n_agents:
+        raise InvalidEnvironment(
+            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent"
+        )
+    first = env[0]
+    for m, other in enumerate(env):
+        for size in ("horizon", "n_actions", "n_states", "state_dim", "reward_range"):
+            here, there = getattr(other, size, None), getattr(first, size, None)
+            if size == "reward_range":
+                here, there = units(here), units(there)
+            if here != there:
+                mixed = isinstance(other, GymWorld) != isinstance(first, GymWorld)
+                more = {"reward_range": RANGES, "n_states": STEPPED if mixed else ""}.get(size, "")
+                raise InvalidEnvironment(
+                    f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
+                    f"{more}"
+                )
+    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
+        raise InvalidEnvironment(f"{type(first).__name__} is neither finite nor continuous")
+    return tuple(env)

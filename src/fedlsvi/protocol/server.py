@@ -1,0 +1,103 @@
+"""Algorithm 1: the central server. Comments give the line of the paper's pseudo-code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import add_rows, identity, pack, packed_size, unpack
+from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
+
+
+class Agents(Protocol):
+    """How the server reaches the agents (`fedlsvi.transports`)."""
+
+    def broadcast(self, message: Request) -> Sequence[Reply]:
+        """Deliver to every cohort; their replies in the order of agents."""
+        ...
+
+    def wait(self, t: int, left: int) -> Signal:
+        """Wait until some agent signals in the round that began after episode t."""
+        ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the server knows when a round has ended."""
+
+    k: int
+    first: int
+    signal: Signal
+    logdet: np.ndarray  # (H,) log det Λ_h after the round
+
+
+class Server:
+    """Holds the model {w_h, Λ_h} and the episode counter t; never sees a trajectory."""
+
+    def __init__(
+        self, layout: Layout, lam: float, gamma: float, beta: float, episodes: int
+    ) -> None:
+        self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
+        H, d = layout.horizon, layout.dim
+        self.gram = np.stack([identity(d, lam, layout.packing)] * H)  # line 2
+        self.w = np.zeros((H, d))
+        self.t = 0
+        self.k = 0
+
+    def run(self, agents: Agents) -> Iterator[Round]:
+        """The whole of Algorithm 1, one round at a time."""
+        self.start(agents)
+        while self.t < self.T:  # line 4
+            yield self.round(agents)
+
+    def start(self, agents: Agents) -> None:
+        """Tell all agents the parameters."""
+        agents.broadcast(self.parameters())  # line 3
+
+    def round(self, agents: Agents) -> Round:
+        """Wait for a signal, then update backward through the steps."""
+        H, first = self.layout.horizon, self.t + 1
+        signal = agents.wait(self.t, self.T - self.t)  # line 5
+        self.t = signal.t
+        uploads = agents.broadcast(Stop(self.t))  # line 6
+        logdet = np.empty(H)
+        for h in range(H, 0, -1):  # line 7
+            gram, b = self._sum(uploads, h)  # line 8
+            self.gram[h - 1] += self._unpack(gram)  # line 9
+            factor = factorise(self.gram[h - 1])
+            self.w[h - 1] = factor.solve(b)  # lines 10–11
+            uploads = agents.broadcast(self.model(h))  # line 12
+            logdet[h - 1] = factor.logdet
+        self.k += 1
+        return Round(self.k, first, signal, logdet)
+
+    def parameters(self) -> Start:
+        """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
+        w, gram = self.w.copy(), self._pack(self.gram)
+        return Start(w, gram, self.gamma, self.beta, self.T, self.t)
+
+    def model(self, h: int) -> Model:
+        """The updated step-h model."""
+        return Model(h, self.w[h - 1].copy(), self._pack(self.gram[h - 1]))
+
+    def _pack(self, gram: np.ndarray) -> np.ndarray:
+        """The wire form in an array of its own: Λ grows in place, a message stays what it was."""
+        return pack(gram, self.layout.packing).copy()
+
+    def _unpack(self, gram: np.ndarray) -> np.ndarray:
+        return unpack(gram, self.layout.dim, self.layout.packing)
+
+    def _sum(self, uploads: Sequence[Reply], h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Σ_m Λ_h^loc (packed) and Σ_m b_h, agent after agent, so that no bit of the sums depends
+        on how agents are split into cohorts."""
+        size = packed_size(self.layout.dim, self.layout.packing)
+        gram, b = np.zeros(size), np.zeros(self.layout.dim)
+        for upload in uploads:
+            if isinstance(upload, Upload) and upload.h == h:
+                add_rows(gram, np.ascontiguousarray(upload.gram))
+                add_rows(b, np.ascontiguousarray(upload.b))
+        return gram, b

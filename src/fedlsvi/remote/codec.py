@@ -1,0 +1,220 @@
+"""Messages as bytes: a header of 48 bytes, then the message's scalars, 8 bytes each.
+
+    magic  kind  step  run  epoch  number  round  first  agents  words  check | words × 8 bytes
+
+`run` names the federation, `epoch` the server process that speaks (a resumed server has a later
+one) and `number` counts its requests; a reply repeats all three, so that nothing old, doubled or
+foreign can be taken for an answer. The check (CRC-32) covers header and scalars and finds damage;
+who may speak at all is the engine's business. Reals are IEEE doubles, integers two's
+complement, both little-endian. Reading needs the sizes that both sides agreed on, and refuses
+everything that is not exactly as long as it must be. Nothing in a frame can execute.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+from zlib import crc32
+
+import numpy as np
+
+from fedlsvi.core.statistics import packed_size
+from fedlsvi.errors import MessageRefused
+from fedlsvi.protocol.messages import (
+    Explore,
+    Keep,
+    Layout,
+    Model,
+    Reply,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+)
+
+MAGIC = b"FLS2"
+_HEADER = struct.Struct("<4sHHQQIIIII")
+_CHECK = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CHECK.size
+
+Part = bytes | memoryview
+
+START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
+KINDS = {
+    START: "Start", EXPLORE: "Explore", STOP: "Stop", MODEL: "Model", KEEP: "Keep",
+    SIGNAL: "Signal", UPLOAD: "Upload", ACK: "Ack", FAILURE: "Failure",
+}  # fmt: skip
+
+NAME_BYTES = 64
+"""Longest name of an error that an agent may report."""
+
+NAMELESS = "UnnamedError"
+"""What an error is called whose name is none: it will stand in logs and on terminals."""
+
+
+class Address(NamedTuple):
+    """Which exchange a frame belongs to, and which agents it is for or from."""
+
+    run: int
+    epoch: int
+    number: int
+    round: int
+    first: int
+    agents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An agent could not answer. Only the kind of error travels: its text may quote a state."""
+
+    name: str
+
+
+def encode(message: Request | Reply | Failure, address: Address) -> bytes:
+    """The frame of a message."""
+    return encode_all(message, [address])[0]
+
+
+def encode_all(message: Request | Reply | Failure, addresses: Sequence[Address]) -> list[bytes]:
+    """The frames of one message to several cohorts."""
+    kind, step, *parts = _parts(message)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    words, frames = memoryview(body).nbytes // 8, []
+    for address in addresses:
+        header = _HEADER.pack(MAGIC, kind, step, *address, words)
+        check = _CHECK.pack(crc32(body, crc32(header)))
+        frames.append(b"".join((header, check, body)))
+    return frames
+
+
+def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, ...]]:
+    """Kind and step of a message, and its scalars piece by piece."""
+    match message:
+        case Start(w=w, gram=gram, gamma=gamma, beta=beta, episodes=episodes, t=t):
+            tail = struct.pack("<ddqq", gamma, beta, episodes, t)
+            return START, 0, _reals(w), _reals(gram), tail
+        case Explore(limit=limit):
+            return EXPLORE, 0, struct.pack("<q", limit)
+        case Stop(t=t):
+            return STOP, 0, struct.pack("<q", t)
+        case Keep(t=t):
+            return KEEP, 0, struct.pack("<q", t)
+        case Model(h=h, w=w, gram=gram):
+            return MODEL, h, _reals(w), _reals(gram)
+        case Signal(t=t, agents=agents, steps=steps):
+            return SIGNAL, 0, struct.pack("<q", t), _integers(agents), _integers(steps)
+        case Upload(h=h, gram=gram, b=b):
+            return UPLOAD, h, _reals(gram), _reals(b)
+        case Failure(name=name):
+            return FAILURE, 0, name.encode()[:NAME_BYTES].ljust(NAME_BYTES)
+    return ACK, 0
+
+
+def _reals(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array, "<f8").data
+
+
+def _integers(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array, "<i8").data
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """The frames that lie back to back in what arrived; a damaged rest comes as one piece."""
+    at = 0
+    while at < len(data):
+        size = len(data) - at
+        if size >= HEADER_BYTES and data[at : at + 4] == MAGIC:
+            words: int = _HEADER.unpack_from(data, at)[-1]
+            size = min(size, HEADER_BYTES + 8 * words)
+        yield data[at : at + size]
+        at += size
+
+
+def peek(frame: bytes) -> tuple[int, int, Address]:
+    """Kind, step and address of a frame whose length and check are right."""
+    if not isinstance(frame, bytes) or len(frame) < HEADER_BYTES:
+        _refuse("length", f"{_length(frame)} bytes", f"at least {HEADER_BYTES}")
+    magic, kind, step, *numbers, words = _HEADER.unpack_from(frame)
+    if magic != MAGIC:
+        _refuse("magic", repr(magic), repr(MAGIC))
+    if len(frame) != HEADER_BYTES + 8 * words:
+        _refuse("length", f"{len(frame)} bytes", f"{HEADER_BYTES + 8 * words}")
+    check = frame[_HEADER.size : HEADER_BYTES]
+    found = crc32(memoryview(frame)[HEADER_BYTES:], crc32(frame[: _HEADER.size]))
+    if _CHECK.pack(found) != check:
+        _refuse("check", check.hex(), "the CRC-32 of the message")
+    if kind not in KINDS:
+        _refuse("kind", str(kind), f"1 to {max(KINDS)}")
+    return kind, step, Address(*numbers)
+
+
+def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
+    """What the server asks."""
+    kind, step, address = peek(frame)
+    body = memoryview(frame)[HEADER_BYTES:]
+    H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
+    match kind:
+        case k if k == START:
+            _expect(body, H * (d + P) + 4)
+            w, gram = _real(body, 0, (H, d)), _real(body, H * d, (H, P))
+            gamma, beta, episodes, t = struct.unpack_from("<ddqq", body, 8 * H * (d + P))
+            return address, Start(w, gram, gamma, beta, episodes, t)
+        case k if k == MODEL:
+            _expect(body, d + P)
+            if not 1 <= step <= H:
+                _refuse("step", str(step), f"1 to {H}")
+            return address, Model(step, _real(body, 0, (d,)), _real(body, d, (P,)))
+        case k if k in (EXPLORE, STOP, KEEP):
+            _expect(body, 1)
+            (number,) = struct.unpack("<q", body)
+            types: dict[int, type[Explore] | type[Stop] | type[Keep]]
+            types = {EXPLORE: Explore, STOP: Stop, KEEP: Keep}
+            return address, types[kind](number)
+    _refuse("kind", KINDS[kind], "a request")
+
+
+def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure]:
+    """What agents answer."""
+    kind, step, address = peek(frame)
+    body = memoryview(frame)[HEADER_BYTES:]
+    match kind:
+        case k if k == ACK:
+            _expect(body, 0)
+            return address, None
+        case k if k == SIGNAL:
+            signalling, odd = divmod(len(body) // 8 - 1, 2)
+            if odd or not 0 <= signalling <= address.agents:
+                _refuse("length", f"{len(body)} bytes", "a counter and two words per agent")
+            words = np.frombuffer(body, "<i8").astype(np.int64)
+            return address, Signal(int(words[0]), *words[1:].reshape(2, signalling))
+        case k if k == UPLOAD:
+            m, d, P = address.agents, layout.dim, packed_size(layout.dim, layout.packing)
+            _expect(body, m * (P + d))
+            return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
+        case k if k == FAILURE:
+            _expect(body, NAME_BYTES // 8)
+            name = bytes(body).decode(errors="replace").rstrip(" ")
+            return address, Failure(name if name.isascii() and name.isidentifier() else NAMELESS)
+    _refuse("kind", KINDS[kind], "a reply")
+
+
+def _expect(body: memoryview, words: int) -> None:
+    if len(body) != 8 * words:
+        _refuse("length", f"{len(body)} bytes of scalars", f"{8 * words}")
+
+
+def _real(body: memoryview, at: int, shape: tuple[int, ...]) -> np.ndarray:
+    words = np.frombuffer(body, "<f8", math.prod(shape), 8 * at)  # read-only, as bytes are
+    return words.reshape(shape)
+
+
+def _length(frame: object) -> int:
+    return len(frame) if isinstance(frame, bytes) else 0
+
+
+def _refuse(field: str, value: str, bound: str) -> NoReturn:
+    raise MessageRefused(f"frame refused: {field} is {value}, expected {bound}")

@@ -1,0 +1,253 @@
+"""What the parties of a federation agree on, and what a site settles for itself.
+
+The job (from the server, the same for all): episodes, seed, horizon, features, the units of rewards
+and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
+
+    agents = 1                       # how many agents learn here
+    [env]                            # a registered environment with its parameters …
+    name = "river-swim"
+    # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
+    # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from fedlsvi import envs
+from fedlsvi import features as feature_maps
+from fedlsvi.checks import integer
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.envs.base import units
+from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.validation import check_seed
+from fedlsvi.errors import (
+    InvalidEnvironment,
+    InvalidInput,
+    InvalidSetting,
+    refuse_unknown,
+)
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.protocol.plan import Plan, make_plan
+from fedlsvi.remote.audit import Audit
+from fedlsvi.remote.endpoint import Station
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.storage import files, settings_file
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+LETTERS = "letters, digits, - and _, beginning with a letter or digit"
+"""What a federation and its sites may be called: the names become folders and certificates."""
+
+
+def _known(what: str, table: dict[str, Any], kind: Any) -> None:
+    """Refuse keys that are no fields of a dataclass."""
+    refuse_unknown(what, table, [own.name for own in fields(kind)])
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidSetting(f"name must be {LETTERS}, got {name!r}")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The job: plain values, so that any engine can carry them."""
+
+    name: str
+    episodes: int
+    horizon: int
+    dim: int
+    seed: int = 0
+    one_hot: bool = False
+    reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
+    features: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    patience: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> Federation:
+        """Read it back; keys that are unknown or missing are refused."""
+        _known("key of a federation", table, cls)
+        for own in fields(cls):
+            needed = own.default is MISSING and own.default_factory is MISSING
+            if needed and own.name not in table:
+                raise InvalidInput(f"a federation has no {own.name}: give {own.name} = …")
+        _check_name(table["name"])  # a site makes a folder of it, whoever sent the job
+        return cls(**table)
+
+    def check(self, n_agents: int) -> None:
+        """Refuse in a sentence what no site could play."""
+        _check_name(self.name)
+        integer("horizon", self.horizon, 1, "the number of steps of an episode")
+        integer("dim", self.dim, 1, "the dimension of the features")
+        check_seed(self.seed)
+        if not isinstance(self.one_hot, bool):
+            raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+        units(self.reward_range)
+        for key in ("settings", "patience"):
+            if not isinstance(table := getattr(self, key), dict):
+                raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
+        if "n_agents" in self.settings:
+            raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
+        _known("setting", self.settings, Settings)
+        self.parameters(n_agents)
+        self.waits()
+        self.feature_map()
+
+    def table(self) -> dict[str, Any]:
+        """What `of` reads back."""
+        return asdict(self)
+
+    def agreed(self) -> dict[str, Any]:
+        """What all sites' worlds have in common beside their sizes."""
+        return {"features": self.features, "reward_range": list(units(self.reward_range))}
+
+    def parameters(self, n_agents: int) -> Parameters:
+        """The numbers in force for this many agents."""
+        chosen = Settings(n_agents=n_agents, **self.settings)
+        return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+
+    def waits(self) -> Patience:
+        """How long the server waits, and what it does then."""
+        _known("key of patience", self.patience, Patience)
+        return Patience(**self.patience)
+
+    def feature_map(self) -> FeatureMap | None:
+        """The features that all sites use; None is each environment's own."""
+        if self.features is None:
+            return None
+        if not isinstance(self.features, dict) or not isinstance(self.features.get("name"), str):
+            raise InvalidSetting(
+                f"features must be a table with a name, got {self.features!r}: write [features]"
+            )
+        params = {key: value for key, value in self.features.items() if key != "name"}
+        return feature_maps.make(self.features["name"], **params)
+
+    def plan(self, env: Any, n_agents: int) -> Plan:
+        """The plan of a site whose environment this is; its sizes must be the federation's."""
+        settings = Settings(n_agents=n_agents, **self.settings)
+        plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
+        mine, agreed = plan.parameters, self.parameters(n_agents)
+        for size in ("horizon", "dim", "packing"):
+            if getattr(mine, size) != getattr(agreed, size):
+                raise InvalidEnvironment(
+                    f"this site's environment has {size} {getattr(mine, size)}, the federation "
+                    f"agreed on {getattr(agreed, size)}: change [env] in this site's settings"
+                )
+        self._check_units(plan)
+        return plan
+
+    def _check_units(self, plan: Plan) -> None:
+        """A reward must be worth the same everywhere."""
+        low, high = units(self.reward_range)
+        for env in plan.envs:
+            own = units(env.reward_range)
+            if own != (low, high):
+                raise InvalidEnvironment(
+                    f"this site's rewards are in ({own[0]:g}, {own[1]:g}), the federation agreed "
+                    f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
+                    "settings, or agree on another in federation.toml"
+                )
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site settles for itself."""
+
+    env: Any
+    agents: int = 1
+    durable: bool = True
+
+    @classmethod
+    def read(cls, path: Path) -> SiteSettings:
+        """From the site's TOML file."""
+        table = settings_file.read(path)
+        _known(f"key of {path.name}", table, cls)
+        agents, durable = table.get("agents", 1), table.get("durable", True)
+        integer("agents", agents, 1, "how many agents learn at this site")
+        if not isinstance(durable, bool):
+            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
+        if not isinstance(table.get("env"), dict):
+            raise InvalidInput(f"{path} has no [env]: name an environment there")
+        return cls(environment(table["env"]), agents, durable)
+
+
+def environment(table: dict[str, Any]) -> Any:
+    """The environment that a table names: `name`, `gym` or `entry`, and its parameters."""
+    rest = dict(table)
+    ways = [key for key in ("name", "gym", "entry") if key in rest]
+    if len(ways) != 1:
+        raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
+    what = rest.pop(ways[0])
+    if not isinstance(what, str):
+        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
+    if ways[0] == "name":
+        return envs.make(what, **rest)
+    make: Any = _function(what) if ways[0] == "entry" else what
+    taken = signature(make).parameters if ways[0] == "entry" else {}
+    # sizes of a Gymnasium environment, unless the function takes them itself
+    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
+             if key in rest and key not in taken}  # fmt: skip
+    if ways[0] == "entry":
+        try:
+            signature(make).bind(**rest)
+        except TypeError as error:
+            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
+    return as_environment(make, **sizes, kwargs=rest or None)
+
+
+def _function(what: str) -> Any:
+    """The function that `entry` names."""
+    module, colon, name = what.partition(":")
+    if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"entry must be module:function, got {what!r}")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"entry {what!r} cannot be found ({error}): install its package in the Python that "
+            "starts this site"
+        ) from None
+    except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
+        raise InvalidInput(
+            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
+        ) from error
+    if not callable(function):
+        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
+    try:
+        signature(function)
+    except ValueError as error:  # some that are written in C
+        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
+    return function
+
+
+def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
+    """The journal of a site, and its log of what leaves; no other process has them then."""
+    files.make_private(folder / "journal")
+    # the worker of a job that was aborted may take a moment to end
+    journal = Journal(folder / "journal", settings.durable, patience=60.0)
+    try:
+        return journal, Audit(folder / "sent.jsonl", settings.durable)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def open_station(
+    federation: Federation, settings: SiteSettings, first: int, n_agents: int,
+    books: tuple[Journal, Audit],
+) -> Station:  # fmt: skip
+    """The station of a site, as its journal has it."""
+    plan = federation.plan(settings.env, n_agents)
+    lo, hi = first, first + settings.agents
+    if not 0 <= lo < hi <= n_agents:
+        raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
+    run = run_name(plan.parameters, federation.seed)
+    return Station(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)

@@ -1,0 +1,1 @@
+"""Sites on NVIDIA FLARE; the only place that imports it (extra `flare`)."""

@@ -1,0 +1,312 @@
+"""A federation on NVIDIA FLARE (extra `flare`): one cohort at each site, the server at the server.
+
+The job carries settings and no code: both classes below are part of fedlsvi, which every party has
+installed, and a site's list of allowed classes needs these two and FLARE's own two runtimes only.
+An agent raises the paper's signal itself, by calling the server; the server passes the episode on,
+sites that are behind run up to it and answer with their own trigger if that came earlier, and the
+round ends at the minimum. A slow site changes the time and never the result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from nvflare.collab import collab
+from threadpoolctl import threadpool_limits
+
+from fedlsvi.config import Parameters
+from fedlsvi.errors import FedLSVIError, TransportError
+from fedlsvi.protocol.messages import Explore, Reply, Signal
+from fedlsvi.protocol.transport import layout
+from fedlsvi.remote.codec import Address, decode_reply, encode
+from fedlsvi.remote.endpoint import Station
+from fedlsvi.remote.flare import log as flare_log
+from fedlsvi.remote.flare.pace import Pace
+from fedlsvi.remote.frame_transport import Wired
+from fedlsvi.remote.guard import Guard, Refusal
+from fedlsvi.remote.retry_policy import Patience
+
+SETTINGS = "fedlsvi.toml"
+
+log = logging.getLogger(__name__)
+
+
+class Site:
+    """A site's agents. The server calls its three methods; none returns anything but frames and
+    the number of agents."""
+
+    def __init__(self, federation: dict[str, Any]) -> None:
+        self.federation = federation
+        self._station: Station | None = None
+        self._books: Any = None
+        self._pace = Pace()
+
+    @collab.publish
+    def hello(self) -> int:
+        """How many agents learn here."""
+        from fedlsvi.remote.federation import Federation, SiteSettings, open_books
+
+        with _private("hello"):
+            settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            if self._books is None:
+                name = Federation.of(self.federation).name
+                self._books = open_books(settings, home(collab.workspace, name))
+            self._books[1].note("Hello", scalars=1, bytes=8)
+            return settings.agents
+
+    @collab.publish
+    def join(self, first: int, n_agents: int) -> bool:
+        """These are the numbers of this site's agents; take up the journal."""
+        from fedlsvi.remote.federation import Federation, SiteSettings, open_station
+
+        with _private("join"):
+            if self._station is not None:
+                return True
+            self._limits = threadpool_limits(limits=1, user_api="blas")
+            federation = Federation.of(self.federation)
+            settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            self._station = open_station(federation, settings, first, n_agents, self._books)
+            return True
+
+    @collab.publish
+    def handle(self, frame: bytes) -> bytes:
+        """Answer a request of the server."""
+        with _private("handle"):
+            assert self._station is not None
+            server = collab.server
+
+            def announce(signal: Signal, address: Address) -> None:
+                said = encode(signal, address)
+                self._books[1].sent(said)
+                server(expect_result=False).signal(said)
+
+            self._pace.begin(frame, self._station, announce)
+            return self._station.handle(frame)
+
+    @collab.publish
+    def pace(self, epoch: int, number: int, t: int) -> None:
+        """Another agent signalled at episode t of the round that this request explores."""
+        self._pace.hurry((epoch, number), t)
+
+
+class Flare(Wired):
+    """Frames as calls to sites; `proxies` in the order of agents."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        proxies: Sequence[Any],
+        cuts: Sequence[tuple[int, int]],
+        run: int,
+        patience: Patience | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        super().__init__(parameters, cuts, run, patience, guard)
+        self.proxies = list(proxies)
+        self._pool = ThreadPoolExecutor(4 * len(proxies))
+        self._late: dict[Future[bytes], int] = {}
+        # of the last request: the earliest signal that was passed on, and the episodes that sites
+        # have announced (the earliest of each) and answered
+        self._passed: int | None = None
+        self._announced: dict[int, int] = {}
+        self._answered: dict[int, int] = {}
+        self._lock = Lock()
+
+    def _turn(self, cohorts: Iterable[int]) -> None:
+        with self._lock:
+            super()._turn(cohorts)
+            self._passed, self._announced, self._answered = None, {}, {}
+
+    def _check(self, c: int, reply: Reply) -> None:
+        """Who announced a signal has sent the others to that episode: it answers with no other."""
+        super()._check(c, reply)
+        if isinstance(reply, Signal):
+            with self._lock:
+                said = self._announced.get(c, reply.t)
+                # one that was lost and asked again is silent where somebody had been earlier
+                passed = self._passed is not None and self._passed < said
+                if reply.t != said and not (reply.t == 0 and passed):
+                    first, bound = self.cuts[c][0], f"{said}, as it announced"
+                    raise Refusal(first, self.guard.round, 0, "signal's t", reply.t, bound)
+                self._answered[c] = said
+
+    def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        end = monotonic() + deadline
+        asked = set()
+        for c, frame in frames.items():
+            proxy = self.proxies[c](timeout=deadline)
+            asked.add(call := self._pool.submit(proxy.handle, frame))
+            self._late[call] = c
+        while asked and (left := end - monotonic()) > 0.0:
+            done, _ = wait(self._late, left, FIRST_COMPLETED)
+            asked -= done
+            for future in done:
+                c = self._late.pop(future)
+                try:
+                    data = future.result()
+                except Exception as error:  # the engine's own: a site that cannot be reached
+                    log.warning(
+                        "no answer from %s: %s", self.proxies[c].name, flare_log.line(error)
+                    )
+                else:
+                    yield c, data
+
+    def signalled(self, frame: bytes, caller: str | None = None) -> None:
+        """An agent calls: pass its episode on to the other sites, unless an earlier one was. Where
+        all play every episode that was asked for, nobody needs to hear it. `caller` is the site
+        that the engine knows to have called: nobody speaks for another."""
+        try:
+            with self._lock:
+                turns = list(self._turns)  # before who is present is looked at: see `_windows`
+                address, signal = decode_reply(frame, self.layout)
+                c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
+                if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
+                    return
+                self.guard.signal(address.first, address.agents, signal)
+                if signal.t == 0 or self._answered.get(c, signal.t) != signal.t:
+                    return
+                self._announced[c] = min(signal.t, self._announced.get(c, signal.t))
+                if self._passed is not None and self._passed <= signal.t:
+                    return
+                self._passed = signal.t
+        except FedLSVIError as error:
+            log.warning("a signal was refused: %s", error)
+            return
+        for other in self._present():
+            if other != c:
+                epoch, number = turns[other]
+                self.proxies[other](expect_result=False).pace(epoch, number, signal.t)
+        self.enter("signal", 1)
+
+    def _may_call(self, c: int, address: Address, caller: str | None) -> bool:
+        """Whether this site was asked to explore, and speaks for itself about that request."""
+        if caller not in (None, self.proxies[c].name) or address != self._address(c):
+            return False
+        exploring = isinstance(self._asked, Explore) and self.overshoot == "cut"
+        return exploring and c in self._present()
+
+    def _windows(self, cap: int) -> Iterator[int]:
+        """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
+        stopped there, so if its sender is lost the others are asked again. Where nothing can be
+        rolled back they are asked for no more than what then stays, as everywhere."""
+        if self.overshoot == "keep":
+            yield from super()._windows(cap)
+            return
+        asked = len(self.cuts) + 1
+        while len(self._present()) < asked:
+            asked = len(self._present())
+            yield cap
+
+    def _who(self, c: int) -> str:
+        return f"{self.proxies[c].name}'s {super()._who(c)}"
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Coordinator:
+    """The server's part of the job."""
+
+    def __init__(self, federation: dict[str, Any]) -> None:
+        self.federation = federation
+        self._transport: Flare | None = None
+
+    @collab.main
+    def run(self) -> None:
+        """Play to the end; the administrator finds the rounds, and the reason of a failure, in the
+        job's log."""
+        flare_log.without_calls()
+        try:
+            self._run()
+        except Exception as error:
+            flare_log.tell_reason(self._sentence(error))
+            raise
+
+    def _sentence(self, error: Exception) -> str:
+        """Why the run ends; a refusal names an agent, and here the site of that agent too."""
+        if isinstance(error, Refusal) and self._transport is not None:
+            for (first, agents), site in zip(
+                self._transport.cuts, self._transport.proxies, strict=True
+            ):
+                if first <= error.agent < first + agents:
+                    return f"site {site.name}: {error}"
+        return str(error)
+
+    def _run(self) -> None:
+        """Find the sites, number their agents, play to the end."""
+        from fedlsvi.remote.federation import Federation
+        from fedlsvi.remote.flare_server import check, serve
+        from fedlsvi.remote.frame_transport import facts, run_name
+
+        federation = Federation.of(self.federation)
+        sites = sorted(collab.clients, key=lambda proxy: proxy.name)
+        counts = [int(_asked(site, "hello")) for site in sites]
+        if not sites or min(counts) < 1:
+            raise TransportError("no site has an agent")
+        p = federation.parameters(sum(counts))
+        cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
+        run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
+        check(p, cuts, run, folder, federation.agreed())
+        for site, (first, _) in zip(sites, cuts, strict=True):
+            _asked(site, "join", first, p.n_agents)
+        phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
+        guard = Guard(layout(p), facts(p, phi is not None and phi.nonnegative))
+        self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
+        try:
+            server = serve(p, self._transport, folder, flare_log.tell, federation.agreed())
+            flare_log.tell_notes(self._transport.missing())
+            flare_log.tell_round(server.k, server.t)
+            flare_log.tell_complete()
+        finally:
+            self._transport.close()
+
+    @collab.publish
+    def signal(self, frame: bytes) -> None:
+        """An agent has learned enough to be worth sending (Algorithm 2, line 18)."""
+        if self._transport is not None:
+            self._transport.signalled(frame, collab.caller)
+
+
+def home(workspace: Any, name: str) -> Path:
+    """Where a party keeps what belongs to a federation: beside FLARE's own folders, so that it
+    outlives a job."""
+    return Path(workspace.get_root_dir()) / "fedlsvi" / name
+
+
+def _local(workspace: Any) -> Path:
+    return Path(workspace.get_site_config_dir())
+
+
+def _asked(site: Any, what: str, *given: Any) -> Any:
+    """Before the first round: a site that cannot take part is named."""
+    try:
+        return getattr(site(timeout=600.0), what)(*given)
+    except Exception as error:  # the engine's own, around what the site said
+        said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
+        raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
+
+
+class _private:
+    """Errors stay at the site: only their kind is told, because their text may quote a state."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None and not isinstance(error, SiteTrouble):
+            log.error("%s failed", self.what, exc_info=error)
+            what = f"{self.what} failed with {kind.__name__}"
+            raise SiteTrouble(f"{what}; the log at that site has the text") from None
+
+
+class SiteTrouble(FedLSVIError):
+    """Something went wrong at a site; what it was stands in the site's log."""

@@ -1,0 +1,80 @@
+"""What the server of a federation tells the administrator, who may be on another machine: lines in
+FLARE's log of the job, each behind a mark. They are written here and read here."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedlsvi.protocol.records import RoundRecord
+
+REASON = "this run ends: "
+ROUND = "this run has done round "
+NOTE = "out of the ordinary in this run: "
+COMPLETE = "this run is complete"
+MARKS = (REASON, ROUND, NOTE, COMPLETE)
+"""What stands before the reason of a failure, the number of a round, something out of the ordinary;
+and what a run that has come to its end says."""
+
+LONGEST_LINE = 500
+"""Of what a site says, how much the server repeats."""
+
+log = logging.getLogger(__name__)
+
+
+def line(text: object) -> str:
+    """What a site said, for the middle of a line: it writes no line of its own into the server's
+    log, and none that has a mark."""
+    found = "".join(c if c.isprintable() else " " for c in str(text))
+    found = " ".join(found.split())
+    for mark in MARKS:
+        found = found.replace(mark, "… ")
+    return found[:LONGEST_LINE]
+
+
+def without_calls() -> None:
+    """Keep FLARE from writing two lines about each call: it shows no more than the last of a log,
+    and these would be lost among them."""
+    logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
+
+
+def tell(record: RoundRecord) -> None:
+    """A round is done."""
+    tell_notes(record.notes)
+    tell_round(record.k, record.last)
+
+
+def tell_round(k: int, t: int) -> None:
+    """So far the run has come."""
+    log.info("%s%d, at episode %d", ROUND, k, t)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Something was out of the ordinary."""
+    for note in notes:
+        log.warning("%s%s", NOTE, line(note))
+
+
+def tell_reason(why: str) -> None:
+    """The run cannot go on."""
+    log.error("%s%s", REASON, why)
+
+
+def tell_complete() -> None:
+    """The run has come to its end, whatever becomes of the job."""
+    log.info(COMPLETE)
+
+
+def told(rows: Sequence[str]) -> dict[str, Any]:
+    """Rounds and episodes, None where no row has them, and all notes."""
+    last = re.match(r"(\d+), at episode (\d+)", after(ROUND, rows))
+    rounds, episodes = map(int, last.groups()) if last else (None, None)
+    notes = [row.partition(NOTE)[2] for row in rows if NOTE in row]
+    return {"rounds": rounds, "episodes": episodes, "notes": notes}
+
+
+def after(mark: str, rows: Sequence[str]) -> str:
+    """What follows the mark in the last row that has it."""
+    return next((row.partition(mark)[2] for row in reversed(rows) if mark in row), "")

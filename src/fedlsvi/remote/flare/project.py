@@ -1,0 +1,240 @@
+"""A project as it is operated: start its parties and its job, watch them, stop them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from fedlsvi.errors import InvalidInput, TransportError
+from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.flare import processes
+from fedlsvi.remote.flare.provision import ADMIN as ADMIN
+from fedlsvi.remote.flare.provision import FEDERATION, flare
+from fedlsvi.remote.flare.provision import init as init
+from fedlsvi.remote.flare.states import COMPLETED as COMPLETED
+from fedlsvi.remote.flare.states import ENDED, WAITING
+from fedlsvi.storage import settings_file
+
+ANSWER_SECONDS = 60.0
+"""How long a server that ran a moment ago may take to answer."""
+
+
+def _refuse_other(folder: str | Path) -> None:
+    if not is_one(folder):
+        raise InvalidInput(
+            f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote"
+        )
+
+
+def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
+    """The federation of a project, and its parties."""
+    _refuse_other(folder)
+    table = settings_file.read(Path(folder) / FEDERATION)
+    parties = table.pop("parties", None)
+    if not isinstance(parties, dict) or not {"host", "sites", "storage"} <= parties.keys():
+        raise InvalidInput(
+            f"{Path(folder) / FEDERATION} has no [parties] as `fedlsvi federate init` writes them: "
+            "put them back"
+        )
+    return Federation.of(table), parties
+
+
+def is_one(folder: str | Path) -> bool:
+    """Whether this folder holds a project."""
+    return (Path(folder) / FEDERATION).is_file()
+
+
+def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Start parties of a project on this machine, for a demonstration: process by name."""
+    project = Path(folder).absolute()
+    _, parties = read(project)
+    started = {}
+    for name in names or (parties["host"], *parties["sites"]):
+        kit = project / "kits" / name
+        if not (kit / "startup").is_dir():
+            raise InvalidInput(f"the kit of {name} is not at {kit}: bring it there to start it")
+        started[name] = processes.begin(kit)
+    processes.note_running(project, {**processes.running(project), **started})
+    return started
+
+
+def _connect(folder: str | Path, end: float) -> Any:
+    """The administrator's connection; waits until the server answers, or the clock says `end`."""
+    while True:
+        try:
+            return flare("Console")(Path(folder) / "kits" / ADMIN, ADMIN)
+        except TransportError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1.0)
+
+
+def console(folder: str | Path, seconds: float = 60.0) -> Any:
+    """The administrator's connection; waits until the server answers and the sites are there."""
+    _, parties = read(folder)
+    end = time.monotonic() + seconds
+    connection = _connect(folder, end)
+    try:
+        _await_sites(connection, parties["sites"], seconds, end)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _await_sites(connection: Any, sites: Sequence[str], seconds: float, end: float) -> None:
+    while missing := sorted(set(sites) - set(connection.sites())):
+        if time.monotonic() > end:
+            raise TransportError(f"sites {missing} have not joined within {seconds:g} s")
+        time.sleep(0.5)
+
+
+def start(folder: str | Path, seconds: float = 60.0) -> str:
+    """Submit the job, or submit it again: it continues from checkpoint and journals. It is written
+    from federation.toml as it is now."""
+    federation, parties = read(folder)
+    federation.check(len(parties["sites"]))
+    job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
+    end = time.monotonic() + seconds
+    connection = _connect(folder, end)
+    try:
+        _refuse_second(connection, federation.name, folder)
+        _await_sites(connection, parties["sites"], seconds, end)
+        number: str = connection.submit(job.absolute())
+        return number
+    finally:
+        connection.close()
+
+
+def _refuse_second(connection: Any, name: str, folder: str | Path) -> None:
+    """Two jobs of one federation would play the same run."""
+    for job in connection.jobs():
+        if job["name"] == name and job["alive"]:
+            kit = quote(str(Path(folder) / "kits" / ADMIN))
+            raise InvalidInput(
+                f"job {job['id']} of {name} is {job['status']}: watch it with `fedlsvi federate "
+                f"status {quote(str(folder))}`, or end it with `nvflare job abort {job['id']} "
+                f"--startup-kit {kit}` before you start another"
+            )
+
+
+def wait(
+    folder: str | Path, number: str, seconds: float = 600.0,
+    told: Callable[[dict[str, Any]], None] | None = None,
+) -> str:  # fmt: skip
+    """Wait until a job has ended; returns FLARE's word for how."""
+    end = time.monotonic() + seconds
+    connection = _connect(folder, end)
+    try:
+        while not (state := connection.job(number)).startswith(ENDED):
+            if time.monotonic() > end:
+                why = f": {connection.reason(number)}" if state in WAITING else ""
+                raise TransportError(
+                    f"the job has not ended within {seconds:g} s: it is {state}{why}"
+                )
+            if told is not None:
+                told(progress(folder))
+            time.sleep(0.5)
+        return str(state)
+    finally:
+        connection.close()
+
+
+def reason(folder: str | Path, number: str) -> str:
+    """Why a job failed, in a sentence. The sites may have left."""
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
+    try:
+        return str(connection.reason(number))
+    finally:
+        connection.close()
+
+
+def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
+    """Rounds and episodes so far, and what was out of the ordinary: as the server tells over a
+    connection, or by its kit if that is on this machine; rounds are None where neither has them."""
+    federation, parties = read(folder)
+    found: dict[str, Any] = {"rounds": None, "episodes": None, "notes": []}
+    if connection is not None:
+        found = connection.progress(federation.name)
+    if found["rounds"] is None:
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            text = (server_folder(folder) / "records.jsonl").read_text()
+            records = [json.loads(row) for row in text.split("\n")[:-1]]  # half a line is none
+            found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
+                     "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
+    return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
+
+
+def outcome(folder: str | Path, number: str, ended: str) -> dict[str, Any]:
+    """How far a job came that has ended, and why it failed if it did."""
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
+    try:
+        why = "" if ended == COMPLETED else str(connection.reason(number))
+        return {**progress(folder, connection), "ended": ended, "reason": why}
+    finally:
+        connection.close()
+
+
+def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
+    """Progress, which parties run here, and what the server says."""
+    found = progress(folder)
+    listed = processes.running(Path(folder)).items()
+    found["processes"] = {name: pid for name, pid in listed if processes.alive(pid)}
+    found["server"], found["jobs"], found["connected"] = "does not answer", [], []
+    console_of = flare("Console")
+    with (
+        suppress(TransportError),
+        closing(console_of(Path(folder) / "kits" / ADMIN, ADMIN, timeout=seconds)) as connection,
+    ):
+        found["server"] = "answers"
+        found |= progress(folder, connection)
+        found["jobs"], found["connected"] = connection.jobs(), connection.sites()
+        for job in found["jobs"]:
+            if job["status"] != COMPLETED:
+                job["reason"] = _state(connection, job)
+    return found
+
+
+def _state(connection: Any, job: dict[str, Any]) -> str:
+    """Why a job failed, or has not begun; nothing about one that runs."""
+    if job["status"].startswith((*ENDED, *WAITING)):
+        return str(connection.reason(job["id"]))
+    return "" if job["alive"] else "no process of it runs: the server ended before it did"
+
+
+def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = False) -> list[str]:
+    """End parties that `launch` started here, with all their processes."""
+    project = Path(folder).absolute()
+    _refuse_other(project)  # what stands in its settings does not matter here
+    pids = processes.running(project)
+    ended = []
+    for name in names or list(pids):
+        if pids.pop(name, None) is not None:
+            processes.end(project / "kits" / name, kill)
+            ended.append(name)
+    processes.note_running(project, pids)
+    return ended
+
+
+def clean(folder: str | Path) -> None:
+    """Remove what FLARE's server stored about jobs on this machine; the project stays."""
+    _, parties = read(folder)
+    shutil.rmtree(Path("/tmp/nvflare") / str(parties["storage"]), ignore_errors=True)
+
+
+def server_folder(folder: str | Path) -> Path:
+    """Where the server keeps records, checkpoints and the final model."""
+    federation, parties = read(folder)
+    return Path(folder) / "kits" / str(parties["host"]) / "fedlsvi" / federation.name
+
+
+def site_folder(folder: str | Path, site: str) -> Path:
+    """Where a site keeps its journal and the log of what it sent."""
+    federation, _ = read(folder)
+    return Path(folder) / "kits" / site / "fedlsvi" / federation.name

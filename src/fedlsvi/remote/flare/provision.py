@@ -1,0 +1,209 @@
+"""Writing the project of a federation: certificates, kits, the job, and a page for the sites.
+
+federation.toml     what all agree on
+kits/<name>/        what each party gets: its certificate, start script and own settings
+provisioned/        the key of the authority that signs the certificates; it stays here
+job/<name>/         the job, which holds no code; written anew from federation.toml by `start`
+README.md           for the engineer at a site
+
+The folder is its owner's alone, and is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedlsvi.errors import FolderExists, InvalidInput, TransportError
+from fedlsvi.remote.federation import LETTERS, NAME, Federation
+from fedlsvi.storage import files, settings_file
+
+FEDERATION = "federation.toml"
+ADMIN = "admin@fedlsvi.org"
+ALLOWED = (
+    "fedlsvi.remote.flare.job.Coordinator",
+    "fedlsvi.remote.flare.job.Site",
+    "nvflare.collab.runtime.controller.CollabController",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+)
+"""All classes that a job may name at any party of this project."""
+
+RIGHTS = dict.fromkeys(
+    ("submit_job", "clone_job", "manage_job", "download_job", "get_job_log", "view", "operate"),
+    "any",
+)
+"""What the administrator may do; the log of a job is the server's, for no site sends its own."""
+NEVER = {"byoc": "none", "shell_commands": "none"}
+"""Nobody, the administrator included, sends code to a party or runs commands there."""
+
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
+"""A part of a server's name."""
+
+LONGEST_NAME = 63
+"""Characters of a name in a certificate, for FLARE."""
+
+_BUILDERS = """\
+builders:
+  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
+    args: {template_file: [master_template.yml]}
+  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+    args: {config_folder: config}
+  - path: nvflare.lighter.impl.cert.CertBuilder
+  - path: nvflare.lighter.impl.signature.SignatureBuilder
+"""
+
+_README = """\
+# {name}: a federation of {n} sites
+
+Every party needs Python 3.11 or newer and `pip install "fedlsvi[flare]"` (the same version
+everywhere). The kits in `kits/` hold private keys: hand each to its party over a channel you trust.
+`provisioned/{name}/state/cert.json` holds the key of the authority and everybody's: whoever has it
+can pass for any party. It is for the organiser alone; hand it to nobody.
+
+At a site: name your environment in `local/fedlsvi.toml` of your kit; that file never leaves. Then
+
+    ./startup/start.sh          # to leave: echo y | ./startup/stop_fl.sh, which asks
+
+After a reboot, or where a process was killed, first `rm -f pid.fl daemon_pid.fl` in your kit: the
+number in them may be another process by now, and FLARE would not start beside it.
+
+At the server: `kits/{host}/startup/start.sh`, port {port}; it comes before the sites. Once all
+parties run, whoever holds the administrator's kit starts the run with `fedlsvi federate start .`
+and watches it with `fedlsvi federate status .`.
+
+What leaves a site is a Gram matrix and a response vector per step and round, the signal to
+synchronise, and how many agents there are. The log `fedlsvi/{name}/sent.jsonl` in your kit has a
+line for every message, and `fedlsvi verify` checks it. Your episodes are in
+`fedlsvi/{name}/journal` and stay there. Your FLARE will run no class but four: see
+`class_allow_list` in `local/resources.json`.
+"""
+
+
+def init(
+    folder: str | Path,
+    federation: Federation,
+    sites: Mapping[str, dict[str, Any]],
+    host: str = "localhost",
+    port: int = 8002,
+) -> Path:
+    """Write a project. `sites` maps a site's name to its settings; {} leaves a form to fill in."""
+    project = Path(folder)
+    _check(federation, sites, host, port)
+    write_job = flare("write_job")
+    with _whole(project):
+        _provision(project, federation.name, list(sites), host, port)
+        mark = f"{federation.name}-{secrets.token_hex(4)}"
+        for name in (host, *sites):
+            _settle(project / "kits" / name / "local", mark)
+        for name, own in sites.items():
+            text = settings_file.dump(own) if own else _form()
+            (project / "kits" / name / "local" / "fedlsvi.toml").write_text(text, encoding="utf-8")
+        parties = {"host": host, "port": port, "sites": list(sites), "storage": mark}
+        text = settings_file.dump({**federation.table(), "parties": parties})
+        (project / FEDERATION).write_text(text, encoding="utf-8")
+        write_job(federation.table(), project / "job", len(sites))
+        readme = _README.format(name=federation.name, n=len(sites), host=host, port=port)
+        (project / "README.md").write_text(readme, encoding="utf-8")
+    return project
+
+
+def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: int) -> None:
+    """Refuse in a sentence what could not become a project."""
+    if not sites:
+        raise InvalidInput("a federation needs at least one site: give names")
+    for site in sites:
+        if not NAME.fullmatch(site):
+            raise InvalidInput(f"the name of a site must be {LETTERS}, got {site!r}")
+    if not all(HOST.fullmatch(part) for part in host.split(".")):
+        raise InvalidInput(f"host must be a name such as fl.example.org, got {host!r}")
+    if host in sites:
+        raise InvalidInput(f"{host!r} is the server's name and a site's: give each its own name")
+    if not 1 <= port <= 65535:
+        raise InvalidInput(f"port must be from 1 to 65535, got {port!r}")
+    federation.check(len(sites))
+    for name in (federation.name, host, *sites):
+        if len(name) > LONGEST_NAME:
+            raise InvalidInput(
+                f"a name in a certificate has at most {LONGEST_NAME} characters, got "
+                f"{len(name)}: shorten {name!r}"
+            )
+
+
+@contextmanager
+def _whole(project: Path) -> Iterator[None]:
+    """A new folder for its owner alone; where what follows fails, nothing of it stays."""
+    if project.exists() and (not project.is_dir() or any(project.iterdir())):
+        raise FolderExists(
+            f"{project} is not an empty folder: choose another one for a new project"
+        )
+    files.make_private(project)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(project, ignore_errors=True)
+        raise
+
+
+def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: int) -> None:
+    people = [{"name": host, "type": "server", "org": "fedlsvi", "fed_learn_port": port}]
+    people += [{"name": site, "type": "client", "org": "fedlsvi"} for site in sites]
+    people += [{"name": ADMIN, "type": "admin", "org": "fedlsvi", "role": "project_admin"}]
+    head = {"api_version": 3, "name": name, "description": "fedlsvi", "participants": people}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
+    (project / "project.yml").write_text("\n".join(lines) + "\n" + _BUILDERS, encoding="utf-8")
+    command = [sys.executable, "-c", "import sys; from nvflare.cli import main; sys.exit(main())"]
+    done = subprocess.run(
+        [*command, "provision", "-p", "project.yml", "-w", "provisioned"],
+        cwd=project, capture_output=True, text=True, timeout=300, check=False, umask=0o077,
+    )  # fmt: skip
+    made = sorted((project / "provisioned" / name).glob("prod_*"))
+    if done.returncode != 0 or not made:
+        raise TransportError(f"NVIDIA FLARE could not provision: {done.stderr or done.stdout}")
+    made[-1].rename(project / "kits")
+
+
+def _settle(local: Path, mark: str) -> None:
+    """A party's own resources: the shortest list of classes that serves, no log that travels, no
+    right to send code; and a place for FLARE's jobs that no other server on the machine shares."""
+    text = (local / "resources.json.default").read_text(encoding="utf-8")
+    resources = json.loads(text.replace("/tmp/nvflare/", f"/tmp/nvflare/{mark}/"))
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = list(ALLOWED)
+    # FLARE would send a site's log to the server, and the text of an error may quote a state
+    resources["allow_log_streaming"] = False
+    parts = resources.get("components", [])
+    resources["components"] = [part for part in parts if ".logging." not in part["path"]]
+    (local / "resources.json").write_text(json.dumps(resources, indent=1), encoding="utf-8")
+    rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
+    for role, may in rights["permissions"].items():
+        rights["permissions"][role] = {**(RIGHTS if may == "any" else may), **NEVER}
+    (local / "authorization.json").write_text(json.dumps(rights, indent=1), encoding="utf-8")
+
+
+def _form() -> str:
+    return (
+        "agents = 1\n\n[env]\n"
+        "# one of these three, with its parameters beside it:\n"
+        '# name = "river-swim"           an environment of fedlsvi\n'
+        '# gym = "FrozenLake-v1"         a Gymnasium id\n'
+        '# entry = "clinic.ward:make"    a Python function that makes the environment\n'
+    )
+
+
+def flare(name: str) -> Any:
+    """A part of the administrator's side of FLARE, or what to install."""
+    try:
+        from fedlsvi.remote.flare import console as flare_console
+    except ImportError as error:
+        raise InvalidInput(
+            f'a federation needs NVIDIA FLARE ({error}): pip install "fedlsvi[flare]"'
+        ) from None
+    return getattr(flare_console, name)

@@ -1,0 +1,337 @@
+"""What the server checks on every message before it touches state, without seeing data.
+
+With n the round's episodes, t all episodes so far, G an agent's Gram matrix over all rounds and
+y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
+
+    Λ^loc finite, ⪰ 0, tr Λ^loc ≤ n, rank ≤ n      (exactly the sums of n vectors in the unit ball)
+    b finite, [[G, b], [bᵀ, t·y_max²]] ⪰ 0          (b is Σφy for some |y| ≤ y_max)
+    at h = H: the same for b's increment over this round alone
+    n ≤ ⌈γ⌉, and no signal is of an episode beyond those that were asked for; who signals has a
+    determinant ratio ≥ γ/n at the step it names, and nobody's is so large that it must have
+    signalled an episode before
+    after aggregation wᵀΛw ≤ M·t·y_max²
+
+An agent that makes up data of its own and keeps its books straight passes: no check can know.
+The figures of all agents come from one compiled pass; only a failed check looks for the culprit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedlsvi.core.statistics import packed_size, unpack
+from fedlsvi.errors import MessageRefused
+from fedlsvi.protocol.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
+from fedlsvi.remote.guard_kernels import (
+    DEPTH,
+    ENERGY,
+    FIGURES,
+    GROWTH,
+    LEAST,
+    MOST,
+    SHAKY,
+    STEP,
+    SUM,
+    TRACE,
+    examine,
+    quadratic,
+    reveal,
+    weights,
+)
+
+TOLERANCE = 1e-9
+"""Relative slack for rounding, per episode."""
+
+
+RANK_TOLERANCE = 1e-7
+"""What counts as zero when a rank is found, per episode."""
+
+
+class Refusal(MessageRefused):
+    """A message that no honest agent could have sent: who, when, what, and what was allowed."""
+
+    def __init__(self, agent: int, round_: int, h: int, name: str, value: object, bound: str):
+        self.agent, self.round, self.step = agent, round_, h
+        self.field, self.value, self.bound = name, value, bound
+        where = f"agent {agent}, round {round_}" + (f", step {h}" if h else "")
+        super().__init__(f"{where}: {name} is {value}, must be {bound}")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the server knows of the problem: γ, T, y_max by step, and properties of φ."""
+
+    gamma: float
+    episodes: int
+    y_max: np.ndarray  # (H,)
+    nonnegative: bool = False
+    simplex: bool = False
+    overshoot: str = "cut"
+
+
+@dataclass
+class Guard:
+    """The checks, and what they remember: each agent's Gram matrices and last b_H."""
+
+    layout: Layout
+    facts: Facts
+    gram: np.ndarray = field(init=False)  # (H, M, P), over all rounds
+    last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
+
+    def __post_init__(self) -> None:
+        size = self.layout
+        P = packed_size(size.dim, size.packing)
+        self.gram = np.zeros((size.horizon, size.n_agents, P))
+        self.last = np.zeros((size.n_agents, size.dim))
+        self.t, self.round, self.length = 0, 1, 0
+        self._asked = 0  # episodes of the round under way that the server has asked for
+        self._named: dict[int, list[int]] = {}  # who named which step
+        self._model = np.zeros((size.horizon, P))
+        self._where = unpack(np.arange(P), size.dim, size.packing)
+        self._weights: dict[int, np.ndarray] = {}
+
+    # what the server sends
+
+    def sends(self, message: Request) -> None:
+        """Follow the server; refuses a model that the uploads cannot have led to."""
+        match message:
+            case Start(gram=gram, t=t):
+                self.t, self._model, self._weights = t, gram.copy(), {}
+                self._named, self._asked = {}, 0
+            case Explore(limit=limit):
+                self._asked += limit
+            case Stop(t=t):
+                self.length = t - self.t
+            case Model(h=h, w=w, gram=gram):
+                self._check_model(h, w, gram)
+                self._model[h - 1] = gram
+                self._weights.pop(h, None)
+                if h == 1:
+                    self.t, self.round = self.t + self.length, self.round + 1
+                    self._named, self._asked = {}, 0
+
+    def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        energy = quadratic(w, gram, self._where)
+        most = self.layout.n_agents * (self.t + self.length) * float(self.facts.y_max[h - 1]) ** 2
+        if not energy <= most * (1.0 + 1e-6) + TOLERANCE:
+            raise Refusal(-1, self.round, h, "wᵀΛw of the new model", energy, f"at most {most:g}")
+
+    # what agents send
+
+    def signal(self, first: int, agents: int, signal: Signal) -> None:
+        """A signal of a cohort: agents first … first + agents − 1."""
+        if signal.t == 0 and len(signal.agents) == 0:
+            return
+        longest = self.facts.episodes - self.t
+        if self.facts.overshoot == "cut":
+            longest = min(longest, math.ceil(self.facts.gamma))
+        if self._asked:
+            longest = min(longest, self._asked)
+        if not 0 < signal.t - self.t <= longest:
+            bound = f"{self.t + 1} to {self.t + longest}"
+            raise Refusal(first, self.round, 0, "signal's t", signal.t, bound)
+        names = signal.agents
+        inside = (names >= first) & (names < first + agents)
+        if len(names) == 0 or not inside.all() or (np.diff(names) <= 0).any():
+            bound = f"numbers from {first} to {first + agents - 1}, rising"
+            raise Refusal(first, self.round, 0, "signal's agents", names.tolist()[:8], bound)
+        final = signal.t == self.facts.episodes
+        lawful = (signal.steps == 0) if final else (signal.steps > 0)
+        lawful &= signal.steps <= self.layout.horizon
+        if not lawful.all():
+            i = int(np.flatnonzero(~lawful)[0])
+            bound = "0 in the last episode, else a step"
+            raise Refusal(
+                int(names[i]), self.round, 0, "signal's step", int(signal.steps[i]), bound
+            )
+
+    def stops(self, signal: Signal) -> None:
+        """The round ends by this signal: who is named must show the determinant."""
+        self._named = {}
+        for agent, step in zip(signal.agents.tolist(), signal.steps.tolist(), strict=True):
+            if step > 0:
+                self._named.setdefault(step, []).append(agent)
+
+    def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        """An upload of a cohort in the round under way; raises, or changes nothing."""
+        self._shapes(first, agents, h, upload)
+        before = self.gram[h - 1, first : first + agents]
+        if self.layout.packing != "packed":
+            self._finite(first, h, upload)  # a packed one is summed in passing
+        if self.layout.packing == "diagonal":
+            self._diagonal(first, h, upload, before)
+        else:
+            self._dense(first, h, upload, before)
+
+    def form(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        """The right step, shapes and types, and nothing but numbers."""
+        self._shapes(first, agents, h, upload)
+        self._finite(first, h, upload)
+
+    def _shapes(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        if upload.h != h:
+            raise Refusal(first, self.round, h, "step", upload.h, f"{h}")
+        shapes = ((agents, self.gram.shape[2]), (agents, self.layout.dim))
+        for name, array, shape in zip(("gram", "b"), (upload.gram, upload.b), shapes, strict=True):
+            if array.shape != shape or array.dtype != np.float64:
+                found = f"{array.dtype} {array.shape}"
+                raise Refusal(first, self.round, h, name, found, f"float64 {shape}")
+
+    def _finite(self, first: int, h: int, upload: Upload) -> None:
+        for name, array in (("gram", upload.gram), ("b", upload.b)):
+            if not math.isfinite(array.sum()) and not (finite := np.isfinite(array)).all():
+                i, j = np.argwhere(~finite)[0]
+                raise Refusal(
+                    first + int(i), self.round, h, f"{name}[{j}]", float(array[i, j]), "finite"
+                )
+
+    def accept(self, first: int, upload: Upload) -> None:
+        """The upload of agents from `first` on passed, or is their withdrawal."""
+        rows = slice(first, first + len(upload.b))
+        self.gram[upload.h - 1, rows] += upload.gram
+        if upload.h == self.layout.horizon:
+            self.last[rows] = upload.b
+
+    def since(self, t: int) -> Guard:
+        """These checks for a cohort whose last accepted upload is that of episode t: its increments
+        cover several rounds, and it need not have signalled in those that it missed."""
+        late = copy(self)
+        late.t, late.length = t, self.t + self.length - t
+        late.facts = replace(self.facts, overshoot="keep")
+        return late
+
+    def withdrawal(self, first: int, agents: int, h: int) -> Upload:
+        """What takes back everything that these agents ever contributed to step h."""
+        rows = self.gram[h - 1, first : first + agents]
+        return Upload(h, -rows, np.zeros((agents, self.layout.dim)))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint must hold."""
+        return {"guard.gram": self.gram, "guard.last": self.last}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
+        """Continue after round k, episode t."""
+        self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
+        self.t, self.round = t, k + 1
+
+    def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
+              bound: str) -> None:  # fmt: skip
+        """Raise for the first agent for which `wrong` holds."""
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise Refusal(first + i, self.round, h, name, float(value[i]), bound)
+
+    def _diagonal(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
+        """One-hot features: Λ^loc counts visits, each episode one."""
+        n, y = self.length, float(self.facts.y_max[h - 1])
+        gram, b = upload.gram, upload.b
+        least, off = gram.min(axis=1), np.abs(gram - np.rint(gram)).max(axis=1)
+        self._fail(first, h, least < 0.0, "smallest count", least, "at least 0")
+        self._fail(first, h, off > 0.0, "fraction in a count", off, "0: counts are integers")
+        visits = gram.sum(axis=1)
+        self._fail(first, h, visits != n, "sum of counts", visits, f"{n}, the round's episodes")
+        self._range(first, h, b, y * (before + gram), "b")
+        if h == self.layout.horizon:
+            self._range(first, h, b - self.last[first : first + len(b)], gram, "increment of b")
+        base = self._model[h - 1]
+        self._ratios(first, h, np.log1p(gram / base).sum(axis=1), float(base.min()))
+
+    def _range(self, first: int, h: int, b: np.ndarray, most: np.ndarray, name: str) -> None:
+        """0 ≤ b_i ≤ most_i."""
+        slack = TOLERANCE * (1.0 + most.max(axis=1))
+        low, high = b.min(axis=1), (b - most).max(axis=1)
+        self._fail(first, h, low < -slack, f"smallest entry of {name}", low, "at least 0")
+        bound = "at most y_max times the count beside it"
+        self._fail(first, h, high > slack, f"an entry of {name} beyond its bound by", high, bound)
+
+    def _dense(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
+        n, y, d, m = self.length, float(self.facts.y_max[h - 1]), self.layout.dim, len(upload.b)
+        if self.layout.packing == "dense":
+            square = unpack(upload.gram, d, self.layout.packing)
+            skew = np.abs(square - square.transpose(0, 2, 1)).max(axis=(1, 2))
+            self._fail(first, h, skew > TOLERANCE * n, "asymmetry of gram", skew, "0")
+        episodes, final = self.t + n, h == self.layout.horizon
+        seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
+        close[self._signallers(first, m, h)] = True
+        if h not in self._weights:  # the same for every cohort
+            self._weights[h] = weights(self._model[h - 1], self._where)
+        examine(
+            upload.gram, before, upload.b, self.last[first : first + m], self._model[h - 1],
+            self._weights[h], self._where, TOLERANCE * n, TOLERANCE * episodes, TOLERANCE, final,
+            self._most(math.inf), close, seen,
+        )  # fmt: skip
+        worst = seen.max(axis=1).tolist()
+        if not math.isfinite(worst[SUM]):
+            self._finite(first, h, upload)
+        if not worst[TRACE] <= n * (1.0 + TOLERANCE):
+            wrong = ~(seen[TRACE] <= n * (1.0 + TOLERANCE))
+            self._fail(first, h, wrong, "trace of gram", seen[TRACE], f"at most {n}")
+        if n < d or worst[SHAKY]:
+            self._positive(first, h, unpack(upload.gram, d, self.layout.packing))
+        self._energy(first, h, seen[ENERGY], worst[ENERGY], episodes * y * y, "bᵀG⁺b")
+        self._energy(first, h, seen[STEP], worst[STEP], n, "ΔbᵀΛ⁺Δb")
+        if self.facts.simplex and not max(worst[MOST] - n, worst[LEAST] + n) <= 1e-7 * n:
+            wrong = ~(np.abs(seen[MOST] - n) <= 1e-7 * n)
+            self._fail(first, h, wrong, "1ᵀΛ1", seen[MOST], f"{n}: features sum to one")
+        if self.facts.nonnegative or self.facts.simplex:
+            slack = TOLERANCE * episodes * y
+            if worst[DEPTH] > slack:
+                wrong = seen[DEPTH] > slack
+                self._fail(first, h, wrong, "smallest entry of b", -seen[DEPTH], "at least 0")
+            if final:
+                least = (upload.b - self.last[first : first + m]).min(axis=1)
+                name = "smallest entry of increment of b"
+                self._fail(first, h, least < -slack, name, least, "at least 0")
+        if close.any():
+            base = unpack(self._model[h - 1], d, self.layout.packing)
+            self._ratios(first, h, seen[GROWTH], float(np.linalg.eigvalsh(base)[0]))
+
+    def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
+        """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
+        n, d, m = self.length, self.layout.dim, len(loc)
+        if n >= d:
+            least = np.linalg.eigvalsh(loc)[:, 0]
+            wrong, bound = least < -TOLERANCE * n, "at least 0"
+            self._fail(first, h, wrong, "smallest eigenvalue of gram", least, bound)
+            return
+        small = RANK_TOLERANCE * n
+        rank, rest = np.zeros(m, np.int64), np.zeros(m)
+        reveal(loc, n, small, rank, rest)
+        self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
+        bound = "0: gram is not positive"
+        self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)
+
+    def _energy(self, first: int, h: int, energy: np.ndarray, worst: float, most: float,
+                name: str) -> None:  # fmt: skip
+        """bᵀG⁺b ≤ t·y²; NaN where there is no factor to find it with."""
+        limit = most * (1.0 + 1e-6)
+        if not worst <= limit:
+            self._fail(first, h, ~(energy <= limit), name, energy, f"at most {most:g}")
+
+    def _ratios(self, first: int, h: int, ratio: np.ndarray, least: float) -> None:
+        """log det(Λ + Λ^loc)/det Λ against the trigger; least = λ_min(Λ)."""
+        n, log_gamma = self.length, math.log(self.facts.gamma)
+        named = np.zeros(len(ratio), np.bool_)
+        named[self._signallers(first, len(ratio), h)] = True
+        short = named & (math.log(n) + np.maximum(ratio, 0.0) < log_gamma - 1e-6)
+        bound = f"at least {log_gamma - math.log(n):.9g}: it signalled here"
+        self._fail(first, h, short, "log ratio of determinants", ratio, bound)
+        most = self._most(least)
+        bound = f"below {most:.9g}: it would have signalled before"
+        self._fail(first, h, ratio > most, "log ratio of determinants", ratio, bound)
+
+    def _signallers(self, first: int, agents: int, h: int) -> list[int]:
+        """Positions of those who named this step when they signalled."""
+        return [a - first for a in self._named.get(h, ()) if first <= a < first + agents]
+
+    def _most(self, least: float) -> float:
+        """The largest log ratio of someone who did not signal an episode before."""
+        n = self.length
+        if n < 2 or self.facts.overshoot != "cut":
+            return math.inf
+        return math.log(self.facts.gamma) - math.log(n - 1) + math.log1p(1.0 / least) + 1e-6

@@ -1,0 +1,241 @@
+"""The journal of an agent's process: snapshots between rounds, and every request since.
+
+    000000420.json          manifest of the snapshot after episode 420, sealed by its own hash
+    000000420.safetensors   sums over all episodes so far, and the model in force
+    000000301-000000420.safetensors   raw episodes since the snapshot before (continuous states)
+    000000420.log           requests since that snapshot, each with its length and checksums
+
+A request is on disk before its answer leaves. A record that a kill left unfinished at the end of
+the log was never answered; it is cut off, and the server asks again. The last two snapshots are
+kept with their logs, because the server may have died between asking for one and sealing its own
+checkpoint; and where the newer one is damaged, the older one and the requests since lead to the
+same agents, so that it is made once more. The journal holds what the agents saw: it never leaves
+their side.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
+from fedlsvi.remote.endpoint_storage import Snapshot
+from fedlsvi.storage import files
+from fedlsvi.storage.lock import lock
+
+FORMAT = 3
+KEPT = 2
+_SNAPSHOT = re.compile(r"\d{9,}\.json")
+_OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json|safetensors|log)(?(1)\.tmp)")
+"""What a journal may write, and what it leaves where a kill comes between."""
+_LENGTH = struct.Struct("<I")
+_RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the request
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """A folder that one process writes. `durable` also survives the loss of power (fsync)."""
+
+    def __init__(self, folder: str | Path, durable: bool = True, patience: float = 0.0) -> None:
+        """`patience`: seconds to wait for another process to let go of the folder."""
+        self.folder, self.durable = Path(folder), durable
+        files.make_private(self.folder)
+        self._log: int | None = None
+        self._base = self._latest()  # the snapshot that the next one builds on
+        refusal = f"the journal {self.folder} is in use by another process"
+        self._lock = lock(self.folder / ".lock", refusal, patience, TransportError)
+
+    def append(self, frame: bytes) -> None:
+        """Write a request down."""
+        if self._log is None:
+            self._open(self._latest())
+        assert self._log is not None
+        check = zlib.crc32(_LENGTH.pack(len(frame)))
+        record = _RECORD.pack(len(frame), check, zlib.crc32(frame)) + frame
+        try:
+            files.write_all(self._log, record)
+            if self.durable:
+                os.fsync(self._log)
+        except OSError as error:
+            raise files.cannot("write", self.folder, error) from error
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Seal a snapshot; the log starts anew, and older snapshots go."""
+        t = snapshot.t
+        history = self._manifest(self._base)["history"] if self._base else []
+        for first, arrays in snapshot.history:
+            if arrays:
+                name = f"{first + 1:09d}-{t:09d}.safetensors"
+                stamp = files.write_arrays(self.folder / name, arrays)
+                history.append({"name": name, "first": first, "stamp": stamp})
+        state = files.write_arrays(self._path(t, "safetensors"), snapshot.arrays)
+        manifest = {"format": FORMAT, "t": t, "state": state, "history": history,
+                    "plain": snapshot.plain}  # fmt: skip
+        if t not in self._snapshots():  # its log is of a time that a restarted server has undone
+            self._path(t, "log").unlink(missing_ok=True)
+        files.write_json(self._path(t, "json"), manifest)
+        self._base = t
+        self._open(self._latest())
+        self._prune()
+
+    def newest(self) -> tuple[Snapshot | None, list[bytes]]:
+        """The last snapshot that is whole, and the requests since."""
+        self._base, snapshot = self._whole()
+        latest = self._latest()
+        since = sorted({self._base, *(t for t in self._snapshots() if t > self._base)})
+        frames = [frame for t in since for frame in self._read_log(t, t == latest)]
+        self._open(latest)
+        return snapshot, frames
+
+    def _whole(self) -> tuple[int, Snapshot | None]:
+        """The last snapshot that can be read, and the episode after which it was made."""
+        trouble: dict[int, DamagedFile] = {}
+        for t in (*reversed(self._snapshots()), 0):
+            try:
+                snapshot = self._load(t) if t > 0 else None
+            except DamagedFile as error:
+                trouble[t] = error
+                continue
+            if t == 0 and trouble and not self._path(0, "log").exists():
+                break
+            for bad in trouble:
+                said = "snapshot %d of the journal %s is damaged: it is made again from episode %d"
+                log.warning(said, bad, self.folder, t)
+            return t, snapshot
+        reason = next(iter(trouble.values()))
+        raise DamagedFile(f"no snapshot of the journal {self.folder} is whole: {reason}")
+
+    def back_to(self, t: int) -> Snapshot | None:
+        """Forget everything after episode t."""
+        snapshot = None
+        if t > 0:
+            if t not in self._snapshots():
+                raise TransportError(
+                    f"the journal {self.folder} has no snapshot after episode {t}, only after "
+                    f"{self._snapshots()}: the server's checkpoint belongs to another journal"
+                )
+            snapshot = self._load(t)
+        for other in reversed(self._snapshots()):
+            if other > t:
+                self._path(other, "json").unlink()
+        self._close_log()
+        files.write(self._path(t, "log"), b"")
+        self._base = t
+        self._open(t)
+        self._prune()
+        return snapshot
+
+    def _path(self, t: int, suffix: str) -> Path:
+        return self.folder / f"{t:09d}.{suffix}"
+
+    def _snapshots(self) -> list[int]:
+        names = (path.stem for path in self.folder.iterdir() if _SNAPSHOT.fullmatch(path.name))
+        return sorted(int(name) for name in names)
+
+    def _latest(self) -> int:
+        """The episode of the last snapshot, whole or not; 0 where there is none."""
+        return max(self._snapshots(), default=0)
+
+    def _manifest(self, t: int) -> dict[str, Any]:
+        manifest = files.read_json(self._path(t, "json"))
+        if manifest["format"] != FORMAT:
+            raise WrongVersion(
+                f"the journal {self.folder} has format {manifest['format']!r}, this fedlsvi writes "
+                f"{FORMAT}: use the version that wrote it"
+            )
+        return manifest
+
+    def _load(self, t: int) -> Snapshot:
+        manifest = self._manifest(t)
+        arrays = files.read_arrays(self._path(t, "safetensors"), manifest["state"])
+        history: list[tuple[int, dict[str, np.ndarray]]] = [
+            (part["first"], files.read_arrays(self.folder / part["name"], part["stamp"]))
+            for part in manifest["history"]
+        ]
+        return Snapshot(t, arrays, manifest["plain"], history)
+
+    def _read_log(self, t: int, newest: bool) -> list[bytes]:
+        """Whole records from the start; an unfinished one at the end of the newest is cut off."""
+        path = self._path(t, "log")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return []
+        frames, at = [], 0
+        while (frame := _record(data, at)) is not None:
+            frames.append(frame)
+            at += _RECORD.size + len(frame)
+        if at < len(data):
+            if not (newest and _unfinished(data, at)):
+                raise DamagedFile(
+                    f"{path} was altered at byte {at}, or another version wrote it: restore it "
+                    "from a copy, or remove it and resume the run from the server's checkpoint"
+                )
+            os.truncate(path, at)
+        return frames
+
+    def _open(self, t: int) -> None:
+        self._close_log()
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._log = os.open(self._path(t, "log"), flags, 0o600)
+            files.sync_folder(self.folder)
+        except OSError as error:
+            raise files.cannot("write", self.folder, error) from error
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def _prune(self) -> None:
+        """Remove what no kept snapshot needs; manifests go before the files they vouch for. What
+        somebody else put here stays."""
+        kept = [0, *self._snapshots()][-KEPT:]
+        needed = set[str]()
+        for t in kept:
+            needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
+            with suppress(DamagedFile):  # a manifest that cannot be read vouches for nothing
+                needed |= {part["name"] for part in self._manifest(t)["history"]}
+        for path in sorted(self.folder.iterdir(), key=lambda p: p.suffix != ".json"):
+            if _OWN.fullmatch(path.name) and path.name not in needed:
+                with suppress(OSError):
+                    path.unlink()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._close_log()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _record(data: bytes, at: int) -> bytes | None:
+    """The request whose record begins here; None where there is no whole one."""
+    if at + _RECORD.size > len(data):
+        return None
+    length, check, checksum = _RECORD.unpack_from(data, at)
+    at += _RECORD.size
+    if zlib.crc32(_LENGTH.pack(length)) != check or at + length > len(data):
+        return None
+    frame = data[at : at + length]
+    return frame if zlib.crc32(frame) == checksum else None
+
+
+def _unfinished(data: bytes, at: int) -> bool:
+    """Whether what begins here is a last record that a kill or the loss of power cut short: its
+    length is right and nothing follows, or nothing of it came to be written."""
+    if at + _RECORD.size > len(data) or not any(data[at:]):
+        return True
+    length, check, _ = _RECORD.unpack_from(data, at)
+    right: bool = zlib.crc32(_LENGTH.pack(length)) == check
+    return right and len(data) <= at + _RECORD.size + int(length)

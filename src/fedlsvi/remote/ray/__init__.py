@@ -1,0 +1,1 @@
+"""Agents in Ray actors; the only place that imports Ray (extra `ray`)."""

@@ -1,0 +1,239 @@
+"""A job: everything needed to play a run again, as settings files and run folders write it down.
+
+    algorithm = "fed-lsvi"
+    episodes = 30000
+    seed = 0
+    n_agents = 8                 # and the algorithm's other settings
+
+    [env]                        # or one [[env]] for each agent
+    name = "random-linear"
+    n_states = 20
+
+    [features]                   # left out: the environment's own
+    name = "one-hot"
+
+`name = "arrays"` takes a finite MDP from a .npz or .safetensors file with P, r and, if wanted,
+initial and phi; `reward_range` beside it says what rewards 0 and 1 stand for. An environment with a
+parameter `agent` that is left out is made once per agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi import envs
+from fedlsvi import features as feature_maps
+from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.envs import registry as environments
+from fedlsvi.envs.base import Environment, units
+from fedlsvi.errors import (
+    InvalidEnvironment,
+    InvalidFeatures,
+    InvalidInput,
+    UnknownName,
+    refuse_unknown,
+)
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.learner import Algorithm
+from fedlsvi.storage.settings_file import Table
+
+ARRAYS = "arrays"
+"""Name of an environment that is given by its arrays."""
+
+GIVEN = "given"
+"""Name of an object that no name or array can rebuild: it has to be given again."""
+
+EPISODES = 10_000
+"""Episodes per agent where a settings file and the command line say nothing."""
+
+SHOWN = ("reward_range", "first_observation", "first_action", "after_end")
+"""What arrays do not tell of the environment that was read into them."""
+
+_ARRAY_KEYS = ("file", "entry", "P", "r", "horizon", "initial", "phi", *SHOWN)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to play. Paths of files inside are relative to `base`."""
+
+    algorithm: str
+    settings: dict[str, Any]
+    episodes: int
+    seed: int
+    env: list[Table]
+    features: Table | None = None
+    base: Path = field(default=Path(), compare=False)
+
+    @classmethod
+    def parse(cls, table: Table, base: Path | None = None) -> Job:
+        """Read a table; unknown keys are refused here, values when the job is made ready."""
+        rest = dict(table)
+        algorithm = rest.pop("algorithm", "fed-lsvi")
+        row = algorithms.entry(str(algorithm))
+        episodes, seed = rest.pop("episodes", EPISODES), rest.pop("seed", 0)
+        env, features = rest.pop("env", None), rest.pop("features", None)
+        known = row.parameters()
+        others = ("algorithm", "episodes", "seed", "env", "features")
+        refuse_unknown("setting", rest, [*known, *others])
+        if env is None or env == []:
+            what = "missing" if env is None else "an empty list"
+            raise InvalidInput(
+                f"env is {what}: give --env NAME or an [env] table with a name "
+                "(`fedlsvi list environments` shows the names)"
+            )
+        entries = [_named("env", e) for e in (env if isinstance(env, list) else [env])]
+        phi = None if features is None else _named("features", features)
+        return cls(str(algorithm), rest, episodes, seed, entries, phi, base or Path())
+
+    def table(self) -> Table:
+        """What `parse` reads back; written as TOML by `settings_file.dump`."""
+        table: Table = {"algorithm": self.algorithm, "episodes": self.episodes, "seed": self.seed}
+        table |= {key: value for key, value in self.settings.items() if value is not None}
+        table["env"] = self.env[0] if len(self.env) == 1 else self.env
+        if self.features is not None:
+            table["features"] = self.features
+        return table
+
+    def learner(self, **instead: Any) -> Algorithm:
+        """The algorithm with its settings, or with others in place of some."""
+        return algorithms.make(self.algorithm, **self.settings | instead)
+
+    def environments(self) -> Environment | list[Environment]:
+        """One environment for all agents, or a list with one for each."""
+        if len(self.env) > 1:
+            return [self._environment(entry) for entry in self.env]
+        entry, n_agents = self.env[0], self.settings.get("n_agents", 1)
+        if not _per_agent(entry) or not isinstance(n_agents, int):
+            return self._environment(entry)
+        own = [self._environment(entry | {"agent": m}) for m in range(n_agents)]
+        prints = {getattr(env, "fingerprint", m) for m, env in enumerate(own)}
+        return own[0] if len(prints) == 1 else own  # agents that are alike share one
+
+    def first_environment(self) -> Environment:
+        """Agent 0's."""
+        entry = self.env[0]
+        return self._environment(entry | {"agent": 0} if _per_agent(entry) else entry)
+
+    def feature_map(self) -> FeatureMap | None:
+        """The features that were asked for; None is the environment's own."""
+        if self.features is None:
+            return None
+        params = {key: value for key, value in self.features.items() if key != "name"}
+        name = self.features["name"]
+        if name == GIVEN:
+            raise InvalidFeatures(
+                f"the features of this run ({params.get('what', 'a function')}) were given as an "
+                "object and cannot be made from a file: give them again, features=..."
+            )
+        if name == "table" and "file" in params:
+            extra = sorted(set(params) - {"file"})
+            if extra:
+                raise UnknownName("parameter of features 'table'", extra[0], ["file", "table"])
+            arrays = load_arrays("features.file", self.base / str(params["file"]))
+            if "table" not in arrays:
+                raise InvalidFeatures(
+                    f"features.file {params['file']} has arrays {sorted(arrays)}: "
+                    "name the (S, A, d) array 'table'"
+                )
+            params = {"table": arrays["table"]}
+        return feature_maps.make(name, **params)
+
+    def _environment(self, entry: Table) -> Environment:
+        params = {key: value for key, value in entry.items() if key != "name"}
+        if entry["name"] == GIVEN:
+            raise InvalidEnvironment(
+                f"the environment of this run ({params.get('what', 'an object')}) was given as an "
+                "object and cannot be made from a file: give it again, env=..."
+            )
+        if entry["name"] == ARRAYS:
+            return self._from_arrays(params)
+        return envs.make(entry["name"], **params)
+
+    def _from_arrays(self, params: Table) -> Environment:
+        refuse_unknown(f"parameter of environment '{ARRAYS}'", params, _ARRAY_KEYS)
+        given = {key: value for key, value in params.items() if key not in ("file", "entry")}
+        if "file" in params:
+            arrays = load_arrays("env.file", self.base / str(params["file"]))
+            prefix = f"{params['entry']}." if "entry" in params else ""
+            for key in ("P", "r", "horizon", "initial", "phi"):
+                if prefix + key in arrays:
+                    array = arrays[prefix + key]
+                    given.setdefault(key, array.item() if array.ndim == 0 else array)
+        for key in ("P", "r"):
+            if key not in given:
+                raise InvalidEnvironment(
+                    f"env has no {key}: give file=, a .npz or .safetensors file with P and r, "
+                    f"or {key} itself"
+                )
+        P, r = given.pop("P"), given.pop("r")
+        shown = {key: given.pop(key) for key in SHOWN if key in given}
+        env = envs.FiniteMDP(P, r, **given)
+        for key, value in shown.items():
+            setattr(env, key, _shown(key, value))
+        return env
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A value of SHOWN, checked."""
+    if key == "reward_range":
+        return units(value)
+    kind = bool if key == "after_end" else int
+    if type(value) is not kind:
+        word = "true or false" if kind is bool else "an integer"
+        raise InvalidEnvironment(f"{key} must be {word}, got {value!r}")
+    return value
+
+
+def _per_agent(entry: Table) -> bool:
+    """Whether the environment is one agent's, and the entry does not say whose."""
+    if entry["name"] in (ARRAYS, GIVEN) or "agent" in entry:
+        return False
+    return "agent" in environments.entry(entry["name"]).parameters()
+
+
+def _named(field: str, entry: Any) -> Table:
+    """A table with a name; a word alone is a name."""
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise InvalidInput(
+            f"{field} is {entry!r}: give a name, or a table with a name and parameters"
+        )
+    return dict(entry)
+
+
+def load_arrays(field: str, path: Path) -> dict[str, np.ndarray]:
+    """Arrays of a .npz or .safetensors file; never pickled ones."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return {key: archive[key] for key in archive.files}
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return load_file(path)
+    except FileNotFoundError:
+        raise InvalidInput(f"{field} {path} does not exist: give the path of the file") from None
+    except Exception as error:  # each library has errors of its own for a file that is not one
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise InvalidInput(f"{field} {path} cannot be read: {error.strerror}") from None
+        writer = "numpy.savez" if path.suffix == ".npz" else "safetensors.numpy.save_file"
+        raise InvalidInput(
+            f"{field} {path} cannot be read as arrays of numbers: write them with {writer}"
+        ) from None
+    raise InvalidInput(f"{field} {path} is neither .npz nor .safetensors: give one of these")
+
+
+def compact(specs: Sequence[dict[str, Any]]) -> list[Table]:
+    """Entries of `env` for these specs; a family that differs in `agent` alone becomes one."""
+    entries: list[Table] = [{"name": s["name"], **s["params"]} for s in specs]
+    shared = [{k: v for k, v in e.items() if k != "agent"} for e in entries]
+    numbered = [e.get("agent") for e in entries] == list(range(len(entries)))
+    if len(entries) > 1 and numbered and all(s == shared[0] for s in shared):
+        return shared[:1]
+    return entries

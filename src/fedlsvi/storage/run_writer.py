@@ -1,0 +1,182 @@
+"""The run folder while a run is under way: records as they come, checkpoints as time passes.
+
+settings.toml      everything to run it again        parameters.json   the numbers in force
+versions.json      what it runs on, hashes           environment.safetensors, features.safetensors
+records.jsonl      one line per round                regret.bin        float64, one per episode
+history/           raw episodes (continuous states)  checkpoints/      the last two
+ledger.json, summary.json                            written when it ends
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from shlex import quote
+from time import perf_counter
+
+from fedlsvi.config import Settings
+from fedlsvi.errors import DamagedFile, FolderExists, StoreError
+from fedlsvi.protocol.interrupt import Interrupt
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.records import RoundRecord
+from fedlsvi.protocol.session import Session
+from fedlsvi.storage import checkpoint, files
+from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
+from fedlsvi.storage.files import AppendOnly
+from fedlsvi.storage.lock import lock
+from fedlsvi.storage.run_header import setup_files
+from fedlsvi.storage.run_reader import RESULT, policy_table
+
+SEEDS = "seeds.json"
+"""What a folder has instead of a run's files if it holds several runs, one per seed."""
+
+SHARE = 20.0
+"""A checkpoint is followed by at least this many times its own duration without one."""
+
+
+def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Settings) -> Path:
+    """Make a run folder, whole or not at all; it must not hold anything yet."""
+    run = Path(folder)
+    refuse_existing(run)
+    place(run, setup_files(plan, algorithm, settings), CHECKPOINTS)
+    return run
+
+
+def place(run: Path, contents: Mapping[str, bytes], *folders: str) -> None:
+    """Make a folder with these in it, whole or not at all: of two at once, one is refused."""
+    try:
+        run.parent.mkdir(parents=True, exist_ok=True)
+        temp = Path(tempfile.mkdtemp(prefix=f".{run.name}.", dir=run.parent))
+    except OSError as error:
+        raise files.cannot_make(run, error) from error
+    try:
+        temp.chmod(0o755)
+        for name, data in contents.items():
+            files.write(temp / name, data)
+        for name in folders:
+            (temp / name).mkdir()
+        files.sync_folder(temp)
+        os.rename(temp, run)  # onto nothing, or onto an empty folder
+        files.sync_folder(run.parent)
+    except (OSError, StoreError) as error:
+        shutil.rmtree(temp, ignore_errors=True)
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        refuse_existing(run)
+        raise files.cannot_make(run, cause) from error
+
+
+def refuse_existing(run: Path) -> None:
+    """A run is never written over another one, nor among files that are not its own."""
+    if not files.exists(run):
+        return
+    if not run.is_dir():
+        raise FolderExists(f"{run} is a file: choose a folder for a new run")
+    if not files.is_empty(run):
+        holds = any(files.exists(run / name) for name in ("versions.json", SEEDS))
+        again = f"`fedlsvi resume {quote(str(run))}` continues it"
+        hint = again if holds else "it holds other files"
+        raise FolderExists(
+            f"folder {run} exists already: {hint}; choose another folder for a new run"
+        )
+
+
+class Journal:
+    """Observer that keeps a run folder up to date with its session.
+
+    Checkpoints are at least `seconds` apart, and so far apart that they take at most 1/20 of the
+    time; 0 writes one after every round.
+    """
+
+    def __init__(
+        self, run: Path, session: Session, seconds: float, manifest: Manifest | None = None
+    ) -> None:
+        self.run, self.session, self.seconds = run, session, seconds
+        self.interrupt = Interrupt()
+        self._lock = lock(
+            run / ".lock", f"folder {run} is in use: another process is playing this run"
+        )
+        self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
+        self._number = 0 if manifest is None else manifest.number
+        self._history = [] if manifest is None else list(manifest.history)
+        self._t = session.server.t
+        start = {} if manifest is None else manifest.appended
+        checkpoint.prune(run, self._kept)
+        self._records = AppendOnly(run / RECORDS, start.get(RECORDS))
+        self._regret: AppendOnly | None = None
+        if session.regret is not None:
+            self._regret = AppendOnly(run / REGRET, start.get(REGRET))
+        self._next = perf_counter() + seconds
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        self._records.append(json.dumps(vars(record)).encode() + b"\n")
+        done = record.last >= self.session.plan.parameters.episodes
+        if done or self.interrupt.asked or perf_counter() >= self._next:
+            self.checkpoint()
+        if self.interrupt.asked and not done:
+            raise KeyboardInterrupt(
+                f"stopped after episode {record.last}; continue with "
+                f"fedlsvi.resume({str(self.run)!r}), or "
+                f"`fedlsvi resume {quote(str(self.run))}` on the shell"
+            )
+
+    def checkpoint(self) -> None:
+        """Save the state between two rounds."""
+        began = perf_counter()
+        session, t = self.session, self.session.server.t
+        appended = {RECORDS: self._records.sync()}
+        if self._regret is not None and session.regret is not None:
+            self._regret.append(session.regret[self._t : t].astype("<f8").tobytes())
+            appended[REGRET] = self._regret.sync()
+        arrays, plain = session.state()
+        arrays |= policy_table(session.values)
+        plain = {**plain, "cohorts": len(session.cohorts)}
+        if t < session.plan.parameters.episodes:
+            self._keep_history(t)
+        else:  # nothing is left to play, so what the agents remember is not needed any more
+            arrays, self._history = {k: arrays[k] for k in RESULT if k in arrays}, []
+        self._number += 1
+        manifest = checkpoint.save(self.run, self._number, arrays, plain, appended, self._history)
+        self._t = t
+        self._kept = [*self._kept, manifest][-checkpoint.KEPT :]
+        checkpoint.prune(self.run, self._kept)
+        ended = perf_counter()
+        self._next = ended + (max(self.seconds, SHARE * (ended - began)) if self.seconds else 0.0)
+
+    def _keep_history(self, t: int) -> None:
+        """Seal the raw episodes since the last checkpoint in a segment of their own."""
+        arrays = self.session.history(self._t, t)
+        if not arrays:
+            return
+        folder, name = self.run / HISTORY, f"{self._t + 1:09d}-{t:09d}.safetensors"
+        if not self._history and not folder.exists():
+            files.make_folder(folder)
+        stamp = files.write_arrays(folder / name, arrays)
+        self._history.append({"name": name, "first": self._t, "last": t, "stamp": stamp})
+
+    def close(self) -> None:
+        """Let go of the files; checkpoints are taken between rounds only, never here."""
+        self._records.close()
+        if self._regret is not None:
+            self._regret.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def _older(run: Path, manifest: Manifest) -> list[Manifest]:
+    """The checkpoint before this one, as long as its manifest can be read."""
+    found = []
+    for path in sorted((run / CHECKPOINTS).glob("*.json")):
+        if path.stem < manifest.stem:
+            try:
+                found.append(Manifest(**files.read_json(path)))
+            except (DamagedFile, TypeError):
+                continue
+    return found[-1:]

@@ -1,0 +1,60 @@
+"""Several runs that differ in their seed: one folder with seed-0, seed-1, … inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+from fedlsvi.errors import StoreError
+from fedlsvi.storage import files
+from fedlsvi.storage.checkpoint import FORMAT, check_version
+from fedlsvi.storage.job import Job
+from fedlsvi.storage.run_writer import SEEDS, place, refuse_existing
+
+
+def begin(folder: Path, job: Job, seeds: list[int]) -> None:
+    """Make the folder with a note of which runs belong to it."""
+    refuse_existing(folder)
+    base = str(job.base.absolute())
+    content = {"format": FORMAT, "seeds": seeds, "base": base, "job": job.table()}
+    place(folder, {SEEDS: files.sealed(content)})
+
+
+def forget(folder: Path) -> None:
+    """Remove a family of which no run has begun."""
+    if [path.name for path in folder.iterdir()] == [SEEDS]:
+        (folder / SEEDS).unlink()
+        folder.rmdir()
+
+
+def is_one(folder: Path) -> bool:
+    """Whether this folder holds a family."""
+    return files.exists(folder / SEEDS)
+
+
+def member(folder: Path, seed: int) -> Path:
+    """The run folder of one seed."""
+    return folder / f"seed-{seed}"
+
+
+def read(folder: Path) -> tuple[Job, list[int]]:
+    """What `begin` noted."""
+    content = files.read_json(folder / SEEDS)
+    check_version(folder / SEEDS, content.get("format"))
+    return Job.parse(content["job"], Path(content["base"])), list(content["seeds"])
+
+
+def expand(folders: list[Path]) -> list[Path]:
+    """Run folders, with families replaced by their runs as far as these exist."""
+    found: list[Path] = []
+    for folder in folders:
+        if not is_one(folder):
+            found.append(folder)
+            continue
+        runs = [member(folder, seed) for seed in read(folder)[1]]
+        there = [run for run in runs if files.exists(run)]
+        if not there:
+            again = f"`fedlsvi resume {quote(str(folder))}` plays them"
+            raise StoreError(f"no run in {folder} has begun: {again}")
+        found += there
+    return found

@@ -1,1 +1,0 @@
-"""How messages travel between the server and the cohorts of agents."""

@@ -1,0 +1,115 @@
+"""Processes of a federation on NVIDIA FLARE, killed in the middle of synchronisations."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from parties import ENV, FEDERATION, processes
+
+from fedlsvi import FedLSVI
+from fedlsvi.errors import MessageRefused
+from fedlsvi.remote import codec as wire
+from fedlsvi.remote.audit import verify
+from fedlsvi.remote.federation import environment
+from fedlsvi.remote.flare import project
+from fedlsvi.remote.flare.demo import free_port
+from fedlsvi.storage import files
+
+# FLARE's threads use what its libraries call deprecated
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
+    """Until the site has sent its upload of this step so many times more, by its own log."""
+    log = project.site_folder(folder, site) / "sent.jsonl"
+    at = log.stat().st_size if log.exists() else 0
+    end = time.monotonic() + 120.0
+    while rounds > 0:
+        assert time.monotonic() < end, "the run does not move"
+        time.sleep(0.001)
+        if log.exists():
+            with log.open("rb") as file:
+                file.seek(at)
+                whole, newline, _ = file.read().rpartition(b"\n")
+            at += len(whole) + len(newline)
+            sent = [json.loads(row) for row in whole.splitlines()]
+            rounds -= sum(line["kind"] == "Upload" and line["step"] == step for line in sent)
+
+
+def inside_a_synchronisation(folder: Path, site: str) -> bool:
+    """Whether the last request in a dead site's journal is one between two uploads."""
+    newest = max((project.site_folder(folder, site) / "journal").glob("*.log")).read_bytes()
+    kind, step = 0, 0
+    with suppress(ValueError, MessageRefused):  # nothing asked yet, or not wholly written down
+        kind, step, _ = wire.peek(next(wire.split(newest[newest.rindex(wire.MAGIC) :])))
+    return kind == wire.STOP or (kind == wire.MODEL and step > 1)
+
+
+OUTAGES = (
+    # at the upload of which step, whose job is killed, and who is killed altogether
+    (6, ("localhost", "site-2"), ()),
+    (3, ("site-1", "site-2"), ()),
+    (7, (), ("localhost",)),
+    (4, ("localhost",), ("site-1",)),
+    (8, (), ("localhost", "site-1", "site-2")),
+)
+
+
+def test_ten_kills_inside_synchronisations(tmp_path: Path) -> None:
+    """SIGKILL to the processes of jobs, to FLARE's server and to sites, fifteen in five outages,
+    all aimed at the middle of a synchronisation and each followed by the job again: the final model
+    has the bits of the undisturbed run, and the logs of what left agree with the ledger."""
+    env = ENV | {"horizon": 10}
+    federation = replace(
+        FEDERATION, name="kills", horizon=10, episodes=400, settings={"gamma": 40.0},
+        patience={"deadline": 20.0, "attempts": 1},
+    )  # fmt: skip
+    # first, so that what the sites run is compiled
+    learner = FedLSVI(n_agents=2, **federation.settings)
+    here = learner.learn(environment(env), federation.episodes, federation.seed, progress=False)
+    sites, own = ("site-1", "site-2"), {"agents": 1, "env": env}
+    folder = project.init(
+        tmp_path / "project", federation, dict.fromkeys(sites, own), port=free_port()
+    )
+    kills = inside = 0
+    try:
+        project.launch(folder)
+        number = project.start(folder)
+        for step, jobs, parties in OUTAGES:
+            wait_for_step(folder, "site-1", step, 1)
+            found = {name: processes(folder, name) for name in ("localhost", *sites)}
+            targets = [found[name]["job"] for name in jobs]
+            targets += [pid for name in parties for pid in found[name].values()]
+            wait_for_step(folder, "site-1", step, 1)
+            for pid in targets:
+                os.kill(pid, signal.SIGKILL)
+            kills += len(targets)
+            if any(inside_a_synchronisation(folder, site) for site in sites):
+                inside += len(targets)
+            assert project.progress(folder)["episodes"] < federation.episodes
+            if parties:
+                project.stop(folder, parties, kill=True)
+                project.launch(folder, parties)
+            if "localhost" not in parties:
+                assert project.wait(folder, number, 240.0) != "FINISHED:COMPLETED"
+            number = project.start(folder)
+        assert project.wait(folder, number, 240.0) == "FINISHED:COMPLETED"
+    finally:
+        project.stop(folder, kill=True)
+        project.clean(folder)
+    assert kills >= 10
+    assert inside >= 3
+    model = files.read_arrays(project.server_folder(folder) / "model.safetensors")
+    assert model["w"].tobytes() == here.w.tobytes()
+    assert model["gram"].tobytes() == here.gram_packed.tobytes()
+    ledger = files.read_json(project.server_folder(folder) / "ledger.json")
+    for site in sites:
+        log = project.site_folder(folder, site) / "sent.jsonl"
+        assert verify(log, ledger["every"]["up_stats"]).again > 0

@@ -1,0 +1,107 @@
+"""A job comes from elsewhere: what it names reaches no other folder, and a site is told in a
+sentence what is wrong with its own settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedlsvi.errors import InvalidInput, InvalidSetting
+from fedlsvi.remote import federation as job
+from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_station
+from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.journal import Journal
+from fedlsvi.storage import settings_file
+
+SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
+FEDERATION = Federation("trial", episodes=40, horizon=5, dim=8, settings={"gamma": 9.0})
+
+
+def write(folder: Path, **env: Any) -> Path:
+    path = folder / "fedlsvi.toml"
+    path.write_text(settings_file.dump({"agents": 2, "durable": False, "env": env}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere", "a/b", "a\\b", "..", ".", "", "trial\n", " trial", "-trial", 5, None]
+)
+def test_a_name_that_is_no_name_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidSetting, match="name must be letters, digits"):
+        Federation.of(FEDERATION.table() | {"name": name})
+
+
+def test_a_job_reaches_no_other_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is the path of a folder that somebody else uses: nothing there changes."""
+    write(tmp_path, name="random-linear", **SIZES)
+    theirs = tmp_path / "elsewhere" / "journal"
+    theirs.mkdir(parents=True)
+    theirs.chmod(0o755)
+    (theirs / "letter.txt").write_text("dear reader")
+    workspace = SimpleNamespace(
+        get_root_dir=lambda: tmp_path / "site", get_site_config_dir=lambda: tmp_path
+    )
+    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
+    before = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
+    for name in (str(tmp_path / "elsewhere"), "../../elsewhere"):
+        site = flare.Site(FEDERATION.table() | {"name": name})
+        with pytest.raises(flare.SiteTrouble, match="hello failed with InvalidSetting"):
+            site.hello()
+        with pytest.raises(flare.SiteTrouble, match="join failed with InvalidSetting"):
+            site.join(0, 2)
+    assert {path: path.stat().st_mode for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("first", "n_agents"), [(-1, 4), (3, 4), (0, 1), (4, 4)])
+def test_agents_that_the_run_does_not_have(first: int, n_agents: int, tmp_path: Path) -> None:
+    settings = SiteSettings.read(write(tmp_path, name="random-linear", **SIZES))
+    books = open_books(settings, tmp_path / "site")
+    with pytest.raises(InvalidInput, match="cannot be here: the run has"):
+        open_station(FEDERATION, settings, first, n_agents, books)
+    for book in books:
+        book.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"entry": ":make"}, "entry must be module:function, got ':make'"),
+        ({"entry": ".x:make"}, "entry must be module:function, got '.x:make'"),
+        ({"entry": "ward..bed:make"}, "entry must be module:function"),
+        ({"entry": "json:"}, "entry must be module:function, got 'json:'"),
+        ({"entry": "ward_on_fire:make"}, r"cannot be imported \(RuntimeError: all out\): mend"),
+        ({"entry": "ward_that_quits:make"}, r"cannot be imported \(SystemExit: 3\)"),
+        ({"entry": "ward_of_nonsense:make"}, r"cannot be imported \(SyntaxError: "),
+        ({"entry": "builtins:max"}, "has no signature found.*name a function of Python"),
+        ({"entry": 5}, "must give entry as a text, got 5: write it in quotes"),
+        ({"name": 5}, "must give name as a text, got 5"),
+        ({"gym": ["CartPole-v1"]}, "must give gym as a text, got"),
+    ],
+)
+def test_a_wrong_environment_is_refused_in_a_sentence(
+    env: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ward_on_fire.py").write_text("raise RuntimeError('all out')\n")
+    (tmp_path / "ward_that_quits.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "ward_of_nonsense.py").write_text("def make(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=sentence):
+        SiteSettings.read(write(tmp_path, **env))
+
+
+def test_books_that_cannot_be_opened_are_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error was, the journal is not "in use by another process" afterwards."""
+    settings = SiteSettings.read(write(tmp_path, name="random-linear", **SIZES))
+
+    def broken(*given: Any) -> None:
+        raise OSError("no such disk")
+
+    monkeypatch.setattr(job, "Audit", broken)
+    with pytest.raises(OSError, match="no such disk"):
+        open_books(settings, tmp_path / "site")
+    Journal(tmp_path / "site" / "journal", durable=False).close()

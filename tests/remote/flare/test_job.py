@@ -1,0 +1,194 @@
+"""What a site settles for itself: its environment by name, Gymnasium id or entry point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedlsvi import envs
+from fedlsvi.errors import InvalidEnvironment, InvalidInput
+from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
+from fedlsvi.protocol.server import Server
+from fedlsvi.remote.audit import lines
+from fedlsvi.remote.codec import Address, decode_reply, encode
+from fedlsvi.remote.endpoint_factory import makers
+from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_station
+from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.ray.transport import Actor
+from fedlsvi.storage import settings_file
+
+SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
+FEDERATION = Federation("trial", episodes=40, horizon=5, dim=8, settings={"gamma": 9.0})
+
+
+def settled(folder: Path, **env: Any) -> SiteSettings:
+    """The settings of a site whose file names this environment."""
+    path = folder / "fedlsvi.toml"
+    path.write_text(settings_file.dump({"agents": 2, "durable": False, "env": env}))
+    return SiteSettings.read(path)
+
+
+def first_upload(folder: Path, settings: SiteSettings, federation: Federation) -> bytes:
+    """What the station of a site answers to a first round of seven episodes."""
+    books = open_books(settings, folder)
+    station = open_station(federation, settings, 1, 3, books)
+    p = federation.parameters(3)
+    run = run_name(p, federation.seed)
+    start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    for number, message in enumerate((start, Stop(7)), start=1):
+        reply = station.handle(encode(message, Address(run, 5, number, 1, 1, 2)))
+    assert isinstance(decode_reply(reply, station.layout)[1], Upload)
+    station.close()
+    for book in books:
+        book.close()
+    return reply
+
+
+def test_three_ways_to_name_the_same_world(tmp_path: Path) -> None:
+    ways: list[dict[str, Any]] = [
+        {"name": "random-linear"},
+        {"gym": "fedlsvi/RandomLinearMDP-v0"},
+        {"entry": "fedlsvi.envs:RandomLinearMDP"},
+    ]
+    uploads = set()
+    for way, named in enumerate(ways):
+        settings = settled(tmp_path, **named, **SIZES)
+        assert isinstance(settings.env, envs.RandomLinearMDP)
+        assert settings.agents == 2
+        uploads.add(first_upload(tmp_path / str(way), settings, FEDERATION))
+    assert len(uploads) == 1
+
+
+def test_a_gymnasium_world_by_id_and_by_a_function_that_makes_it(tmp_path: Path) -> None:
+    """`horizon` is an argument where the function takes it, else the size of what it makes."""
+    federation = Federation("lake", 40, horizon=9, dim=64, one_hot=True, settings={"gamma": 9.0})
+    by_id = settled(tmp_path, gym="FrozenLake-v1", horizon=9, is_slippery=False)
+    by_entry = settled(
+        tmp_path, entry="gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv", horizon=9,
+        is_slippery=False,
+    )  # fmt: skip
+    uploads = [
+        first_upload(tmp_path / str(i), settings, federation)
+        for i, settings in enumerate((by_id, by_entry))
+    ]
+    assert uploads[0] == uploads[1]
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"gym": "FrozenLake-v9"}, "unknown environment 'FrozenLake-v9': did you mean"),
+        ({"gym": "FrozenLake-v1", "is_slipery": True}, "cannot be made with .*'is_slipery'"),
+        ({"gym": "CartPole-v1", "horizon": 0}, "horizon"),
+        ({"entry": "no_such_ward:make"}, r"cannot be found \(No module named 'no_such_ward'\)"),
+        ({"entry": "json:nothing"}, "cannot be found .*install its package in the Python that"),
+        ({"entry": "json"}, "entry must be module:function, got 'json'"),
+        ({"entry": "math:pi"}, "entry 'math:pi' is a float: name a function"),
+        ({"entry": "json:loads", "s": "3"}, "gave a int: give a function that makes"),
+        ({"entry": "json:loads"}, "has wrong keys: missing a required argument: 's'"),
+        ({"entry": "fedlsvi.envs:RandomLinearMDP", "beds": 3}, "wrong keys: .*'beds'"),
+        ({"name": "river-swim", "gym": "FrozenLake-v1"}, "one of name, gym and entry"),
+        ({"n_states": 3}, "one of name, gym and entry, got none"),
+    ],
+)
+def test_a_wrong_environment_is_refused_in_a_sentence(
+    env: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        settled(tmp_path, **env)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"horizon": 4}, "has horizon 4, the federation agreed on 5: change .env."),
+        ({"dim": 6}, "has dim 6, the federation agreed on 8"),
+    ],
+)
+@pytest.mark.parametrize(
+    "way", [{"gym": "fedlsvi/RandomLinearMDP-v0"}, {"entry": "fedlsvi.envs:RandomLinearMDP"}]
+)
+def test_sizes_that_are_not_the_federations(
+    way: dict[str, Any], change: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    settings = settled(tmp_path, **way, **(SIZES | change))
+    with pytest.raises(InvalidEnvironment, match=sentence):
+        open_station(FEDERATION, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+def test_one_hot_worlds_do_not_join_a_federation_of_dense_features(tmp_path: Path) -> None:
+    federation = Federation("lake", 40, horizon=9, dim=64, settings={"gamma": 9.0})
+    settings = settled(tmp_path, gym="FrozenLake-v1", horizon=9)
+    with pytest.raises(InvalidEnvironment, match="has packing diagonal, the federation agreed on"):
+        open_station(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+def test_a_reward_is_worth_the_same_at_every_site(tmp_path: Path) -> None:
+    """A table's own range is not the federation's; given at both, it is."""
+    own = Federation("taxi", 40, horizon=9, dim=48 * 4, one_hot=True, settings={"gamma": 9.0})
+    cliff = {"gym": "CliffWalking-v1", "horizon": 9}
+    wider = {"reward_range": [-100, 1]}
+    books = open_books(settled(tmp_path, **cliff), tmp_path / "site")
+    for federation, more, sentence in (
+        (own, {}, r"in \(-100, 0\), the federation agreed on reward_range = \[0, 1\]: give"),
+        (own, wider, r"in \(-100, 1\), the federation agreed"),
+        (replace(own, **wider), {}, r"in \(-100, 0\), the federation agreed on .* = \[-100, 1\]"),
+        (replace(own, reward_range=[1, 0]), {}, r"reward_range is \[1, 0\]: give two finite"),
+        (replace(own, reward_range=0), {}, "reward_range is 0: give two finite numbers"),
+    ):
+        with pytest.raises(InvalidEnvironment, match=sentence):
+            open_station(federation, settled(tmp_path, **cliff, **more), 0, 2, books)
+    open_station(replace(own, **wider), settled(tmp_path, **cliff, **wider), 0, 2, books).close()
+    with pytest.raises(InvalidEnvironment, match="give two finite numbers"):
+        replace(own, reward_range=["a", 1]).check(2)
+    for book in books:
+        book.close()
+
+
+def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """The journal has raw states in it."""
+    settings = settled(tmp_path, entry="canary:make", horizon=5, dim=8)
+    journal, audit = open_books(settings, tmp_path / "site")
+    station = open_station(FEDERATION, settings, 0, 2, (journal, audit))
+    p = FEDERATION.parameters(2)
+    start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    requests = (start, Stop(7), *(Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)))
+    for number, message in enumerate((*requests, Keep(7)), start=1):
+        address = Address(run_name(p, 0), 5, number, 1, 0, 2)
+        station.handle(encode(message, address))
+    kept = [*(tmp_path / "site" / "journal").iterdir(), tmp_path / "site" / "sent.jsonl"]
+    assert len([path for path in kept if path.suffix == ".safetensors"]) == 2
+    for path in (*kept, journal.folder):
+        assert not path.stat().st_mode & 0o077, path
+    for part in (station, journal, audit):
+        part.close()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_temporary_journal_goes_with_its_station(others: bool, tmp_path: Path) -> None:
+    """As in an actor of Ray on another node, where nobody else would remove it."""
+    plan = FEDERATION.plan(envs.make("random-linear", **SIZES), 2)
+    folder = tmp_path / "fedlsvi-1"
+    actors = [Actor(make) for make in makers(plan, 2, folder, False, 1, scratch=True)]
+    assert len(list(folder.iterdir())) == 2
+    for actor in actors[others:]:
+        actor.close()
+    assert folder.exists() == others
+    actors[0].close()
+    assert not folder.exists()
+
+
+def test_hello_is_written_down_before_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(tmp_path, name="random-linear", **SIZES)
+    workspace = SimpleNamespace(get_root_dir=lambda: tmp_path, get_site_config_dir=lambda: tmp_path)
+    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
+    assert flare.Site(FEDERATION.table()).hello() == 2
+    (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
+    assert (line["kind"], line["scalars"]) == ("Hello", 1)

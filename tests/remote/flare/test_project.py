@@ -1,0 +1,210 @@
+"""A project that is written: whose its keys are, and what its job says; nobody is started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedlsvi.cli import main
+from fedlsvi.errors import InvalidInput, InvalidSetting, TransportError
+from fedlsvi.protocol.records import RoundRecord
+from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.flare import log as flare_log
+from fedlsvi.remote.flare import project
+from fedlsvi.remote.flare.provision import flare
+
+FEDERATION = Federation("trial", episodes=10, horizon=3, dim=4)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return project.init(tmp_path_factory.mktemp("written") / "project", FEDERATION, {"a": {}})
+
+
+def test_keys_are_for_their_owner_alone(written: Path) -> None:
+    """Each file that holds a private key, and each folder above it within the project."""
+    holders = {path for path in written.rglob("*")
+               if path.is_file() and b"PRIVATE KEY" in path.read_bytes()}  # fmt: skip
+    assert {path.name for path in holders} == {"cert.json", "client.key", "server.key"}
+    for path in holders | {written}:
+        while path != written.parent:
+            assert not path.stat().st_mode & 0o077, path
+            path = path.parent
+    page = (written / "README.md").read_text()
+    assert "`provisioned/trial/state/cert.json` holds the key of the authority" in page
+
+
+def test_the_page_says_what_the_scripts_of_flare_do_not(written: Path) -> None:
+    """They do nothing where a question is not answered, or an old number is somebody else's."""
+    page = (written / "README.md").read_text()
+    assert "echo y | ./startup/stop_fl.sh" in page
+    assert "`rm -f pid.fl daemon_pid.fl`" in page
+
+
+def test_init_says_who_is_started_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(project, "init", lambda *given: tmp_path)
+    file = tmp_path / "federation.toml"
+    file.write_text('name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n')
+    assert main(["federate", "init", str(file), "--sites", "a", "--out", "x"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("startup/start.sh") < said.index("then: fedlsvi federate start")
+
+
+@pytest.mark.parametrize(
+    ("log", "deployed", "said"),
+    [
+        ("ERROR - this run ends: no site has an agent", ["a: OK"], "no site has an agent"),
+        ("", ["server: BYOC not permitted", "a: OK"], "server: BYOC not permitted"),
+        ("ComponentNotAuthorized: component not authorized: Component 'other.Class' at config path "
+         "'components.#1' is not in allow_list", [],
+         "the server refused a class that the job names: Component 'other.Class' at config path "
+         "'components.#1' is not in allow_list"),
+        ("Aborting current RUN due to FATAL_SYSTEM_ERROR received: failed to sync clients "
+         "['north', 'south']\nINFO - Server runner finished.", ["server: OK"],
+         "the job ended before north, south had begun it: a site refused a class that it names, or "
+         "could not start its process; 7/log.txt in the kit of a site says what it was"),
+        ("ERROR - Client b is deemed disconnected!\nINFO - this run is complete", [],
+         "the run is complete, and its results are in the server's kit; FLARE gave up b, which had "
+         "not said that it was done. `fedlsvi federate start` again is safe: it plays no more and "
+         "ends well"),
+        ("INFO - Client b is deemed disconnected!", [],
+         "FLARE gave up b; log.txt in the server's kit and 7/log.txt in the kit of a site have "
+         "more. `fedlsvi federate start` again goes on at the last checkpoint"),
+        ("INFO - Server runner finished.", [],
+         "log.txt in the server's kit and 7/log.txt in the kit of a site have more"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_a_failure(log: str, deployed: list[str], said: str) -> None:
+    """In what FLARE's server tells of a job; no site sends its log."""
+    connection = session(
+        get_job_logs=lambda number: {"logs": {"server": log}},
+        get_job_meta=lambda number: {"job_deploy_detail": deployed},
+    )
+    assert connection.reason("7") == said
+
+
+def session(**answers: Any) -> Any:
+    """A console whose session gives these answers."""
+    connection = object.__new__(flare("Console"))
+    connection._session = SimpleNamespace(**answers)
+    return connection
+
+
+def test_why_a_job_has_not_begun() -> None:
+    """FLARE's last attempt to schedule it."""
+    tried = ["2026-01-01 10:00:00: no", "2026-01-01 10:00:10: connected sites (2) < min_sites (3)"]
+    connection = session(
+        get_job_meta=lambda number: {"status": "SUBMITTED", "schedule_history": tried}
+    )
+    assert connection.reason("7").startswith(
+        "FLARE has not begun it (connected sites (2) < min_sites (3)): it waits for all sites"
+    )
+
+
+def test_the_jobs_that_a_server_is_at() -> None:
+    """One that has died leaves its jobs as RUNNING for good; and a site that is not heard is not
+    connected, though FLARE lists it for long."""
+    jobs = {"1": "RUNNING", "2": "FINISHED:COMPLETED", "3": "RUNNING", "4": "SUBMITTED"}
+    heard = {"north": 1000.0, "south": 1059.0, "east": 990.0}
+    connection = session(
+        list_jobs=lambda: [{"job_id": n, "job_name": "t", "status": s} for n, s in jobs.items()],
+        get_system_info=lambda: SimpleNamespace(
+            job_info=[SimpleNamespace(job_id="3")],
+            client_info=[SimpleNamespace(name=n, last_connect_time=t) for n, t in heard.items()],
+        ),
+    )
+    assert [job["id"] for job in connection.jobs() if job["alive"]] == ["3", "4"]
+    assert connection.sites() == ["north", "south"]
+
+
+def test_the_rounds_are_read_from_the_log_of_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    """Of the last job of this name that has done one: what the server wrote, note by note. What a
+    site said is in the middle of a line and counts for nothing."""
+    caplog.set_level("INFO")
+    note = f"round 2: east's agent 0 excluded (away\n{flare_log.ROUND}9, at episode 99)"
+    record = RoundRecord(k=2, first=4, last=8, signals=0, triggers=[], logdet=[], scalars={},
+                         regret=None, overshoot=0, seconds={}, notes=[note])  # fmt: skip
+    flare_log.tell(record)
+    logs = {"1": "x", "2": caplog.text, "3": "no round yet", "4": "x"}
+    names = {"1": "t", "2": "t", "3": "t", "4": "other"}
+    connection = session(
+        get_job_logs=lambda number: {"logs": {"server": logs[number]}},
+        list_jobs=lambda: [{"job_id": n, "job_name": j, "status": ""} for n, j in names.items()],
+        get_system_info=lambda: SimpleNamespace(job_info=[]),
+    )
+    said = "round 2: east's agent 0 excluded (away … 9, at episode 99)"
+    assert connection.progress("t") == {"rounds": 2, "episodes": 8, "notes": [said]}
+    assert connection.progress("other")["rounds"] is None
+
+
+class Submitted(list[Path]):
+    """A console that is told of jobs."""
+
+    status = "FINISHED:ABORTED"
+
+    def jobs(self) -> list[dict[str, Any]]:
+        alive = not self.status.startswith("FINISHED")
+        return [{"id": "7", "name": "trial", "status": self.status, "alive": alive}]
+
+    def sites(self) -> list[str]:
+        return ["a"]
+
+    def submit(self, job: Path) -> str:
+        self.append(job)
+        return "1"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> Submitted:
+    found = Submitted()
+    monkeypatch.setattr(project, "_connect", lambda folder, end: found)
+    return found
+
+
+@pytest.mark.parametrize("status", ["SUBMITTED", "RUNNING"])
+def test_a_second_job_is_refused_while_one_has_not_ended(
+    status: str, written: Path, submitted: Submitted
+) -> None:
+    submitted.status = status
+    with pytest.raises(InvalidInput, match=f"job 7 of trial is {status}: watch it with.*job abort"):
+        project.start(written)
+    assert not submitted
+
+
+def test_the_job_says_what_the_settings_say_now(written: Path, submitted: Submitted) -> None:
+    """An operator who changes federation.toml after a failure starts a job with the change."""
+    settings = written / "federation.toml"
+    before = settings.read_text()
+    settings.write_text(before.replace("[patience]", '[patience]\nabsent = "carry"'))
+    project.start(written)
+    config = submitted[0] / "app" / "config" / "config_fed_server.json"
+    assert '"absent": "carry"' in json.dumps(json.loads(config.read_text()))
+    assert not list(submitted[0].rglob("*.py"))
+    settings.write_text(before.replace("[patience]", "[patience]\nattempts = 0"))
+    with pytest.raises(InvalidSetting, match="attempts must be at least 1"):
+        project.start(written)
+    assert len(submitted) == 1
+    settings.write_text(before)
+
+
+def test_a_project_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the same command can be given again."""
+
+    def fails(*given: Any, **options: Any) -> Any:
+        return SimpleNamespace(returncode=1, stderr="no", stdout="")
+
+    monkeypatch.setattr("subprocess.run", fails)
+    with pytest.raises(TransportError, match="could not provision: no"):
+        project.init(tmp_path / "project", FEDERATION, {"a": {}})
+    assert not (tmp_path / "project").exists()

@@ -1,0 +1,235 @@
+"""The server of a federation: its folder goes on with the run that it holds and with no other."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import pytest
+
+import problems
+from fedlsvi import FedLSVI
+from fedlsvi.errors import InvalidSetting, TransportError
+from fedlsvi.protocol.messages import Explore, Layout, Model
+from fedlsvi.protocol.server import Server
+from fedlsvi.remote import frame_transport as wired
+from fedlsvi.remote.conformance import EchoMaker, parameters
+from fedlsvi.remote.endpoint_factory import guard, makers
+from fedlsvi.remote.flare_server import APART, EPOCH, check, serve, take_epoch
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.retry_policy import Absent, Patience
+from fedlsvi.remote.threads import Local
+from fedlsvi.storage import checkpoint, files
+
+
+class Killed(Exception):
+    """The server's process ends."""
+
+
+class Silent(Local):
+    """Cohort 1 is not heard from the exploration of round `since` on, at all if that is below 0, or
+    from the last model of round `after` on; the server dies when it has asked `asks` times."""
+
+    since: float = math.inf
+    after = 0
+    silent = False
+    asks = math.inf
+
+    def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
+        self.asks -= 1
+        if self.asks < 0:
+            raise Killed
+        self.silent |= self.since < 0
+        self.silent |= isinstance(self._asked, Explore) and self.guard.round >= self.since
+        done = isinstance(self._asked, Model) and self._asked.h == 1 and self.guard.round - 1
+        self.silent |= self.after > 0 and done == self.after
+        for c, data in super().exchange(frames, deadline):
+            if c != 1 or not self.silent:
+                yield c, data
+
+
+class Trial:
+    """A federation of two cohorts over frames, with a folder for the server and journals."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def play(
+        self, last: int | None = None, seed: int = 1, absent: Absent = "fail",
+        since: float = math.inf, agents: int = 4, cohorts: int = 2, gamma: float = 8.0,
+        asks: float = math.inf, after: int = 0, **agreed: Any,
+    ) -> Server:  # fmt: skip
+        """Serve from where it was, and die after round `last` or after so many requests."""
+        agreed = {"features": None, "reward_range": [0.0, 1.0]} | agreed
+        learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
+        plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
+        made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
+        run = run_name(plan.parameters, seed)
+        patience, server = Patience(30.0, 1, absent=absent), self.folder / "server"
+        cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
+        check(plan.parameters, cuts, run, server, agreed)  # before any site takes up its journal
+        transport = Silent(plan.parameters, made, run, patience, guard(plan))
+        transport.since, transport.asks, transport.after = since, asks, after
+
+        def observe(record: Any) -> None:
+            if record.k == last:
+                raise Killed
+
+        try:
+            return serve(plan.parameters, transport, server, observe, agreed)
+        finally:
+            transport.close()
+
+    def notes(self) -> dict[int, list[str]]:
+        """What its records say was out of the ordinary, by round."""
+        rows = (self.folder / "server" / "records.jsonl").read_text().splitlines()
+        return {record["k"]: record["notes"] for record in map(json.loads, rows)}
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial(tmp_path)
+
+
+def test_it_goes_on_where_it_was(trial: Trial, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trial.play(last=3)
+    assert trial.play().w.tobytes() == Trial(tmp_path / "other").play().w.tobytes()
+
+
+@pytest.mark.parametrize("last", [None, 3])
+def test_a_server_that_died_before_its_first_checkpoint_is_followed(
+    last: int | None, trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is set back before each start: sites have heard epochs that no checkpoint has."""
+    now = time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    with pytest.raises(Killed):
+        trial.play(last, asks=math.inf if last else 2)
+    for _ in range(2):
+        now -= 10**12
+        with pytest.raises(Killed):
+            trial.play(asks=2)
+    assert trial.play().w.tobytes() == Trial(tmp_path / "other").play().w.tobytes()
+
+
+def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called after the clock went forward, and once more when that was undone and the server
+    had died before a checkpoint."""
+    now = time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    with pytest.raises(Killed):
+        trial.play(3, absent="carry", since=2)
+    make, now = Silent.__init__, now + 10**9
+
+    def ahead(self: Silent, *given: Any) -> None:
+        nonlocal now
+        make(self, *given)
+        now += 10**15
+
+    monkeypatch.setattr(Silent, "__init__", ahead)
+    with pytest.raises(Killed):
+        trial.play(absent="carry", since=0, asks=2)
+    monkeypatch.setattr(Silent, "__init__", make)
+    now -= 10**15
+    trial.play(absent="carry")
+    records = (trial.folder / "server" / "records.jsonl").read_text()
+    assert "taken back, away since round 2" in records
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seed": 2}, "begun with another seed: set that back, or give the federation another"),
+        ({"gamma": 9.0}, "begun with gamma 8.0 and not 9.0: set that back"),
+        ({"agents": 5}, r"n_agents 4 and not 5, agents \[2, 2\] at its sites and not \[2, 3\]"),
+        ({"features": {"name": "rbf"}}, r"begun with features None and not {'name': 'rbf'}"),
+        ({"reward_range": [0.0, 9.0]}, r"begun with reward_range \[0.0, 1.0\] and not \[0.0, 9"),
+        ({"cohorts": 1}, r"begun with agents \[2, 2\] at its sites and not \[4\]"),
+    ],
+)
+def test_another_run_is_refused_in_a_sentence(
+    change: dict[str, Any], sentence: str, trial: Trial
+) -> None:
+    with pytest.raises(Killed):
+        trial.play(last=3)
+    before = {path: path.read_bytes() for path in (trial.folder / "server").rglob("*.json*")}
+    with pytest.raises(InvalidSetting, match=sentence):
+        trial.play(**change)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_carrying_may_begin_after_a_failure(trial: Trial, tmp_path: Path) -> None:
+    """The responses of who is away are those that were last accepted, also where the server that
+    accepted them would not have carried anybody: the run is the one that carried from the start."""
+    with pytest.raises(TransportError, match="no answer to Explore"):
+        trial.play(since=4)
+    changed = trial.play(since=4, absent="carry")
+    always = Trial(tmp_path / "other").play(since=4, absent="carry")
+    assert changed.w.tobytes() == always.w.tobytes()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_note_is_in_the_record_of_its_round(restart: bool, trial: Trial) -> None:
+    """Who is lost with the last model of round 3 has contributed to it and is missing in round 4,
+    also where the server is started again in between."""
+    if restart:
+        with pytest.raises(Killed):
+            trial.play(last=3, after=3, absent="carry")
+        trial.play(since=-1, absent="carry")
+    else:
+        trial.play(after=3, absent="carry")
+    notes = trial.notes()
+    assert not notes[3]
+    assert notes[4] == ["round 4: agents 2 to 3 carried (no answer to Model within 30 s)"]
+    assert notes[5] == ["round 5: agents 2 to 3 carried, away since round 4"]
+
+
+def test_a_note_after_the_last_round_is_in_the_last_record(trial: Trial, tmp_path: Path) -> None:
+    other = Trial(tmp_path / "other")
+    other.play()
+    last = max(other.notes())
+    trial.play(after=last, absent="carry")
+    words = "agents 2 to 3 carried (no answer to Model within 30 s)"
+    assert trial.notes()[last] == [f"round {last}: {words}"]
+
+
+def test_a_run_that_has_ended_plays_no_more(trial: Trial) -> None:
+    """Its job may be started again: the same model, and not one more record."""
+    ended = trial.play()
+    before = trial.notes()
+    assert trial.play().w.tobytes() == ended.w.tobytes()
+    assert trial.notes() == before
+
+
+def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None:
+    """Models of the past are for those who may come back: a run that begins to carry after it has
+    excluded somebody keeps no more of them than any other."""
+    with pytest.raises(Killed):
+        trial.play(last=5, since=3, absent="exclude")
+    trial.play(absent="carry")
+    last = checkpoint.newest(trial.folder / "server", lambda note: None)
+    assert last is not None
+    plain = last[0].plain["transport"]
+    assert list(plain["excluded"]) == ["1"]
+    assert len(plain["carried"]["past"]) <= 2
+
+
+@pytest.mark.parametrize("held", [{"x": 1}, {"epoch": "a"}, {"epoch": -1}, {"epoch": 2**63}])
+def test_an_epoch_that_is_none_is_written_anew(held: dict[str, Any], tmp_path: Path) -> None:
+    files.write_json(tmp_path / EPOCH, held)
+    maker = EchoMaker(0, 2, Layout(2, 2, 3, "diagonal"))
+    transport = Local(parameters(2), [maker], 1)
+    began = transport.epoch
+    take_epoch(transport, tmp_path)
+    assert transport.epoch == began
+    assert files.read_json(tmp_path / EPOCH) == {"epoch": began}
+    take_epoch(transport, tmp_path)
+    assert transport.epoch == began + APART
+    transport.close()

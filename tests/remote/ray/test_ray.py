@@ -1,0 +1,242 @@
+"""Ray for real, on loopback: conformance, the same bits, many agents, a cluster that is joined, and
+actors and drivers that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_local import assert_same, learn
+
+import fedlsvi
+import problems
+from fedlsvi import FedLSVI
+from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.learner import drive
+from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
+from fedlsvi.remote.ray import transport as engine
+from fedlsvi.remote.ray.on_ray import on_ray
+from fedlsvi.remote.ray.tcp import Key, Line
+from fedlsvi.remote.retry_policy import Patience
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One Ray for all tests of this file; its processes find the modules of the tests."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    engine.connect()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+    yield
+    engine.ray_library().shutdown()
+
+
+def make(made: Any, patience: Patience) -> engine.Ray:
+    return engine.Ray(parameters(6), made, RUN, patience)
+
+
+def test_conformance() -> None:
+    check_order(make)
+    check_raising(make)
+
+
+def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around Ray's encryption no line is opened, and one that a firewall stops is not used."""
+
+    def by_calls(made: Any, patience: Patience) -> engine.Ray:
+        transport = make(made, patience)
+        assert not transport._lines
+        return transport
+
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    check_order(by_calls)
+    monkeypatch.delenv("RAY_USE_TLS")
+    reached = []
+
+    def stopped(line: Line, key: Key) -> None:
+        reached.append(key.host)
+        raise TimeoutError
+
+    monkeypatch.setattr(Line, "open", stopped)
+    here = learn(problems.simplex())
+    assert_same(here, learn(problems.simplex(), transport=partial(on_ray, cohorts=2)))
+    assert reached == [engine.LOOPBACK]
+
+
+def test_listens_on_loopback_only() -> None:
+    """Every listening socket of Ray's processes, by the table of the kernel."""
+    assert engine.ray_library().nodes()[0]["NodeManagerAddress"] == "127.0.0.1"
+    assert _ray_processes()
+    sockets, listening = set(), 0
+    for fd in [fd for process in _ray_processes() for fd in _open_files(process)]:
+        with suppress(OSError):  # closed meanwhile
+            sockets.add(os.readlink(fd))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                address = local.partition(":")[0]
+                assert address.endswith("0100007F"), f"{table}: listens on {address}"
+                listening += 1
+    assert listening > 0
+
+
+def _ray_processes() -> list[Path]:
+    found = []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):
+            if path.name.isdigit() and b"/ray/" in (path / "cmdline").read_bytes():
+                found.append(path)
+    return found
+
+
+def _open_files(process: Path) -> list[Path]:
+    try:
+        return [fd for fd in (process / "fd").iterdir() if fd.is_symlink()]
+    except OSError:
+        return []
+
+
+@pytest.mark.parametrize("cohorts", [1, 2, 4])
+def test_same_run_as_in_process(cohorts: int) -> None:
+    for problem in (problems.simplex(), problems.continuous()):
+        here = learn(problem)
+        assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
+
+
+def test_ten_thousand_agents_over_two_actors() -> None:
+    env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0)
+    learner = FedLSVI(n_agents=10_000)
+    there = learner.learn(env, episodes=8, progress=False, transport="ray", cohorts=2)
+    assert_same(learner.learn(env, episodes=8, progress=False), there)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [problems.simplex(S=120, A=5, d=4, H=3), problems.continuous()],
+    ids=["large", "continuous"],
+)
+def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
+    """SIGKILL an actor after every third round, and one inside each following synchronisation. What
+    the actors of the large problem are made from is too large to travel with a call of Ray's."""
+    learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+    here = learner.learn(problem.envs, 160, 1, features=problem.features, progress=False)
+    session = learner.prepare(
+        problem.envs, 160, 1, features=problem.features,
+        transport=partial(on_ray, cohorts=2, journal=tmp_path),
+    )  # fmt: skip
+    transport: Any = session.transport
+    kills = 0
+    inner = transport.exchange
+
+    def exchange(frames: Any, deadline: float) -> Any:
+        nonlocal kills
+        if transport.number % 17 == 5 and kills < 4:
+            with suppress(engine.ray_library().exceptions.RayActorError):
+                os.kill(transport.processes()[kills % 2], signal.SIGKILL)
+                kills += 1
+        return inner(frames, deadline)
+
+    transport.exchange = exchange
+    drive(session, [])
+    assert kills == 4
+    assert session.server.w.tobytes() == here.w.tobytes()
+    assert session.server.gram.tobytes() == here.gram_packed.tobytes()
+
+
+ARGUMENTS = ["--env", "random-linear", "--agents", "4", "--set", "gamma=3", "--seed", "4"]
+
+
+def shell(*words: str) -> subprocess.Popen[str]:
+    """The command, with its agents on the Ray of these tests."""
+    address = engine.ray_library().get_runtime_context().gcs_address
+    command = [sys.executable, "-m", "fedlsvi", *words, "--transport", "ray"]
+    return subprocess.Popen(
+        [*command, "--ray-address", address, "--cohorts", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def in_process(tmp_path: Path, episodes: int) -> fedlsvi.Run:
+    """The same run by the same command, with its agents in its own process."""
+    folder = tmp_path / "here"
+    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", str(episodes)]
+    subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
+    return fedlsvi.load(folder)
+
+
+def holders(journals: Path) -> list[int]:
+    """Actors, known by the journals that they hold open."""
+    found = []
+    for process in Path("/proc").iterdir():
+        for fd in _open_files(process) if process.name.isdigit() else []:
+            with suppress(OSError):
+                if os.readlink(fd).startswith(f"{journals}/"):
+                    found.append(int(process.name))
+                    break
+    return found
+
+
+def work(process: subprocess.Popen[str], records: Path) -> None:
+    """Wait until a driver has got further than it was."""
+    before, until = records.stat().st_size if records.exists() else 0, time.monotonic() + 120.0
+    while not records.exists() or records.stat().st_size <= before:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_command_joins_the_cluster_at_an_address(tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    process = shell("run", *ARGUMENTS, "--episodes", "200", "--out", str(folder))
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert_same(in_process(tmp_path, 200), fedlsvi.load(folder))
+
+
+def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", "20"]
+    where = ["--transport", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "run")]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "no Ray cluster at '127.0.0.1:1'" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
+    """SIGKILL to two drivers at work, each followed by resume, and to an actor of each driver."""
+    folder, moments = tmp_path / "run", random.Random(0)
+    often = ["--checkpoint-seconds", "0.05"]
+    process = shell("run", *ARGUMENTS, "--episodes", "4000", "--out", str(folder), *often)
+    drivers = 0
+    while True:
+        work(process, folder / "records.jsonl")
+        time.sleep(moments.uniform(0.0, 0.1))
+        os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
+        work(process, folder / "records.jsonl")
+        if drivers == 2:
+            break
+        time.sleep(moments.uniform(0.0, 0.1))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        drivers += 1
+        process = shell("resume", str(folder), *often)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))

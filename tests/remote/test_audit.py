@@ -1,0 +1,175 @@
+"""The log of what left a site: its chain, and that nothing but declared statistics leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import problems
+from fedlsvi import FedLSVI
+from fedlsvi.errors import DamagedFile, StoreError
+from fedlsvi.learner import drive
+from fedlsvi.remote.audit import Audit, lines, verify
+from fedlsvi.remote.endpoint_factory import guard, makers
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.threads import Local
+from transports_over_frames import over_frames
+
+
+def run_with_audits(folder: Path) -> Any:
+    """A session of three sites with logs; what they sent is kept beside."""
+    learner = FedLSVI(n_agents=3, gamma=8.0)
+    session = learner.prepare(problems.continuous().envs, 60, 1, transport=over_frames(3))
+    transport: Any = session.transport
+    for c, handler in enumerate(transport.handlers):
+        handler.outbox = Audit(folder / f"{c}.jsonl", durable=False)
+    return session
+
+
+def test_totals_are_those_of_the_ledger(tmp_path: Path) -> None:
+    session = run_with_audits(tmp_path)
+    drive(session, [])
+    for c in range(3):
+        counted = int(session.transport.ledger.by_agent["up_stats"][c])
+        assert verify(tmp_path / f"{c}.jsonl", counted).scalars["Upload"] == counted
+    with pytest.raises(DamagedFile, match="ledger"):
+        verify(tmp_path / "0.jsonl", counted + 1)
+
+
+class Late(Local):
+    """Replies of cohort 1 come too late in some exchanges; nobody has to wait."""
+
+    late = range(0)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.exchanges = 0
+        self.clock = lambda: self.exchanges * self.patience.deadline
+
+    def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
+        self.exchanges += 1
+        lost = self.exchanges in self.late
+        # cohort 1 first, so that what it says without being waited for is heard
+        for c, data in sorted(super().exchange(frames, deadline), key=lambda come: come[0] != 1):
+            if c != 1 or not lost:
+                yield c, data
+
+
+def run_with_a_late_site(folder: Path, absent: Any, late: range) -> tuple[Path, int, list[str]]:
+    """The log of site 1, what the server counted for it, and what the records say of it."""
+
+    def transport(plan: Any) -> Late:
+        made = makers(plan, 3, folder / "journals", durable=False, threads=1)
+        run = run_name(plan.parameters, plan.seed)
+        patience = Patience(30.0, 1, absent=absent)
+        found = Late(plan.parameters, made, run, patience, guard(plan))
+        site: Any = found.handlers[1]
+        site.outbox = Audit(folder / "1.jsonl", durable=False)
+        found.late = late
+        return found
+
+    learner = FedLSVI(n_agents=3, gamma=8.0, beta=0.5, lam=0.5)
+    session = learner.prepare(problems.one_hot().envs, 40, 1, transport=transport)
+    drive(session, [])
+    notes = [note for record in session.records for note in record.notes]
+    return folder / "1.jsonl", int(session.transport.ledger.by_agent["up_stats"][1]), notes
+
+
+def uploads_in(path: Path) -> list[dict[str, Any]]:
+    return [line for line in lines(path) if line["kind"] == "Upload"]
+
+
+@pytest.mark.parametrize("absent", ["carry", "exclude"])
+@pytest.mark.parametrize("first", range(24, 32))
+def test_the_log_of_a_late_site_is_accepted(absent: str, first: int, tmp_path: Path) -> None:
+    """Whatever its reply was that came too late: what left and was not counted is named, and the
+    rest is what the server counted."""
+    log, counted, notes = run_with_a_late_site(tmp_path, absent, range(first, first + 3))
+    assert any("agent 1" in note for note in notes)
+    sent, each = verify(log, counted), uploads_in(log)[0]["scalars"]
+    assert sent.scalars["Upload"] - each * len(sent.uncounted) == counted
+
+
+@pytest.mark.parametrize(("absent", "first"), [("carry", 28), ("exclude", 24)])
+def test_a_site_that_never_comes_back_in_time(absent: str, first: int, tmp_path: Path) -> None:
+    """Its last upload left and was not counted: it is named by round and step."""
+    log, counted, _ = run_with_a_late_site(tmp_path, absent, range(first, 1000))
+    last = uploads_in(log)[-1]
+    assert verify(log, counted).uncounted == [(last["round"], last["step"])]
+
+
+def test_lines_cut_off_the_end_show_where_the_server_counted_them(tmp_path: Path) -> None:
+    """The chain alone cannot tell; nor can the ledger where what was cut off is no upload."""
+    session = run_with_audits(tmp_path)
+    drive(session, [])
+    path, counted = tmp_path / "0.jsonl", int(session.transport.ledger.by_agent["up_stats"][0])
+    rows = path.read_text().splitlines()
+    last = uploads_in(path)[-1]["n"]
+    assert last < len(rows)
+    path.write_text("\n".join(rows[:last]) + "\n")
+    verify(path, counted)
+    path.write_text("\n".join(rows[: last - 1]) + "\n")
+    verify(path)
+    with pytest.raises(DamagedFile, match=r"upload of round \d+, step 1 is missing"):
+        verify(path, counted)
+    path.write_text("")
+    with pytest.raises(DamagedFile, match="is empty"):
+        verify(path)
+
+
+def test_an_altered_log_is_noticed(tmp_path: Path) -> None:
+    session = run_with_audits(tmp_path)
+    drive(session, [])
+    path = tmp_path / "0.jsonl"
+    rows = path.read_text().splitlines()
+    assert len(rows) > 10
+    changed = json.loads(rows[4]) | {"scalars": 1}
+    for bad, at in [
+        ([*rows[:4], json.dumps(changed), *rows[5:]], 5),
+        ([*rows[:4], *rows[5:]], 5),
+        ([*rows[:4], rows[5], rows[4], *rows[6:]], 5),
+        ([*rows[:6], "{}"], 7),
+    ]:
+        path.write_text("\n".join(bad) + "\n")
+        with pytest.raises(DamagedFile, match=f"line {at}"):
+            verify(path)
+
+
+def test_a_log_continues_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    first = Audit(path)
+    first.note("Hello", scalars=1)
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"n": 2, "kind": "Upl')  # a kill in the middle of a line
+    again = Audit(path)
+    again.note("Hello", scalars=1)
+    again.close()
+    assert [line["n"] for line in lines(path)] == [1, 2]
+
+
+def test_a_full_disk_leaves_the_log_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a line is written, then there is no room: it is said, the half goes, and with room again
+    the log goes on."""
+    path, write = tmp_path / "log", os.write
+    audit = Audit(path)
+    audit.note("Hello", scalars=1)
+
+    def full(fd: int, data: bytes) -> int:
+        if len(data) < 50:
+            raise OSError(28, "No space left on device")
+        return write(fd, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StoreError, match="No space left"):
+        audit.note("Hello", scalars=1)
+    monkeypatch.undo()
+    audit.note("Hello", scalars=1)
+    audit.close()
+    assert [line["n"] for line in lines(path)] == [1, 2]

@@ -1,0 +1,115 @@
+"""The files of a journal: what it takes for its own, and what survives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlsvi.errors import DamagedFile, WrongVersion
+from fedlsvi.remote.endpoint_storage import Snapshot
+from fedlsvi.remote.journal import Journal
+from fedlsvi.storage import files
+
+
+def snapshot(t: int) -> Snapshot:
+    return Snapshot(t, {"u": np.full(3, float(t))}, {"last": [1, t, 1]})
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_request_survives_the_loss_of_power_where_that_was_asked_for(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log itself goes to the disk before `append` returns."""
+    journal, synced = Journal(tmp_path, durable), list[str]()
+    journal.newest()
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    journal.append(b"request")
+    assert synced == ["000000000.log"] * durable
+    journal.close()
+
+
+def test_going_back_forgets_the_requests_since(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False)
+    journal.append(b"begin")
+    journal.keep(snapshot(4))
+    journal.append(b"later")
+    assert journal.newest()[1] == [b"later"]
+    journal.back_to(4)
+    assert journal.newest()[1] == []
+    journal.append(b"again")
+    journal.back_to(0)
+    assert journal.newest() == (None, [])
+    journal.close()
+
+
+def test_requests_of_a_time_that_was_undone_do_not_come_back(tmp_path: Path) -> None:
+    """A kill came after the manifest of episode 4 was removed, and before its log was; then a
+    snapshot is made there once more."""
+    journal = Journal(tmp_path, durable=False)
+    journal.keep(snapshot(4))
+    journal.append(b"undone")
+    (tmp_path / "000000004.json").unlink()
+    journal.close()
+    journal = Journal(tmp_path, durable=False)
+    journal.newest()
+    journal.keep(snapshot(4))
+    assert journal.newest()[1] == []
+    journal.close()
+
+
+def test_only_the_newest_log_may_end_in_the_middle_of_a_request(tmp_path: Path) -> None:
+    """A kill can cut nothing else short: an older one that ends so was damaged, and stays as it
+    is."""
+    journal = Journal(tmp_path, durable=False)
+    journal.keep(snapshot(4))
+    journal.append(b"request")
+    journal.append(b"keep")
+    journal.keep(snapshot(8))
+    (tmp_path / "000000008.json").write_bytes(b"damaged")
+    older = tmp_path / "000000004.log"
+    assert journal.newest()[1] == [b"request", b"keep"]
+    older.write_bytes(older.read_bytes()[:-2])
+    before = older.read_bytes()
+    with pytest.raises(DamagedFile, match=r"000000004\.log was altered"):
+        journal.newest()
+    assert older.read_bytes() == before
+    journal.close()
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False)
+    journal.keep(snapshot(4))
+    path = tmp_path / "000000004.json"
+    manifest = files.read_json(path)
+    files.write_json(path, manifest | {"format": manifest["format"] - 1})
+    with pytest.raises(WrongVersion, match="has format 2, this fedlsvi writes 3: use the version"):
+        journal.newest()
+    with pytest.raises(WrongVersion, match="has format 2"):
+        journal.back_to(4)
+    journal.close()
+
+
+def test_what_others_put_into_the_folder_stays(tmp_path: Path) -> None:
+    """The journal removes what it could have written itself, and takes nothing else for its own."""
+    foreign = {"letter.txt", "2024-report.json", "12.json", "000000004.json.bak", ".notes.tmp"}
+    own = {".000000003.json.tmp", "000000001-000000003.safetensors", "000000003.log"}
+    for name in foreign | own:
+        (tmp_path / name).write_text("?")
+    journal = Journal(tmp_path, durable=False)
+    assert journal.newest() == (None, [])
+    for t in (4, 8, 12):
+        journal.keep(snapshot(t))
+    journal.back_to(8)
+    journal.close()
+    left = {path.name for path in tmp_path.iterdir()}
+    kept = {f"000000008.{kind}" for kind in ("json", "safetensors", "log")}
+    assert left == foreign | kept | {".lock"}

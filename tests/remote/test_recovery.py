@@ -1,0 +1,342 @@
+"""Kills at any moment, on either side or both: the run ends in the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import problems
+from fedlsvi import FedLSVI, resume
+from fedlsvi.errors import DamagedFile, FedLSVIError, TransportError
+from fedlsvi.learner import drive
+from fedlsvi.protocol.messages import Explore, Model, Start, Stop
+from fedlsvi.remote import frame_transport as wired
+from fedlsvi.remote.codec import Address, Failure, decode_reply, encode
+from fedlsvi.remote.endpoint_factory import makers
+from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.ray import on_ray as cluster
+from fedlsvi.remote.threads import Local
+from fedlsvi.storage.run_writer import Journal as Records
+from fedlsvi.storage.run_writer import begin
+from transports_over_frames import over_frames
+
+LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+
+CHILD = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[4:]
+import problems
+from fedlsvi import FedLSVI, resume
+from transports_over_frames import over_frames
+name, folder, journals = sys.argv[1:4]
+problem = getattr(problems, name)()
+transport = over_frames(2, Path(journals))
+if Path(folder).exists():
+    run = resume(folder, env=problem.envs, features=problem.features, transport=transport,
+                 progress=False, checkpoint_seconds=0)
+else:
+    learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+    run = learner.learn(problem.envs, 1500, 1, features=problem.features, progress=False,
+                        transport=transport, folder=folder, checkpoint_seconds=0)
+print(run.w.tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("name", ["one_hot", "continuous"])
+def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
+    """SIGKILL to a process that holds server and agents, at random instants of its work, each
+    followed by resume; wherever it was, exploring or synchronising, w and the rest are the same."""
+    problem = getattr(problems, name)()
+    here = LEARNER.learn(problem.envs, 1500, 1, features=problem.features, progress=False)
+    folder, journals = tmp_path / "run", tmp_path / "journals"
+    paths = [path for path in sys.path if path]
+    command = [sys.executable, "-c", CHILD, name, str(folder), str(journals), *paths]
+    instants = random.Random(0)
+    for attempt in range(40):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if attempt < 4:
+            progress = folder / "records.jsonl"
+            before = progress.stat().st_size if progress.exists() else 0
+            while child.poll() is None and (
+                not progress.exists() or progress.stat().st_size == before
+            ):
+                time.sleep(0.01)
+            time.sleep(instants.uniform(0.0, 0.3))
+            child.send_signal(signal.SIGKILL)
+        out, _ = child.communicate(timeout=300)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+    assert attempt >= 2, "the run was over before it could be killed"
+    assert out.strip() == here.w.tobytes().hex()
+
+
+def dying(make: Any, after: int) -> Any:
+    """Makes a transport whose server dies when it has asked so often."""
+
+    def made(plan: Any) -> Any:
+        transport = make(plan)
+        inner, count = transport.exchange, 0
+
+        def exchange(frames: Any, deadline: float) -> Any:
+            nonlocal count
+            count += 1
+            if count == after:
+                raise KeyboardInterrupt
+            yield from inner(frames, deadline)
+
+        transport.exchange = exchange
+        return transport
+
+    return made
+
+
+def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any:
+    """A session whose server dies when it has asked so often; a checkpoint follows every round."""
+    session = LEARNER.prepare(
+        problem.envs, 60, 1, features=problem.features,
+        transport=dying(make or over_frames(2, folder / "journals"), after),
+    )  # fmt: skip
+    run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
+    with pytest.raises(KeyboardInterrupt):
+        drive(session, [Records(run, session, 0.0)])
+    return session
+
+
+def check_resumed(problem: Any, folder: Path, make: Any = None) -> None:
+    """It ends in the bits of a run that nobody disturbed."""
+    here = LEARNER.learn(problem.envs, 60, 1, features=problem.features, progress=False)
+    done = resume(
+        folder / "run", env=problem.envs, features=problem.features, progress=False,
+        transport=make or over_frames(2, folder / "journals"),
+    )  # fmt: skip
+    assert done.taus == here.taus
+    assert done.w.tobytes() == here.w.tobytes()
+    assert done.gram.tobytes() == here.gram.tobytes()
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_resume_after_the_server_died_in_a_synchronisation(position: int, tmp_path: Path) -> None:
+    """The server stops between two messages of a round, at every position of one round."""
+    interrupted(problems.simplex(), tmp_path, 40 + position)
+    check_resumed(problems.simplex(), tmp_path)
+
+
+def test_resume_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(problems.simplex(), tmp_path, 40)
+    monkeypatch.setattr(wired, "time_ns", lambda: time.time_ns() - 3600 * 10**9)
+    check_resumed(problems.simplex(), tmp_path)
+
+
+def test_resume_after_drivers_that_died_before_their_first_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver of Ray (here to threads) writes its epoch beside the journals: the actors have heard
+    one that no checkpoint has, and the clock is set back before each start."""
+    problem, now = problems.simplex(), time.time_ns()
+    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(cluster, "Ray", lambda *given: Local(*given[:5]))
+    make = partial(cluster.on_ray, cohorts=2, journal=tmp_path / "journals")
+    interrupted(problem, tmp_path, 40, make)
+    for _ in range(2):
+        now -= 10**12
+        with pytest.raises(KeyboardInterrupt):
+            resume(tmp_path / "run", env=problem.envs, features=problem.features, progress=False,
+                   transport=dying(make, 3))  # fmt: skip
+    check_resumed(problem, tmp_path, make)
+
+
+def flip(path: Path, at: int = -20) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def newest(journal: Path, kind: str) -> Path:
+    """The last file of a kind; raw episodes are in files named by two numbers."""
+    pattern = "*-*.safetensors" if kind == "history" else f"{9 * '[0-9]'}.{kind}"
+    return max(journal.glob(pattern), key=lambda path: path.stem.rpartition("-")[2])
+
+
+@pytest.mark.parametrize("kind", ["json", "safetensors", "history"])
+@pytest.mark.parametrize("after", [12, 43])
+def test_a_damaged_snapshot_is_made_again_from_the_one_before(
+    kind: str, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one, made again from the very beginning, or a later one. The agents are where they
+    were, and a server can go back to that very snapshot."""
+    problem = problems.continuous()
+    session = interrupted(problem, tmp_path, after)
+    journals = sorted((tmp_path / "journals").iterdir())
+    assert [len(list(journal.glob("*.json"))) for journal in journals] == [1 + (after > 12)] * 2
+    for journal in journals:
+        flip(newest(journal, kind))
+    (live, _), made = session.transport.handlers, makers(session.plan, 2, tmp_path / "journals")
+    for said in (1, 1):  # the second time it is whole
+        station = made[0]()
+        assert (station._last, station._reply) == (live._last, live._reply)
+        assert station.cohort.experience.length == live.cohort.experience.length
+        station.close()
+        assert caplog.text.count("it is made again") == said
+    check_resumed(problem, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("safetensors", r"no snapshot of the journal .* is whole"),
+     ("log", "does not go on from its snapshot")],
+)  # fmt: skip
+def test_a_journal_that_leads_nowhere_is_refused(gone: str, said: str, tmp_path: Path) -> None:
+    """The newer snapshot is damaged, and the older one or the requests since it are gone."""
+    session = interrupted(problems.one_hot(), tmp_path, 43)
+    older, last = sorted((tmp_path / "journals" / "agents-0-1").glob("*.safetensors"))
+    flip(last)
+    older.with_suffix(f".{gone}").unlink()
+    with pytest.raises(DamagedFile, match=said):
+        makers(session.plan, 2, tmp_path / "journals")[0]()
+
+
+def station_and_frames(folder: Path) -> tuple[Any, Any]:
+    plan = LEARNER.prepare(problems.simplex().envs, 60, 1).plan
+    maker = makers(plan, 2, folder, threads=1)[0]
+    run = run_name(plan.parameters, plan.seed)
+
+    def frame(message: Any, number: int, epoch: int = 5) -> bytes:
+        return encode(message, Address(run, epoch, number, 1, 0, 2))
+
+    return maker, frame
+
+
+def start(plan: Any) -> Start:
+    p = plan.parameters
+    gram = np.stack([np.eye(p.dim)[np.triu_indices(p.dim)]] * p.horizon)
+    return Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+
+
+def test_a_request_that_comes_again_is_answered_alike_and_counted_once(tmp_path: Path) -> None:
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    asked = frame(Explore(3), 2)
+    first = station.handle(asked)
+    assert station.handle(asked) == first
+    assert station.cohort.experience.length == 3
+    late = decode_reply(station.handle(frame(start(maker.plan), 1)), maker.plan.layout)[1]
+    assert late == Failure("MessageRefused")
+    skipped = decode_reply(station.handle(frame(Explore(3), 9)), maker.plan.layout)[1]
+    assert skipped == Failure("MessageRefused")
+    foreign = encode(Explore(1), Address(1, 5, 3, 1, 0, 2))
+    assert decode_reply(station.handle(foreign), maker.plan.layout)[1] == Failure("MessageRefused")
+    assert station.cohort.experience.length == 3
+    upload = station.handle(frame(Stop(2), 3))
+    station.close()
+    again = maker()  # as after a kill: from the journal alone
+    assert again.handle(frame(Stop(2), 3)) == upload
+    assert again.cohort.experience.length == 2
+    again.close()
+
+
+@pytest.mark.parametrize("between", [b"", b"damaged"])
+def test_a_station_that_raised_takes_its_journal(
+    between: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An environment that fails in the middle of an episode, once. The text stays in the log. What
+    is refused before the request comes again changes nothing."""
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    explore = station.cohort.experience.explore
+
+    def broken(n: int) -> None:
+        explore(n)
+        raise OSError("patient 4711 left the room")
+
+    station.cohort.experience.explore = broken
+    reply = station.handle(frame(Explore(3), 2))
+    assert decode_reply(reply, maker.plan.layout)[1] == Failure("OSError")
+    assert b"4711" not in reply
+    assert "patient 4711 left the room" in caplog.text
+    if between:
+        refused = decode_reply(station.handle(between), maker.plan.layout)[1]
+        assert refused == Failure("MessageRefused")
+    station.handle(frame(Explore(3), 2))
+    assert station.cohort.experience.length == 3
+    station.close()
+
+
+def test_journal_notices_damage_and_cuts_an_unfinished_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for letter in b"abc":
+        journal.append(bytes([letter]) * 100)
+    journal.close()
+    log = tmp_path / "000000000.log"
+    whole = log.read_bytes()
+    for cut in (1, 50, 107):
+        log.write_bytes(whole[:-cut])
+        journal = Journal(tmp_path)
+        assert [f[:1] for f in journal.newest()[1]] == [b"a", b"b"]
+        journal.append(b"d")
+        assert len(journal.newest()[1]) == 3
+        journal.close()
+    log.write_bytes(whole + bytes(40))  # as the loss of power may leave it
+    journal = Journal(tmp_path)
+    assert len(journal.newest()[1]) == 3
+    journal.close()
+    record = len(whole) // 3
+    for at in (20, record, record + 3, record + 4):  # a request, a length, the length's checksum
+        log.write_bytes(whole)
+        flip(log, at)
+        damaged, journal = log.read_bytes(), Journal(tmp_path)
+        with pytest.raises(DamagedFile, match=f"altered at byte {at // record * record}"):
+            journal.newest()
+        assert log.read_bytes() == damaged
+        journal.close()
+    journal = Journal(tmp_path)
+    with pytest.raises(TransportError, match="in use"):
+        Journal(tmp_path)
+    journal.close()
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path)
+    journal.newest()
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(FedLSVIError, match="No space left"):
+        journal.append(b"x")
+    monkeypatch.undo()
+    journal.close()
+
+
+def test_model_messages_are_part_of_the_journal(tmp_path: Path) -> None:
+    """Killed between two steps of a synchronisation: the same next upload."""
+    maker, frame = station_and_frames(tmp_path)
+    station = maker()
+    station.handle(frame(start(maker.plan), 1))
+    station.handle(frame(Explore(4), 2))
+    station.handle(frame(Stop(4), 3))
+    p = maker.plan.parameters
+    gram = np.eye(p.dim)[np.triu_indices(p.dim)] * 3.0
+    model = frame(Model(p.horizon, np.full(p.dim, 0.1), gram), 4)
+    upload = station.handle(model)
+    station.close()
+    again = maker()
+    assert again.handle(model) == upload
+    again.close()

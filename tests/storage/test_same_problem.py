@@ -1,0 +1,230 @@
+"""A run goes on with the environment and the features that it began with, and with no others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlsvi
+from fedlsvi import FedLSVI
+from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP, gymnasium
+from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
+from fedlsvi.features import CallableFeatures, FeatureMap, HatFeatures
+from fedlsvi.protocol.plan import make_plan
+from fedlsvi.storage.describe import features_fingerprint, fingerprints
+from fedlsvi.storage.run_header import Setup, read_setup
+from registering import named_features
+
+
+class Stop(Exception):
+    """What an observer raises to break a run off."""
+
+
+def stop(record: fedlsvi.protocol.records.RoundRecord) -> None:
+    if record.k == 2:
+        raise Stop
+
+
+def finite(**more: Any) -> RandomLinearMDP:
+    return RandomLinearMDP(**{"n_states": 6, "n_actions": 3, "dim": 4, "horizon": 3, **more})
+
+
+def continuous(**more: Any) -> ContinuousLinearMDP:
+    return ContinuousLinearMDP(**{"dim": 4, "n_actions": 2, "horizon": 3, "cells": 64, **more})
+
+
+class Mine(ContinuousLinearMDP):
+    """Without a name of its own."""
+
+
+def hat(states: np.ndarray) -> np.ndarray:
+    return HatFeatures(4, 2)(states)
+
+
+def swapped(states: np.ndarray) -> np.ndarray:
+    return hat(states)[:, ::-1]
+
+
+def flat(states: np.ndarray) -> np.ndarray:
+    return np.full((len(states), 2, 1), 0.5)
+
+
+class Own(ContinuousLinearMDP):
+    """With a function as its own features."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__(4, 2, 3, cells=64)
+        self.fn = fn
+
+    def default_features(self) -> FeatureMap:  # type: ignore[override]
+        return CallableFeatures(self.fn).bind(self)
+
+
+def broken_off(folder: Path, env: Any, features: Any = None) -> None:
+    with pytest.raises(Stop):
+        FedLSVI(2, gamma=4.0).learn(
+            env, 24, seed=3, features=features, folder=folder, checkpoint_seconds=0,
+            progress=False, observers=[stop],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("began", "other", "match"),
+    [
+        ((finite(), None), {"features": finite().phi[:, ::-1]}, "the features are not those"),
+        ((finite(), None), {"features": "one-hot"}, "dimension of the features is 18 .* and 4"),
+        ((finite(), None), {"env": finite(horizon=2)}, "horizon is 2 .* and 3"),
+        ((finite(), None), {"env": finite(n_states=7)}, "number of states is 7 .* and 6"),
+        ((finite(), None), {"env": finite(seed=4)}, "the environment is not the one"),
+        ((continuous(), None), {"features": swapped}, "the features are not those"),
+        ((continuous(), None), {"env": continuous(seed=4)}, "the environment is not the one"),
+        ((continuous(), None), {"env": continuous(initial=0.5)}, "the environment is not the one"),
+        ((continuous(), None), {"env": continuous(n_actions=3)}, "the environment is not the one"),
+        ((Mine(4, 2, 3, cells=64), None), {"env": Mine(4, 3, 3, cells=64)},
+         "number of actions is 3 in ContinuousLinearMDP, and 2"),
+        ((continuous(), flat), {"env": gymnasium("CartPole-v1", horizon=3), "features": flat},
+         "length of a state is 4 in CartPole-v1, and 1"),
+        ((continuous(), None), {"env": continuous(horizon=4)}, "horizon is 4 .* and 3"),
+        ((continuous(), hat), {"features": swapped}, "the features are not those"),
+        ((Own(hat), None), {"env": Own(swapped)}, "own features of ContinuousLinearMDP are not"),
+        ((gymnasium("FrozenLake-v1", horizon=4, tables=False), None),
+         {"env": gymnasium("FrozenLake-v1", horizon=4, tables=False,
+                           kwargs={"is_slippery": False})}, "the environment is not the one"),
+    ],
+)  # fmt: skip
+def test_another_problem_is_refused(
+    tmp_path: Path, began: tuple[Any, Any], other: dict[str, Any], match: str
+) -> None:
+    """In a sentence, whether or not its arrays have the same sizes."""
+    broken_off(tmp_path / "x", *began)
+    with pytest.raises((StoreError, InvalidInput), match=match):
+        fedlsvi.resume(tmp_path / "x", **other, progress=False)
+
+
+def test_the_same_problem_may_be_given_again(tmp_path: Path) -> None:
+    broken_off(tmp_path / "x", continuous())
+    run = fedlsvi.resume(
+        tmp_path / "x", env=continuous(), features=HatFeatures(4, 2), progress=False
+    )
+    assert run.played == 24
+
+
+def test_a_refused_run_lets_go_of_its_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_off(tmp_path / "x", finite())
+    closed: list[bool] = []
+    monkeypatch.setattr(
+        fedlsvi.protocol.session.Session, "close", lambda session: closed.append(True)
+    )
+    with pytest.raises(FedLSVIError):
+        fedlsvi.resume(tmp_path / "x", env=finite(seed=4), progress=False)
+    assert closed
+
+
+def test_an_object_may_stand_in_for_a_name_that_is_not_known(tmp_path: Path) -> None:
+    with named_features("mine", lambda: CallableFeatures(hat)):
+        broken_off(tmp_path / "x", continuous(), "mine")
+        with pytest.raises(StoreError, match="the features are not those"):
+            fedlsvi.resume(tmp_path / "x", features=swapped, progress=False)
+    with pytest.raises(InvalidInput, match="give env= or features= again"):
+        fedlsvi.resume(tmp_path / "x", progress=False)
+    assert fedlsvi.resume(tmp_path / "x", features=hat, progress=False).played == 24
+
+
+def test_folders_of_earlier_versions_are_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know nothing of the features, nor of an environment that is not finite."""
+    env = gymnasium("FrozenLake-v1", horizon=4, tables=False)
+    for name, world in (("x", continuous()), ("y", env)):
+        broken_off(tmp_path / name, world)
+        numbers = json.loads((tmp_path / name / "parameters.json").read_text())
+        assert None not in numbers["fingerprints"]
+
+        def without(folder: Any) -> Setup:
+            found = read_setup(folder)
+            return Setup(**vars(found) | {"fingerprints": [None], "features": None})
+
+        monkeypatch.setattr(fedlsvi.storage.runs, "read_setup", without)
+        assert fedlsvi.resume(tmp_path / name, env=world, progress=False).played == 24
+
+
+@pytest.mark.parametrize("env", [continuous(), finite()], ids=["continuous", "finite"])
+def test_features_of_earlier_folders_are_made_again_to_compare(
+    env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no fingerprint of the map, but mostly say how it is made."""
+    own = env.default_features()
+    broken_off(tmp_path / "x", env)
+
+    def without(folder: Any) -> Setup:
+        return Setup(**vars(read_setup(folder)) | {"features": None})
+
+    monkeypatch.setattr(fedlsvi.storage.runs, "read_setup", without)
+    other = CallableFeatures(lambda states: own(states)[:, ::-1])
+    with pytest.raises(StoreError, match="the features are not those"):
+        fedlsvi.resume(tmp_path / "x", features=other, progress=False)
+    assert fedlsvi.resume(tmp_path / "x", features=own, progress=False).played == 24
+
+
+def test_a_table_is_read_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its numbers are not made into lists first; −0 is 0."""
+    monkeypatch.setattr(fedlsvi.storage.describe, "_parameters", lambda phi: pytest.fail("asked"))
+    env, settings = finite(), FedLSVI(2).settings
+    table = np.where(env.phi == env.phi.max(), 0.5, 0.0)
+    signed = np.where(table == 0.0, -0.0, table)
+    plans = [make_plan(settings, env, 5, 0, phi) for phi in (table, signed)]
+    assert len({features_fingerprint(plan) for plan in plans}) == 1
+    said = f"{env.phi.shape[2]}".encode() + table.tobytes()
+    assert features_fingerprint(plans[0]) == hashlib.sha256(said).hexdigest()
+
+
+class Still(ContinuousLinearMDP):
+    """Without chance: every step leads to the middle."""
+
+    draws_per_step = 0
+    steps = 0
+
+    def step(
+        self, h: int, x: np.ndarray, a: np.ndarray, u: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        self.steps += 1
+        assert u.shape == (len(x), 0)
+        return np.zeros(len(x)), np.full_like(x, 0.5)
+
+
+def test_agents_that_share_a_world_share_its_trial() -> None:
+    world = Still(4, 2, 3, cells=64)
+    assert len(fingerprints(make_plan(FedLSVI(50).settings, world, 5, 0))) == 1
+    assert world.steps == 3
+
+
+def test_what_cannot_be_told_apart_has_no_fingerprint() -> None:
+    """A black box from a function has no name; environments that do the same are the same."""
+    made = gymnasium("FrozenLake-v1", horizon=4, tables=False)
+    assert isinstance(made, GymWorld)
+    nameless = GymWorld(made.maker, made.make(), "box", 4, (0.0, 1.0))
+    settings = FedLSVI(2).settings
+    assert fingerprints(make_plan(settings, nameless, 5, 0)) == [None]
+    assert len(fingerprints(make_plan(settings, [continuous(), continuous()], 5, 0))) == 1
+    several = make_plan(settings, [continuous(), continuous(seed=4)], 5, 0)
+    assert len(set(fingerprints(several))) == 2
+
+
+def test_features_that_differ_every_time_cannot_be_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no map has a name and resets of a black box do not repeat."""
+    broken_off(tmp_path / "x", continuous(), hat)
+    seen = iter(range(9))
+    monkeypatch.setattr(
+        fedlsvi.storage.run_reader, "features_fingerprint", lambda plan, by_name: next(seen)
+    )
+    assert fedlsvi.resume(tmp_path / "x", features=hat, progress=False).played == 24
