@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedlsvi.remote.flare_server import serve
 
 from canary import PATTERN, Marked, contents, leaks, listen
 from fedlsvi import FedLSVI
@@ -18,7 +19,6 @@ from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import Reply, Signal, Upload
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.endpoint import Station
-from fedlsvi.remote.flare_server import serve
 from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import Patience

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from inspect import signature
 from pathlib import Path
@@ -34,12 +35,18 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.remote.audit import Audit
+from fedlsvi.protocol.records import Observer
+from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.endpoint import Station
-from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.epoch import take_epoch
+from fedlsvi.remote.frame_transport import Wired, run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.run import Run
 from fedlsvi.storage import files, settings_file
+from fedlsvi.storage.run_header import header_files_at_sites
+from fedlsvi.storage.runs import OpenedRun
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
@@ -105,9 +112,19 @@ class Federation:
         """What `of` reads back."""
         return asdict(self)
 
-    def agreed(self) -> dict[str, Any]:
-        """What all sites' worlds have in common beside their sizes."""
-        return {"features": self.features, "reward_range": list(units(self.reward_range))}
+    def open_run(
+        self,
+        folder: Path,
+        cuts: Sequence[tuple[int, int]],
+        notify: Callable[[str], None],
+    ) -> OpenedRun:
+        """The server's run folder, new or as far as it came; another run is refused."""
+        p = self.parameters(sum(agents for _, agents in cuts))
+        run = in_logs(run_name(p, self.seed))
+        contents = header_files_at_sites(
+            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run
+        )
+        return OpenedRun.of_sites(folder, contents, notify)
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
@@ -155,6 +172,25 @@ class Federation:
                     f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
                     "settings, or agree on another in federation.toml"
                 )
+
+
+def serve(opened: OpenedRun, transport: Wired, observers: Sequence[Observer]) -> Run:
+    """Play a federation's run to its end, from the last checkpoint where there is one.
+
+    A checkpoint is written after every round; agents keep theirs first.
+
+    Args:
+        opened: The server's run folder.
+        transport: The way to the sites.
+        observers: Called with the record of each round.
+    """
+    if not opened.finished:
+        session = Session(FederatedPlayer(opened.header.parameters, transport))
+        opened.restore(session)
+        take_epoch(transport, opened.header.run)
+        # the process of a job that was aborted may take a moment to end
+        opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
+    return opened.result()
 
 
 @dataclass(frozen=True)

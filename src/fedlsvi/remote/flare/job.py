@@ -240,8 +240,7 @@ class Coordinator:
 
     def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
-        from fedlsvi.remote.federation import Federation
-        from fedlsvi.remote.flare_server import check, serve
+        from fedlsvi.remote.federation import Federation, serve
         from fedlsvi.remote.frame_transport import facts, run_name
 
         federation = Federation.of(self.federation)
@@ -252,16 +251,19 @@ class Coordinator:
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
-        check(p, cuts, run, folder, federation.agreed())
+        notes: list[str] = []
+        opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
         guard = Guard(layout(p), facts(p, phi is not None and phi.nonnegative))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
+        for note in notes:
+            self._transport.notes.add(note)
         try:
-            server = serve(p, self._transport, folder, flare_log.tell, federation.agreed())
+            learned = serve(opened, self._transport, [flare_log.tell])
             flare_log.tell_notes(self._transport.missing())
-            flare_log.tell_round(server.k, server.t)
+            flare_log.tell_round(learned.rounds, learned.played)
             flare_log.tell_complete()
         finally:
             self._transport.close()
