@@ -135,10 +135,7 @@ def _transport(arguments: argparse.Namespace, folder: Path | None) -> Any:
         return "inprocess"
     from fedlsvi.remote.ray.on_ray import on_ray
 
-    journal = None if folder is None else f"{folder}.agents"
-    return partial(
-        on_ray, cohorts=arguments.cohorts, address=arguments.ray_address, journal=journal
-    )
+    return partial(on_ray, cohorts=arguments.cohorts, address=arguments.ray_address, folder=folder)
 
 
 def settings(arguments: argparse.Namespace) -> Table:

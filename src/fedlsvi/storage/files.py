@@ -17,8 +17,9 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, Timeout
 
-from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
+from fedlsvi.errors import DamagedFile, FedLSVIError, StoreError, WrongVersion
 
 FORMAT = 1
 """Version of everything that is written: run folders, checkpoints, policies, journals."""
@@ -70,6 +71,48 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def lock(
+    path: Path,
+    refusal: str,
+    patience: float = 0.0,
+    error: type[FedLSVIError] = StoreError,
+) -> BaseFileLock:
+    """Hold a file, which is made where there is none, until `release`; a killed process lets go.
+
+    Args:
+        path: The file.
+        refusal: What to say where another process holds it.
+        patience: Seconds that the other may take to let go.
+        error: What to raise then.
+    """
+    held = FileLock(path, timeout=patience, mode=file_mode(path), thread_local=False)
+    try:
+        held.acquire(poll_interval=0.2)
+    except Timeout:
+        raise error(refusal, code="in-use") from None
+    except NotImplementedError:
+        raise StoreError(
+            f"cannot lock {path}: its file system has no locks, choose a folder on another disk",
+            code="cannot-lock",
+        ) from None
+    except OSError as trouble:
+        raise cannot("write", path, trouble) from trouble
+    return held
+
+
+def whole_lines(path: Path) -> bytes:
+    """The lines of an append-only file, without a last one that has no end: a kill left it, or it
+    is being written."""
+    data = read(path) if exists(path) else b""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def cut_unfinished(path: Path) -> None:
+    """Remove what a kill left of a last line."""
+    if path.stat().st_size > len(whole := whole_lines(path)):
+        os.truncate(path, len(whole))
 
 
 def make_folder(folder: Path) -> None:

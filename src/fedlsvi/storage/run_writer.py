@@ -27,8 +27,7 @@ from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
-from fedlsvi.storage.files import AppendOnly
-from fedlsvi.storage.lock import lock
+from fedlsvi.storage.files import AppendOnly, lock
 from fedlsvi.storage.run_header import header_files
 from fedlsvi.storage.run_reader import RESULT, policy_table
 
@@ -181,8 +180,7 @@ class RunWriter:
         self._records.close()
         if self._regret is not None:
             self._regret.close()
-        if self._lock is not None:
-            os.close(self._lock)
+        self._lock.release()
 
 
 def _older(run: Path, manifest: Manifest) -> list[Manifest]:

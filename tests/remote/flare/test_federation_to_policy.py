@@ -16,10 +16,10 @@ from parties import ENV, processes
 
 import fedlsvi
 from expecting import refused
-from fedlsvi import envs
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
+from fedlsvi.remote.federation import environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.storage import settings_file
@@ -162,7 +162,7 @@ def test_every_site_has_the_policy(
 
 
 def test_it_is_the_policy_of_the_server(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    env: Any = envs.make(**ENV)
+    env: Any = environment(ENV)
     run = fedlsvi.load(project.server_folder(ended), env=env)
     there = Policy.load(project.site_folder(ended, "south") / "policy")
     assert np.array_equal(run.policy.table, there.table)

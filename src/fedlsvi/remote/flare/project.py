@@ -19,7 +19,7 @@ from fedlsvi.remote.flare.provision import FEDERATION, flare
 from fedlsvi.remote.flare.provision import init as init
 from fedlsvi.remote.flare.states import COMPLETED as COMPLETED
 from fedlsvi.remote.flare.states import ENDED, WAITING
-from fedlsvi.storage import settings_file
+from fedlsvi.storage import files, settings_file
 from fedlsvi.storage.runs import OpenedRun
 
 ANSWER_SECONDS = 60.0
@@ -177,8 +177,8 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
         found = connection.progress(federation.name)
     if found["rounds"] is None:
         with suppress(OSError, ValueError, IndexError, KeyError):
-            text = (server_folder(folder) / "records.jsonl").read_text()
-            records = [json.loads(row) for row in text.split("\n")[:-1]]  # half a line is none
+            lines = files.whole_lines(server_folder(folder) / "records.jsonl").splitlines()
+            records = [json.loads(line) for line in lines]
             found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
                      "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
     return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
