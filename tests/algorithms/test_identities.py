@@ -255,7 +255,10 @@ def test_switches_are_counted_for_every_agent() -> None:
             cut |= len(record.triggers) == LISTED
             assert cut or session.player.counts["switches"] == listed
         rounds = [agent.server.k for agent in session.player.agents]  # type: ignore[attr-defined]
-        assert session.player.counts == {"switches": sum(rounds) - M, "most_switches": max(rounds) - 1}
+        assert session.player.counts == {
+            "switches": sum(rounds) - M,
+            "most_switches": max(rounds) - 1,
+        }
         assert cut == (M > LISTED)
     run = play("low-switching", one_hot(2), 2, 60)
     (said,) = [line for line in single_lines(run.summary()) if "switches" in line]

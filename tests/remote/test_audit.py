@@ -108,7 +108,10 @@ def test_lines_cut_off_the_end_show_where_the_server_counted_them(tmp_path: Path
     """The chain alone cannot tell; nor can the ledger where what was cut off is no upload."""
     session = run_with_audits(tmp_path)
     drive(session, [])
-    path, counted = tmp_path / "0.jsonl", int(session.player.transport.ledger.by_agent["up_stats"][0])
+    path, counted = (
+        tmp_path / "0.jsonl",
+        int(session.player.transport.ledger.by_agent["up_stats"][0]),
+    )
     rows = path.read_text().splitlines()
     last = uploads_in(path)[-1]["n"]
     assert last < len(rows)

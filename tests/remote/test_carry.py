@@ -91,7 +91,11 @@ def check_accounts(session: Any) -> None:
     """Played once more with everybody present and the models that this run had in its rounds: Λ has
     every episode of every agent exactly once, and w comes from fresh responses of all. Of a cohort
     that is still away, Λ and b have what it sent up to the last episode that was accepted."""
-    server, carried, p = session.player.server, session.player.transport.carried, session.plan.parameters
+    server, carried, p = (
+        session.player.server,
+        session.player.transport.carried,
+        session.plan.parameters,
+    )
     H, layout = p.horizon, session.player.server.layout
     cohort = session.plan.cohort(0, 4)
     cohort.start(Server(layout, p.lam, p.gamma, p.beta, p.episodes).parameters())

@@ -87,7 +87,7 @@ def resume(
     if header.sites is not None:
         raise InvalidInput(
             f"the agents of the run in {header.run} are at the sites of a federation: "
-            "`fedlsvi federate start PROJECT` continues it, where PROJECT is the organiser's folder",
+            "the organiser continues it with `fedlsvi federate start PROJECT`",
             code="agents-at-sites",
         )
     _compare_versions(header)

@@ -67,7 +67,9 @@ def test_a_restored_session_goes_on_to_the_same_bits(kind: str) -> None:
     kept = [next(rounds) for _ in range(3)]
     arrays, plain = half.player.state()
     arrays = {key: array.copy() for key, array in arrays.items()}
-    parts = {key: array.copy() for key, array in half.player.history(0, half.player.server.t).items()}
+    parts = {
+        key: array.copy() for key, array in half.player.history(0, half.player.server.t).items()
+    }
     rest = fresh()
     if parts:
         rest.player.extend(0, parts)
