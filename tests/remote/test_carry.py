@@ -307,7 +307,7 @@ def test_a_snapshot_whose_answer_was_lost(tmp_path: Path) -> None:
     """The cohort made its first snapshot, the server does not know, and takes it back from the very
     beginning: what its journal then has is the whole of its history."""
     problem = problems.continuous()
-    first = play(problem, lambda n: None, tmp_path / "whole").transport.said.index(Keep) + 1
+    first = play(problem, lambda n: None, tmp_path / "whole").player.transport.said.index(Keep) + 1
     session = play(problem, between(first, first, "reply"), tmp_path / "lost")
     check_accounts(session)
     live = session.player.transport.handlers[1].cohort.experience
