@@ -55,7 +55,7 @@ def negative(play: Any, done: Stretch) -> Stretch:
 def test_broken_promises_are_named(
     fault: Callable[[Any, Stretch], Stretch], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
 
     class Play(centralised.CentralisedPlay):
         algorithm = "broken"
@@ -75,7 +75,7 @@ def test_broken_promises_are_named(
 
 
 def test_names_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     register("another", centralised.Centralised, "under a wrong name")
     with pytest.raises(InvalidInput, match="must be the registered name"):
         check_algorithm("another")

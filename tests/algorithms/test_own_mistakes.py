@@ -60,7 +60,7 @@ class Pooling(Play):
 
 def registered(monkeypatch: pytest.MonkeyPatch, **mistakes: Any) -> None:
     """The algorithm "own", with these methods in place of the right ones."""
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     play = type("OwnPlay", (Pooling,), mistakes)
     members = {"name": "own", "settings_type": LinearSettings, "session_type": play}
     register("own", type("Own", (Comparator,), members), "an algorithm of one's own")

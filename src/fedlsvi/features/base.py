@@ -133,6 +133,11 @@ class CallableFeatures(FeatureMap):
         return bound
 
 
+def unbound(what: str) -> InvalidFeatures:
+    """The error of a map that computes before it knows its environment."""
+    return InvalidFeatures(f"{what} features are not bound: call .bind(env) first", code="unbound")
+
+
 def as_features(field: str, value: Any) -> np.ndarray:
     """A float64 (n, A, d) array without NaN, or an error that says what came instead."""
     phi = _real(field, value)
