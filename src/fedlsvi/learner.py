@@ -17,7 +17,7 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import UnknownName
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Observer
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run
@@ -180,7 +180,7 @@ class FedLSVI(Algorithm):
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
         count = cohort_count(cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
-        return Session(plan, count, keep_models, chosen)
+        return Session(FederatedPlayer.of(plan, count, chosen), keep_models)
 
 
 def choose(

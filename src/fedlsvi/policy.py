@@ -34,7 +34,7 @@ class Policy:
     @classmethod
     def of(cls, session: Session) -> Policy:
         """The policy after the last synchronisation."""
-        values: Values = session.values  # type: ignore[assignment]
+        values: Values = session.player.values
         plan = session.plan
         spaces = Spaces.of(plan.envs[0])
         return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])

@@ -93,13 +93,13 @@ class Run:
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
         """The result of a session that has played all its episodes."""
-        plan, server = session.plan, session.server
+        plan, player = session.plan, session.player
         return cls(
             regret=session.regret,
             taus=[1, *(r.last + 1 for r in session.records)],
-            w=server.w,
-            gram_packed=server.gram,
-            ledger=session.transport.ledger,
+            w=player.w,
+            gram_packed=player.gram,
+            ledger=player.ledger,
             policy=Policy.of(session),
             records=session.records,
             parameters=plan.parameters,
@@ -108,8 +108,8 @@ class Run:
             environment=plan.describe(),
             models=session.models,
             policies=session.policies,
-            algorithm=session.algorithm,
-            counts=dict(session.counts),
+            algorithm=player.algorithm,
+            counts=dict(player.counts),
             raw_scalars_per_step=raw_scalars_per_step(plan),
             plan=plan,
             folder=folder,

@@ -66,7 +66,7 @@ def test_broken_promises_are_named(
     class Broken(centralised.Centralised):
         name = "broken"
 
-        def session(self, plan: Any, cohorts: Any, keep_models: bool) -> Any:
+        def play(self, plan: Any, cohorts: Any, keep_models: bool) -> Any:
             return Play(plan, self.settings, keep_models)
 
     register("broken", Broken, "breaks a promise", centralised.scalars)

@@ -79,7 +79,7 @@ def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
     6SAH/δ = 480, 6e(2T + 1) = 126e."""
     session = prepared("fed-ucbvi", standstill(2, horizon=2), 3, 10, epsilon=epsilon)
     beta = math.log(480.0) + math.log(126.0) + 1.0
-    assert session.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
+    assert session.player.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RANDOMISED)

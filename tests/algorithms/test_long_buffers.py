@@ -23,7 +23,7 @@ THRESHOLD = 80.0
 def test_unsent_episodes_are_all_that_was_seen(name: str) -> None:
     """40 episodes: the buffer of 16 has grown twice."""
     session = registry.make(name, n_agents=2, threshold=1e9).prepare(one_hot(1).one, 40, 1)
-    agent = session.agents[1]  # type: ignore[attr-defined]
+    agent = session.player.agents[1]  # type: ignore[attr-defined]
     seen = []
     for t in range(1, 41):
         seen.append([part.copy() for part in agent.episode(t)])
@@ -39,7 +39,7 @@ def test_coop_shares_everything_since_the_last_time() -> None:
         problem.envs, T, 1
     )
     followed: list[list[Any]] = [[] for _ in range(T)]
-    for agent in session.agents:  # type: ignore[attr-defined]
+    for agent in session.player.agents:  # type: ignore[attr-defined]
 
         def watch(t: int, agent: Any = agent, play: Any = agent.episode) -> Any:
             followed[t - 1].append(agent.policy.copy())
@@ -53,7 +53,7 @@ def test_coop_shares_everything_since_the_last_time() -> None:
     assert ends == syncs
     assert syncs == [18, 52]
     assert np.array_equal(followed, policies)
-    for agent, learner in zip(session.agents, learners, strict=True):  # type: ignore[attr-defined]
+    for agent, learner in zip(session.player.agents, learners, strict=True):  # type: ignore[attr-defined]
         w, gram = learner.model()
         assert_close(agent.memory.w, w, "w")
         assert_close(agent.memory.gram, gram, "Λ")
@@ -65,7 +65,7 @@ def test_noise_is_that_of_the_agent_and_the_episode(name: str, stream: int, prob
     """The policy of episode t is drawn with the normals of (seed, stream, m, t), nobody else's."""
     session = registry.make(name, n_agents=3, threshold=6.0).prepare(problem.envs, 5, 7)
     drawn: dict[tuple[int, int], np.ndarray] = {}
-    for agent in session.agents:  # type: ignore[attr-defined]
+    for agent in session.player.agents:  # type: ignore[attr-defined]
         drawn[agent.m, 1] = agent.noise.copy()
 
         def watch(agent: Any = agent, renew: Any = agent.renew) -> None:

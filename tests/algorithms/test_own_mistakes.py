@@ -32,7 +32,7 @@ class Pooling(Play):
         self.values = self.memory.values
 
     def advance(self) -> Stretch:
-        first, n = self.t + 1, min(5, self.server.T - self.t)
+        first, n = self.t + 1, min(5, self.episodes - self.t)
         seen = self.agents.play(first, n, self.values.policy)
         self.hold(first, n)
         self.learn(seen)
@@ -62,7 +62,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, **mistakes: Any) -> None:
     """The algorithm "own", with these methods in place of the right ones."""
     monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     play = type("OwnPlay", (Pooling,), mistakes)
-    members = {"name": "own", "settings_type": LinearSettings, "session_type": play}
+    members = {"name": "own", "settings_type": LinearSettings, "play_type": play}
     register("own", type("Own", (Comparator,), members), "an algorithm of one's own")
 
 

@@ -185,7 +185,7 @@ def test_a_damaged_snapshot_is_made_again_from_the_one_before(
     assert [len(list(journal.glob("*.json"))) for journal in journals] == [1 + (after > 12)] * 2
     for journal in journals:
         flip(newest(journal, kind))
-    (live, _), made = session.transport.handlers, makers(session.plan, 2, tmp_path / "journals")
+    (live, _), made = session.player.transport.handlers, makers(session.plan, 2, tmp_path / "journals")
     for said in (1, 1):  # the second time it is whole
         station = made[0]()
         assert (station._last, station._reply) == (live._last, live._reply)

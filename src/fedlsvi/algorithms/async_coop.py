@@ -158,7 +158,7 @@ class AsyncPlay(Play):
             self._begun = True
             for agent in self.agents:
                 self.launch(agent)
-        M, T, fired = len(self.agents), self.server.T, []
+        M, T, fired = len(self.agents), self.episodes, []
         wanted = self.due[0][0] // M + 1 if self.due else T
         last = min(max(wanted, self.t + self.stretch), self.t + self.pause, T)
         while self.due and self.due[0][0] // M < last:
@@ -192,7 +192,7 @@ class AsyncCoop(Comparator):
 
     name = "async-coop"
     settings_type = AsyncSettings
-    session_type = AsyncPlay
+    play_type = AsyncPlay
 
     def sums(self, n_agents: int) -> int:
         return 1

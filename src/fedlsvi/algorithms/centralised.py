@@ -166,7 +166,7 @@ class CentralisedPlay(Play):
         return {"agents": self.agents, "server": self.memory}
 
     def advance(self) -> Stretch:
-        last = min(self.t + self.stretch, self.server.T)
+        last = min(self.t + self.stretch, self.episodes)
         for t in range(self.t + 1, last + 1):
             episodes = self.agents.play(t)
             self.seat.hold(t, 1, self.agents.policy)
@@ -181,7 +181,7 @@ class CentralisedPlay(Play):
         return self.memory.w, self.memory.gram
 
     def resumed(self) -> None:
-        self.memory.w[:] = self.server.w
+        self.memory.w[:] = self.w
         self.agents.receive(*self.memory.model())
 
 
@@ -190,7 +190,7 @@ class Centralised(Comparator):
 
     name = "centralised"
     settings_type = LinearSettings
-    session_type = CentralisedPlay
+    play_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP)
 
     def sums(self, n_agents: int) -> int:

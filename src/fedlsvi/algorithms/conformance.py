@@ -83,7 +83,7 @@ def _stopped(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
         records.append(record)
         if record.last >= EPISODES // 3:
             break
-    arrays, plain = first.state()
+    arrays, plain = first.player.state()
     _check_apart(first)
     arrays = {key: array.copy() for key, array in arrays.items()}
     try:
@@ -102,11 +102,12 @@ def _stopped(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
 
 def _check_apart(session: Session) -> None:
     """No two parties hold the same memory; a message, which is read-only, they may."""
-    if not isinstance(session, Play):
+    player = session.player
+    if not isinstance(player, Play):
         return
     held = {
         party: [array for array in arrays.values() if array.flags.writeable]
-        for party, arrays in states(session.algorithm, session.parties())
+        for party, arrays in states(player.algorithm, player.parties())
     }
     for one, other in combinations(held, 2):
         _require(
@@ -150,7 +151,7 @@ def _check_alone(name: str, settings: dict[str, Any]) -> None:
 
 
 def _check_records(run: Run, name: str) -> None:
-    _require(run.algorithm == name, "its session's `algorithm` must be the registered name")
+    _require(run.algorithm == name, "its player's `algorithm` must be the registered name")
     _require(run.taus[0] == 1 and run.taus[-1] == EPISODES + 1, "records must cover all episodes")
     k = 0
     for i, record in enumerate(run.records):

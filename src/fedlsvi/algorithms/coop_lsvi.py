@@ -112,7 +112,7 @@ class CoopPlay(Play):
 
     def advance(self) -> Stretch:
         before = sum(agent.planning for agent in self.agents)
-        last = min(self.t + self.pause, self.server.T)
+        last = min(self.t + self.pause, self.episodes)
         fired: list[tuple[int, int]] = []
         t = self.t
         while t < last and not fired:
@@ -150,7 +150,7 @@ class CoopLSVI(Comparator):
 
     name = "coop-lsvi"
     settings_type = CoopSettings
-    session_type = CoopPlay
+    play_type = CoopPlay
 
     def sums(self, n_agents: int) -> int:
         return n_agents

@@ -92,7 +92,7 @@ class CoopTSLMC(Comparator):
 
     name = "coopts-lmc"
     settings_type = LMCSettings
-    session_type = LMCPlay
+    play_type = LMCPlay
 
     def sums(self, n_agents: int) -> int:
         return n_agents

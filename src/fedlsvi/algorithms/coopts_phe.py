@@ -118,7 +118,7 @@ class CoopTSPHE(Comparator):
 
     name = "coopts-phe"
     settings_type = PHESettings
-    session_type = PHEPlay
+    play_type = PHEPlay
 
     def sums(self, n_agents: int) -> int:
         return n_agents

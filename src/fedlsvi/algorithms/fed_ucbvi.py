@@ -164,7 +164,7 @@ class FedUCBVI(Comparator):
 
     name = "fed-ucbvi"
     settings_type = UCBVISettings
-    session_type = UCBVIPlay
+    play_type = UCBVIPlay
     tabular = True
 
     def sums(self, n_agents: int) -> int:

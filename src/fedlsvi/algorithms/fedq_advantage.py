@@ -186,7 +186,7 @@ class FedQAdvantage(Comparator):
 
     name = "fedq-advantage"
     settings_type = AdvantageSettings
-    session_type = AdvantagePlay
+    play_type = AdvantagePlay
     tabular = True
 
 

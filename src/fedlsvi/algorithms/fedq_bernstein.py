@@ -91,7 +91,7 @@ class FedQBernstein(Comparator):
 
     name = "fedq-bernstein"
     settings_type = TabularSettings
-    session_type = BernsteinPlay
+    play_type = BernsteinPlay
     tabular = True
 
 

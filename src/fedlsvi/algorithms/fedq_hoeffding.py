@@ -97,7 +97,7 @@ class FedQHoeffding(Comparator):
 
     name = "fedq-hoeffding"
     settings_type = TabularSettings
-    session_type = HoeffdingPlay
+    play_type = HoeffdingPlay
     tabular = True
 
 

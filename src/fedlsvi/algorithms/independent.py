@@ -26,7 +26,7 @@ from fedlsvi.algorithms.shared.single_agent import SoloPlay, renewed
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import Player
 
 __all__ = ["Independent", "Planner", "scalars"]
 
@@ -93,7 +93,7 @@ class IndependentPlay(Play):
         return {f"agent{agent.m}": agent for agent in self.agents}
 
     def advance(self) -> Stretch:
-        last = min(self.t + self.stretch, self.server.T)
+        last = min(self.t + self.stretch, self.episodes)
         for agent in self.agents:
             spent = agent.planning
             for t in range(self.t + 1, last + 1):
@@ -101,7 +101,7 @@ class IndependentPlay(Play):
                 agent.plan()
             self.planning += agent.planning - spent
         # the policy after the last episode is for nobody
-        self.counts = renewed([min(last, self.server.T - 1)] * len(self.agents))
+        self.counts = renewed([min(last, self.episodes - 1)] * len(self.agents))
         return Stretch(last, rounds=last - self.t)
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ class Independent(Comparator):
     def sums(self, n_agents: int) -> int:
         return n_agents
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         finite = isinstance(plan.envs[0], FiniteMDP)
         kind = IndependentPlay if finite else ContinuousIndependentPlay
         return kind(plan, self.settings, keep_models)

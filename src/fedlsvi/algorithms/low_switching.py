@@ -48,7 +48,7 @@ class LowSwitching(Comparator):
 
     name = "low-switching"
     settings_type = LowSwitchingSettings
-    session_type = LowSwitchingPlay
+    play_type = LowSwitchingPlay
     worlds = (FiniteMDP, ContinuousMDP)
 
 

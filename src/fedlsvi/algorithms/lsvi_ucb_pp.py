@@ -42,7 +42,7 @@ from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import Player
 
 __all__ = ["LSVIUCBPlusPlus", "scalars"]
 
@@ -195,7 +195,7 @@ class PlusPlay(Play):
                 self.planning += perf_counter() - began
         # a policy renewed after the last episode is for nobody
         idle = agent.k == agent.budget and step > 0
-        self.counts = renewed([self.server.k + len(fired) - idle])
+        self.counts = renewed([self.k + len(fired) - idle])
         return Stretch(agent.k // M, len(fired), fired)
 
     def followed(self) -> np.ndarray:
@@ -229,11 +229,11 @@ class LSVIUCBPlusPlus(Comparator):
 
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
-    session_type = PlusPlay
+    play_type = PlusPlay
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         refuse_different(plan)
-        return super().session(plan, cohorts, keep_models)
+        return super().play(plan, cohorts, keep_models)
 
     def sums(self, n_agents: int) -> int:
         return 1

@@ -24,7 +24,7 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Signal
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Player
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
 
@@ -66,16 +66,6 @@ class Clockwork(InProcess):
             super().enter(category, scalars)
 
 
-class PeriodicSession(Session):
-    """Fed-LSVI's session on a clockwork."""
-
-    algorithm = "periodic"
-
-    def __init__(self, plan: Plan, cohorts: int, keep_models: bool, period: int) -> None:
-        super().__init__(plan, cohorts, keep_models)
-        self.transport = Clockwork(self.cohorts, period)
-
-
 class Periodic(Comparator):
     """Synchronise after every `period` episodes. Other settings: as `FedLSVI`."""
 
@@ -83,10 +73,10 @@ class Periodic(Comparator):
     settings_type = PeriodicSettings
     worlds = (Environment,)
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return PeriodicSession(
-            plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models, self.settings.period
-        )
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        here = plan.cohorts(cohort_count(cohorts, plan.parameters.n_agents))
+        transport = Clockwork(here, self.settings.period)
+        return FederatedPlayer(plan.parameters, transport, plan, here, self.name)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -62,5 +62,5 @@ class RareSwitch(Comparator):
 
     name = "rare-switch"
     settings_type = RareSwitchSettings
-    session_type = RareSwitchPlay
+    play_type = RareSwitchPlay
     worlds = (FiniteMDP, ContinuousMDP)

@@ -21,7 +21,7 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Model, Upload
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Player
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
 
@@ -58,20 +58,6 @@ class StaleCohort(Cohort):
         return None
 
 
-class StaleSession(Session):
-    """Fed-LSVI's session with stale cohorts."""
-
-    algorithm = "stale"
-
-    def __init__(self, plan: Plan, cohorts: int, keep_models: bool) -> None:
-        super().__init__(plan, cohorts, keep_models)
-        self.cohorts = [
-            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience)
-            for c in self.cohorts
-        ]
-        self.transport = InProcess(self.cohorts, plan.parameters.gamma)
-
-
 class Stale(Comparator):
     """Fed-LSVI with one-shot stale responses. Settings: as `FedLSVI`."""
 
@@ -79,8 +65,13 @@ class Stale(Comparator):
     settings_type = StaleSettings
     worlds = (Environment,)
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return StaleSession(plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models)
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        p = plan.parameters
+        here = [
+            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience)
+            for c in plan.cohorts(cohort_count(cohorts, p.n_agents))
+        ]
+        return FederatedPlayer(p, InProcess(here, p.gamma), plan, here, self.name)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -105,7 +105,7 @@ class Journal:
         self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number
         self._history = [] if manifest is None else list(manifest.history)
-        self._t = session.server.t
+        self._t = session.player.t
         start = {} if manifest is None else manifest.appended
         checkpoint.prune(run, self._kept)
         self._records = AppendOnly(run / RECORDS, start.get(RECORDS))
@@ -117,7 +117,7 @@ class Journal:
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
         self._records.append(json.dumps(vars(record)).encode() + b"\n")
-        done = record.last >= self.session.plan.parameters.episodes
+        done = record.last >= self.session.player.parameters.episodes
         if done or self.interrupt.asked or perf_counter() >= self._next:
             self.checkpoint()
         if self.interrupt.asked and not done:
@@ -130,15 +130,16 @@ class Journal:
     def checkpoint(self) -> None:
         """Save the state between two rounds."""
         began = perf_counter()
-        session, t = self.session, self.session.server.t
+        session, player = self.session, self.session.player
+        t = player.t
         appended = {RECORDS: self._records.sync()}
         if self._regret is not None and session.regret is not None:
             self._regret.append(session.regret[self._t : t].astype("<f8").tobytes())
             appended[REGRET] = self._regret.sync()
-        arrays, plain = session.state()
-        arrays |= policy_table(session.values)
-        plain = {**plain, "cohorts": len(session.cohorts)}
-        if t < session.plan.parameters.episodes:
+        arrays, plain = player.state()
+        arrays |= policy_table(player.values)
+        plain = {**plain, "cohorts": len(player.cohorts)}
+        if t < player.parameters.episodes:
             self._keep_history(t)
         else:  # nothing is left to play, so what the agents remember is not needed any more
             arrays, self._history = {k: arrays[k] for k in RESULT if k in arrays}, []
@@ -152,7 +153,7 @@ class Journal:
 
     def _keep_history(self, t: int) -> None:
         """Seal the raw episodes since the last checkpoint in a segment of their own."""
-        arrays = self.session.history(self._t, t)
+        arrays = self.session.player.history(self._t, t)
         if not arrays:
             return
         folder, name = self.run / HISTORY, f"{self._t + 1:09d}-{t:09d}.safetensors"

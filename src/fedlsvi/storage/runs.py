@@ -116,7 +116,7 @@ def _play(
     if progress is not False:
         from fedlsvi.observers.progress import bar
 
-        watching += bar(session.plan.parameters, progress, session.server.t)
+        watching += bar(session.player.parameters, progress, session.player.t)
     with journal.interrupt:
         drive(session, watching)
         run = Run.of(session, settings, str(journal.run))
@@ -161,7 +161,7 @@ def _compare_problem(
     """Refuse agents elsewhere, another environment or other features than the run began with;
     `given` says that not all of it came from the folder."""
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
-    if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
+    if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
         where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
         if plain["cohorts"]:
             where, how = "in this process", "leave the transport out"
@@ -186,7 +186,7 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
     manifest, arrays = found
     for segment in manifest.history:
         path = run / HISTORY / segment["name"]
-        session.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
+        session.player.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
     past = reading.records(run, manifest)
     session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
 

@@ -29,6 +29,7 @@ from fedlsvi.cli import main
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.remote import codec as wire
 from fedlsvi.remote.audit import verify
@@ -83,10 +84,10 @@ def in_this_process(federation: Federation) -> tuple[Server, list[int], Ledger]:
     """The same federation in this process: server, last episodes of the rounds, ledger."""
     p = federation.parameters(3)
     plans = [federation.plan(environment(env), 3) for env in OWN.values()]
-    server = Server(plans[0].layout, p.lam, p.gamma, p.beta, p.episodes)
     cohorts = [plan.cohort(c, c + 1) for c, plan in enumerate(plans)]
-    transport = InProcess(cohorts, p.gamma, p.overshoot)
-    return server, [done.signal.t for done in server.run(transport)], transport.ledger
+    player = FederatedPlayer(p, InProcess(cohorts, p.gamma, p.overshoot))
+    ends = [record.last for record in Session(player).rounds()]
+    return player.server, ends, player.ledger
 
 
 @pytest.fixture(scope="module")

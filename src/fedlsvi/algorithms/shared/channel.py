@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedlsvi.errors import InvalidInput
-from fedlsvi.protocol.transport import Transport
+from fedlsvi.protocol.ledger import Ledger
 
 Message = tuple[np.ndarray, ...]
 
@@ -17,9 +17,9 @@ Message = tuple[np.ndarray, ...]
 class Channel:
     """Links between one server and its agents; the category says which way."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport  # holds the ledger, which a resumed run replaces
-        self._alone = [np.array([m]) for m in range(len(transport.ledger.agents))]
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._alone = [np.array([m]) for m in range(len(ledger.agents))]
 
     def send(self, agent: int, category: str, *arrays: np.ndarray) -> Message:
         """Over the link of one agent, up or down."""
@@ -28,13 +28,13 @@ class Channel:
                 f"channel.send: there is no agent {agent}, agents are 0 … {len(self._alone) - 1}"
             )
         sent, scalars = freeze(arrays)
-        self._transport.ledger.some(category, self._alone[agent], scalars)
+        self._ledger.some(category, self._alone[agent], scalars)
         return sent
 
     def broadcast(self, category: str, *arrays: np.ndarray) -> Message:
         """From the server to every agent: counted once for each."""
         sent, scalars = freeze(arrays)
-        self._transport.ledger.each(category, scalars)
+        self._ledger.each(category, scalars)
         return sent
 
     def gather(self, category: str, *arrays: np.ndarray) -> Message:
@@ -47,7 +47,7 @@ class Channel:
                     f"channel.gather: an array has shape {array.shape}, but its first axis must be "
                     f"the {m} agents; what one agent says goes by channel.send"
                 )
-        self._transport.ledger.each(category, scalars // m)
+        self._ledger.each(category, scalars // m)
         return sent
 
     def signal(self, agents: np.ndarray, t: int) -> None:
@@ -55,11 +55,11 @@ class Channel:
         who, m = np.asarray(agents, np.int64), len(self._alone)
         if ((who < 0) | (who >= m)).any():
             raise InvalidInput(f"channel.signal: agents are 0 … {m - 1}, got {who.tolist()}")
-        self._transport.ledger.some("signal", who, 2)
+        self._ledger.some("signal", who, 2)
 
     def stop(self, t: int) -> None:
         """The server tells every agent that the round ends at episode t: 1 scalar each."""
-        self._transport.ledger.each("signal", 1)
+        self._ledger.each("signal", 1)
 
 
 def freeze(arrays: Message) -> tuple[Message, int]:

@@ -182,12 +182,12 @@ class RoundsPlay(Play):
 
     def advance(self) -> Stretch:
         self.brief()
-        left = self.server.T - self.t
+        left = self.episodes - self.t
         fired = self.agents.play(self.t, left)
         last = self.t + self.agents.length
         self.seat.hold(self.t + 1, self.agents.length, self.agents.policy)
         M = self.plan.parameters.n_agents
-        if last == self.server.T:  # the budget ends the round for everybody
+        if last == self.episodes:  # the budget ends the round for everybody
             fired = [(m, 0) for m in range(M)]
         self.channel.signal(np.array([m for m, _ in fired]), last)
         self.channel.stop(last)
