@@ -48,7 +48,7 @@ def test_scores_at_the_ceiling_tie() -> None:
     """Fed-UCBVI chooses by Q, which is clipped: c = 2, H = 3 and one or two visits of an action are
     a bonus of 3 whatever it earned, so Q = 1.5 for both actions, and the lower one is taken."""
     settings = {"n_agents": 1, "c": 2.0, "value_range": 1.5}
-    server = registry.make("fed-ucbvi", **settings).prepare(one_hot(3).one, T, 1).player.coordinator  # type: ignore[attr-defined]
+    server = registry.make("fed-ucbvi", **settings).prepare(one_hot(3).one, T, 1).player.tables  # type: ignore[attr-defined]
     n = np.tile([2, 1], (1, 4, 1))
     nothing = np.zeros(n.shape)
     server.back_up(1, n, np.tile([0.1, 0.9], (1, 4, 1)), nothing, nothing)

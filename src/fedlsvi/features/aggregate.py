@@ -9,7 +9,7 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
-from fedlsvi.features.validation import whole
+from fedlsvi.features.validation import count
 
 
 class AggregateFeatures(FeatureMap):
@@ -73,7 +73,7 @@ def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarr
     if given.ndim != 2 or not np.isfinite(given).all():
         raise InvalidFeatures(f"points must be finite numbers (S, p), got shape {given.shape}")
     free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
-    n = whole("n", n)
+    n = count("n", n)
     different = len(np.unique(given[free], axis=0))
     if n > different:
         raise InvalidFeatures(

@@ -17,7 +17,7 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
-from fedlsvi.features.validation import fits, numbers, whole
+from fedlsvi.features.validation import count, fits, numbers
 
 MOST = 20_000
 """Largest D of one action: beyond it a grid over the state's dimensions is a mistake."""
@@ -101,8 +101,8 @@ class FourierBasis(BoxFeatures):
         self, order: int = 3, coupled: int | None = None, low: Bound = None, high: Bound = None
     ) -> None:
         super().__init__(low, high)
-        self.order = whole("order", order)
-        self.coupled = None if coupled is None else whole("coupled", coupled)
+        self.order = count("order", order)
+        self.coupled = None if coupled is None else count("coupled", coupled)
 
     def size(self, state_dim: int) -> int:
         most = state_dim if self.coupled is None else min(self.coupled, state_dim)
@@ -146,11 +146,11 @@ class TileFeatures(BoxFeatures):
         high: Bound = None,
     ) -> None:
         super().__init__(low, high)
-        self.tilings = whole("tilings", tilings)
+        self.tilings = count("tilings", tilings)
         listed = tiles if isinstance(tiles, list | tuple | np.ndarray) else [tiles]
         if not len(listed):
             raise InvalidFeatures("tiles is empty: give one number, or one per state dimension")
-        self.tiles = np.array([whole("tiles", n) for n in listed])
+        self.tiles = np.array([count("tiles", n) for n in listed])
         self.simplex = self.tilings == 1
 
     def size(self, state_dim: int) -> int:
@@ -186,7 +186,7 @@ class PolynomialFeatures(BoxFeatures):
 
     def __init__(self, degree: int = 2, low: Bound = None, high: Bound = None) -> None:
         super().__init__(low, high)
-        self.degree = whole("degree", degree)
+        self.degree = count("degree", degree)
 
     def size(self, state_dim: int) -> int:
         width = math.comb(state_dim + self.degree, state_dim)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.features.blocks import BlockFeatures
-from fedlsvi.features.validation import fits, positive, whole
+from fedlsvi.features.validation import count, fits, positive
 
 
 class FourierFeatures(BlockFeatures):
@@ -22,8 +22,8 @@ class FourierFeatures(BlockFeatures):
     def __init__(
         self, n_frequencies: int = 16, bandwidth: float | list[float] = 1.0, seed: int = 0
     ) -> None:
-        self.n_frequencies = whole("n_frequencies", n_frequencies)
-        self.seed = whole("seed", seed, 0)
+        self.n_frequencies = count("n_frequencies", n_frequencies)
+        self.seed = count("seed", seed, 0)
         self.bandwidth = positive("bandwidth", bandwidth)
 
     def prepare(self, state_dim: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
-from fedlsvi.features.validation import whole
+from fedlsvi.features.validation import count
 
 
 class HatFeatures(FeatureMap):
@@ -22,7 +22,7 @@ class HatFeatures(FeatureMap):
     state_dim = 1
 
     def __init__(self, dim: int = 8, n_actions: int = 0) -> None:
-        self.dim, self.n_actions = whole("dim", dim, 2), whole("n_actions", n_actions, 0)
+        self.dim, self.n_actions = count("dim", dim, 2), count("n_actions", n_actions, 0)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         phi = np.empty((len(states), self.n_actions, self.dim))

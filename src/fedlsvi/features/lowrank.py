@@ -9,7 +9,7 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap
 from fedlsvi.features.tabular import TableFeatures, finite_states
-from fedlsvi.features.validation import whole
+from fedlsvi.features.validation import count
 
 
 class LowRankFeatures(FeatureMap):
@@ -24,7 +24,7 @@ class LowRankFeatures(FeatureMap):
     nonnegative = simplex = privileged = True
 
     def __init__(self, dim: int = 16, by: str = "rows", seed: int = 0) -> None:
-        self.n_clusters, self.seed = whole("dim", dim), whole("seed", seed, 0)
+        self.n_clusters, self.seed = count("dim", dim), count("seed", seed, 0)
         if by not in ("rows", "values"):
             raise InvalidFeatures(f"by must be 'rows' or 'values', got {by!r}")
         self.by = by

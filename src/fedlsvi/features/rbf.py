@@ -11,7 +11,7 @@ from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.box import MOST, Bound, BoxFeatures
-from fedlsvi.features.validation import finite, fits, positive, whole
+from fedlsvi.features.validation import count, finite, fits, positive
 
 
 class RBFFeatures(BoxFeatures):
@@ -39,7 +39,7 @@ class RBFFeatures(BoxFeatures):
         if isinstance(centres, list | tuple | np.ndarray):
             self.centres = finite("centres", centres, "a finite array (D, state_dim)", 2, 2)
         else:
-            self.per_dimension = whole("centres", centres)
+            self.per_dimension = count("centres", centres)
 
     @classmethod
     def from_states(cls, states: np.ndarray, n: int, seed: int = 0) -> RBFFeatures:
@@ -50,7 +50,7 @@ class RBFFeatures(BoxFeatures):
         """
         from scipy.cluster.vq import kmeans2
 
-        n = whole("n", n)
+        n = count("n", n)
         seen = np.asarray(states, np.float64)
         if seen.ndim != 2 or not np.isfinite(seen).all() or len(seen) < n:
             raise InvalidFeatures(
