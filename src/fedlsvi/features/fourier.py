@@ -13,8 +13,12 @@ from fedlsvi.features.validation import count, fits, positive
 class FourierFeatures(BlockFeatures):
     """φ(x,a) = e_a ⊗ [cos(Wx), sin(Wx)]/√D with W ~ N(0, 1/bandwidth²), (D, s).
 
-    cos² + sin² = 1 gives ‖φ‖ = 1 at every state. d = 2·D·A; bandwidth is one number, or one per
-    dimension of the state.
+    cos² + sin² = 1 gives ‖φ‖ = 1 at every state. d = 2·D·A.
+
+    Args:
+        n_frequencies: D.
+        bandwidth: One number, or one per state dimension.
+        seed: Of the frequencies.
     """
 
     kind = "fourier"
