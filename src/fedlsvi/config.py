@@ -70,7 +70,9 @@ class Settings:
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+    def resolve(
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
+    ) -> Parameters:
         """The numbers in force on a problem of this size.
 
         Args:
@@ -78,6 +80,8 @@ class Settings:
             horizon: H.
             dim: d, the dimension of the features.
             one_hot: Whether every φ(x,a) is a unit vector.
+            pooled: How many agents' episodes one model is learned from; None is all of them. Only
+                these can differ from one another, so only they widen β where ξ > 0.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -93,11 +97,12 @@ class Settings:
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
+        width = theory.misspecification_width(d, H, M if pooled is None else pooled, T, self.xi)
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta)
+            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, width)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, M, T, self.xi)
+            beta = PRACTICAL_BETA * top + width
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.algorithms import registry
+from fedlsvi.core import theory
 from fedlsvi.envs import FiniteMDP
 
 COOPERATIVE = ["coop-lsvi", "coopts-phe", "coopts-lmc"]
@@ -148,3 +149,26 @@ def test_plus_plus_names_the_lowest_step_that_doubled(
     growth = [1.0 + 50.0 * first**2, 1.0 + 50.0 * second**2]
     assert run.gram[:, 0, 0] == pytest.approx([0.01 * grown for grown in growth])
     assert run.records[0].triggers == [(0, step)]
+
+
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+@pytest.mark.parametrize("name", ["independent", "low-switching", "rare-switch"])
+def test_agents_that_learn_alone_do_not_pay_for_those_who_differ(name: str, preset: str) -> None:
+    """ξ = .01, T = 50, H = 4, d = 6: 2Hξ√(dT) = .08·√300 ≈ 1.39 for any M, not eight times that
+    for 64. Where agents share one model it grows with M; where ξ = 0 there is nothing to pay."""
+
+    def width(algorithm: str, M: int) -> float:
+        settings = {"n_agents": M, "preset": preset, "confidence": 0.1}
+        far, near = (
+            registry.make(algorithm, **settings, xi=xi).settings.resolve(50, 4, 6, True).beta
+            for xi in (0.01, 0.0)
+        )
+        if preset == "paper":  # Theorem 2 halves p inside of the logarithm
+            near = theory.beta_homogeneous(6, 4, M, 50, 0.05, 1.0)
+        return float(far - near)
+
+    alone = 0.08 * math.sqrt(300.0)
+    assert width(name, 1) == pytest.approx(alone, rel=1e-9)
+    assert width(name, 64) == pytest.approx(alone, rel=1e-9)
+    assert width("centralised", 64) == pytest.approx(8.0 * alone, rel=1e-9)
+    assert width("fed-lsvi", 64) == pytest.approx(8.0 * alone, rel=1e-9)

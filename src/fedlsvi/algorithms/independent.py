@@ -7,7 +7,7 @@ policy switches, one after every episode but the last.
 
 Checked: regret Õ(√(d³H³·steps)) is in the abstract of the paper; M = 1 equals a literal
 implementation and Fed-LSVI at γ = 1 (tests). From memory: β = c·dH√log(2dT/p); we use Fed-LSVI's β
-at the same c.
+at the same c, and where ξ > 0 its width for one agent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import LSVISums
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
 from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, switch_counts
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -80,7 +80,7 @@ class IndependentPlay(Play):
 
     algorithm = "independent"
 
-    def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
+    def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
         M = plan.parameters.n_agents
         self.agents = [Planner(plan, m, self.regret_meter.group([m])) for m in range(M)]
@@ -119,7 +119,7 @@ class Independent(Comparator):
     """M separate copies of LSVI-UCB. Settings: as `FedLSVI`."""
 
     name = "independent"
-    settings_type = LinearSettings
+    settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP)
 
     def n_sums(self, n_agents: int) -> int:

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
 from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, strictly_above
 from fedlsvi.checks import number
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -24,8 +24,8 @@ from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
-class LowSwitchingSettings(LinearSettings):
-    """Settings of low-switching LSVI-UCB, beside those of `LinearSettings`.
+class LowSwitchingSettings(SingleAgentSettings):
+    """Settings of low-switching LSVI-UCB, beside those of `SingleAgentSettings`.
 
     Attributes:
         eta: η, the growth of a determinant after which the policy is renewed.

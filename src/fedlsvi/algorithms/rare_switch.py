@@ -19,7 +19,7 @@ from typing import Literal
 
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
 from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, strictly_above
 from fedlsvi.checks import integer
 from fedlsvi.config import Parameters
@@ -30,8 +30,8 @@ __all__ = ["RareSwitch", "log_growth", "scalars"]
 
 
 @dataclass(frozen=True)
-class RareSwitchSettings(LinearSettings):
-    """Settings of RareSwitch, beside those of `LinearSettings`.
+class RareSwitchSettings(SingleAgentSettings):
+    """Settings of RareSwitch, beside those of `SingleAgentSettings`.
 
     Attributes:
         budget: B, the most policies an agent may use; "auto" is ⌈dH·log(HK)⌉.

@@ -21,10 +21,12 @@ class SharedSettings:
     Attributes:
         shared: The settings that have the same name and meaning in `Settings`.
         fixed: Those that the algorithm fixes.
+        pooled: How many agents' episodes one model is learned from; None is all of them.
     """
 
     shared: ClassVar[tuple[str, ...]]
     fixed: ClassVar[dict[str, Any]]
+    pooled: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         self.common()
@@ -36,7 +38,7 @@ class SharedSettings:
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""
-        return self.common().resolve(episodes, horizon, dim, one_hot)
+        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,13 @@ class LinearSettings(SharedSettings):
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
     c_beta: float = 1.0
+
+
+@dataclass(frozen=True)
+class SingleAgentSettings(LinearSettings):
+    """The settings of agents that learn alone: where ξ > 0, β is that of one agent."""
+
+    pooled = 1
 
 
 @dataclass(frozen=True)
