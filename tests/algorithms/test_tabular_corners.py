@@ -12,7 +12,7 @@ import pytest
 from algorithms.literal_tabular import literal_advantage, literal_fedq, literal_ucbvi
 from algorithms.test_tabular import KINDS, is_literal
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.fed_ucbvi import late
+from fedlsvi.algorithms.fed_ucbvi import late_threshold
 from fedlsvi.algorithms.fedq_bernstein import bernstein
 from fedlsvi.algorithms.shared.fedq import first_reaching
 from literal import follow, worlds
@@ -41,7 +41,7 @@ def test_literal_codes_agree_below_a_ceiling(problem: Problem) -> None:
     is_literal(run, literal_advantage(problem.envs, M, T, 1, 0.2, list(top), 40), 1e-7)
     for c in 0.3, 2.0:  # the larger one reaches the ceiling, where scores tie, after many visits
         run, top, plan = below("fed-ucbvi", problem, c=c)
-        is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late(plan, 0.0)))
+        is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late_threshold(plan, 0.0)))
 
 
 def test_scores_at_the_ceiling_tie() -> None:
