@@ -77,7 +77,8 @@ class Run:
     algorithm: str = "fed-lsvi"
     """Its name in the registry."""
     raw_scalars_per_step: int = 3
-    """ρ = s + 2: state, action and reward of one step, were trajectories shared."""
+    """ρ = s + 2: state, action and reward of one step, were trajectories shared; 0 where the
+    environments are known to the agents alone."""
     plan: Plan | None = field(default=None, repr=False)
     """What was played; None where the run was read from a folder."""
     folder: str | None = None
@@ -132,9 +133,11 @@ class Run:
         return self.taus[-1] - 1
 
     @property
-    def scalars_raw(self) -> int:
-        """What sharing every trajectory would have cost one way, MtHρ."""
+    def scalars_raw(self) -> int | None:
+        """What sharing every trajectory would have cost one way, MtHρ, where ρ is known."""
         p = self.parameters
+        if self.raw_scalars_per_step == 0:
+            return None
         return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
 
     @property

@@ -41,7 +41,9 @@ def test_literal_codes_agree_below_a_ceiling(problem: Problem) -> None:
     is_literal(run, literal_advantage(problem.envs, M, T, 1, 0.2, list(top), 40), 1e-7)
     for c in 0.3, 2.0:  # the larger one reaches the ceiling, where scores tie, after many visits
         run, top, plan = below("fed-ucbvi", problem, c=c)
-        is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late_threshold(plan, 0.0)))
+        is_literal(
+            run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late_threshold(plan, 0.0))
+        )
 
 
 def test_scores_at_the_ceiling_tie() -> None:

@@ -26,8 +26,7 @@ from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import Patience
 from fedlsvi.remote.threads import Local
-from fedlsvi.storage.run_writer import Journal as Records
-from fedlsvi.storage.run_writer import begin
+from fedlsvi.storage.run_writer import RunWriter, begin
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 EPISODES = 40
@@ -252,7 +251,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     transport.exchange = exchange
     run = begin(folder, session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
-        drive(session, [Records(run, session, 0.0)])
+        drive(session, [RunWriter(run, session, 0.0)])
     made: list[Any] = []
 
     def again(plan: Any) -> Any:

@@ -27,8 +27,7 @@ from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.ray import on_ray as cluster
 from fedlsvi.remote.threads import Local
-from fedlsvi.storage.run_writer import Journal as Records
-from fedlsvi.storage.run_writer import begin
+from fedlsvi.storage.run_writer import RunWriter, begin
 from transports_over_frames import over_frames
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
@@ -111,7 +110,7 @@ def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any
     )  # fmt: skip
     run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
-        drive(session, [Records(run, session, 0.0)])
+        drive(session, [RunWriter(run, session, 0.0)])
     return session
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -245,7 +245,7 @@ class FederatedPlayer:
         self._ledger: Ledger | None = None
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> FederatedPlayer:
+    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:

@@ -29,7 +29,7 @@ from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
 from fedlsvi.storage.files import AppendOnly
 from fedlsvi.storage.lock import lock
-from fedlsvi.storage.run_header import setup_files
+from fedlsvi.storage.run_header import header_files
 from fedlsvi.storage.run_reader import RESULT, policy_table
 
 SEEDS = "seeds.json"
@@ -43,7 +43,7 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
     """Make a run folder, whole or not at all; it must not hold anything yet."""
     run = Path(folder)
     refuse_existing(run)
-    place(run, setup_files(plan, algorithm, settings), CHECKPOINTS)
+    place(run, header_files(plan, algorithm, settings), CHECKPOINTS)
     return run
 
 
@@ -87,7 +87,7 @@ def refuse_existing(run: Path) -> None:
         )
 
 
-class Journal:
+class RunWriter:
     """Observer that keeps a run folder up to date with its session.
 
     Checkpoints are at least `seconds` apart, and so far apart that they take at most 1/20 of the
@@ -95,12 +95,26 @@ class Journal:
     """
 
     def __init__(
-        self, run: Path, session: Session, seconds: float, manifest: Manifest | None = None
+        self,
+        run: Path,
+        session: Session,
+        seconds: float,
+        manifest: Manifest | None = None,
+        patience: float = 0.0,
     ) -> None:
+        """Take hold of the folder.
+
+        Args:
+            run: The folder.
+            session: What is played; already restored where it goes on.
+            seconds: Time between two checkpoints.
+            manifest: The checkpoint that the session goes on from.
+            patience: Seconds that a process which is ending may still hold the folder.
+        """
         self.run, self.session, self.seconds = run, session, seconds
         self.interrupt = Interrupt()
         self._lock = lock(
-            run / ".lock", f"folder {run} is in use: another process is playing this run"
+            run / ".lock", f"folder {run} is in use: another process is playing this run", patience
         )
         self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from parties import ENV, FEDERATION, processes
 
+import fedlsvi
 from canary import PATTERN, contents, leaks
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidInput, TransportError
@@ -96,12 +97,11 @@ def here() -> tuple[Server, list[int], Ledger]:
 
 
 def test_same_run_as_in_process(finished: Path, here: Any) -> None:
-    folder, (server, ends, _) = project.server_folder(finished), here
-    model = files.read_arrays(folder / "model.safetensors")
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [record["last"] for record in records] == ends
-    assert model["w"].tobytes() == server.w.tobytes()
-    assert model["gram"].tobytes() == server.gram.tobytes()
+    server, ends, _ = here
+    run = fedlsvi.load(project.server_folder(finished))
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
 
 
 def test_states_never_leave(finished: Path) -> None:
@@ -263,12 +263,10 @@ def await_rounds(records: Path, at_least: int) -> None:
 def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     """overshoot="keep" is the in-process run too."""
     server, ends, _ = in_this_process(KEPT)
-    rows = (others / "kept" / "records.jsonl").read_text().splitlines()
-    records = [json.loads(row) for row in rows]
-    assert sum(record["overshoot"] for record in records) > 0
-    assert [record["last"] for record in records] == ends
-    model = files.read_arrays(others / "kept" / "model.safetensors")
-    assert model["w"].tobytes() == server.w.tobytes()
+    run = fedlsvi.load(others / "kept")
+    assert sum(record.overshoot for record in run.records) > 0
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
 
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
@@ -281,7 +279,7 @@ def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
     assert any("agent 1 carried, away since round" in note for note in notes)
     lost = next(i for i, note in enumerate(notes) if UNANSWERED in note)
     assert any("agent 1 taken back" in note for note in notes[lost:])
-    gram = files.read_arrays(others / "away" / "model.safetensors")["gram"]
+    gram = fedlsvi.load(others / "away").gram
     episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
     last = checkpoint.newest(others / "away", lambda note: None)
     assert last is not None

@@ -88,10 +88,10 @@ class Play(ABC):
         """(w, Λ) that the run reports after a segment; None leaves it as it is."""
         return None
 
-    def resumed(self) -> None:
+    def resumed(self) -> None:  # noqa: B027 (nothing by default, as below)
         """Compute again, after a restart, what follows from the parties' state."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027
         """Nobody has to be told that the run begins."""
 
     def play_round(self) -> Played:
@@ -120,7 +120,7 @@ class Play(ABC):
             rounds=int(done.rounds),
         )
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027
         """Nothing to do between rounds."""
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -135,7 +135,7 @@ class Play(ABC):
         """Everything is in `state`."""
         return {}
 
-    def extend(self, first: int, arrays: dict[str, np.ndarray]) -> None:
+    def extend(self, first: int, arrays: dict[str, np.ndarray]) -> None:  # noqa: B027
         """Nothing to put back."""
 
     def restore(self, arrays: dict[str, np.ndarray], plain: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Play(ABC):
         self.ledger.restore(plain["ledger"])
         self.resumed()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Nothing to release."""
 
 

@@ -10,7 +10,7 @@ from fedlsvi.config import cohort_count
 from fedlsvi.errors import StoreError
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.flare_server import take_epoch
+from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.ray.transport import Ray, cluster_cpus
 from fedlsvi.remote.retry_policy import Patience
