@@ -97,12 +97,12 @@ class Settings:
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
-        width = theory.misspecification_width(d, H, M if pooled is None else pooled, T, self.xi)
+        pooled = M if pooled is None else pooled
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, width)
+            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + width
+            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, pooled, T, self.xi)
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "

@@ -100,7 +100,7 @@ def test_plus_plus_is_weighted_regression(problem: Any, preset: str) -> None:
     assert_close(dense, sigma, "Σ", 1e-8)
     if len(renewals) == len(expected):
         assert np.array_equal(agent.policy, policies[-1])
-    assert session.player.transport.ledger.total == 0
+    assert session.player.ledger.total == 0
 
 
 def test_the_publicly_known_order() -> None:

@@ -47,7 +47,7 @@ STREAM = 3
 
 @dataclass(frozen=True)
 class AsyncSettings(LinearSettings):
-    """Settings of Async-Coop-LSVI-UCB, beside those of `LinearSettings`.
+    """Settings of Async-Coop-LSVI-UCB, in addition to `LinearSettings`.
 
     Attributes:
         alpha: α of the trigger; "auto" is 1/M², below 0 is every episode.
@@ -196,9 +196,7 @@ class AsyncCoop(Comparator):
     name = "async-coop"
     settings_type = AsyncSettings
     play_type = AsyncPlay
-
-    def n_sums(self, n_agents: int) -> int:
-        return 1
+    sums_of = "server"
 
 
 def scalars(run: Run) -> dict[str, int]:

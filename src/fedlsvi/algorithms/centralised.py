@@ -189,9 +189,7 @@ class Centralised(Comparator):
     settings_type = LinearSettings
     play_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP)
-
-    def n_sums(self, n_agents: int) -> int:
-        return 1
+    sums_of = "server"
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -51,9 +51,9 @@ class CoopAgent(Planner):
     strict = True
     """Whether a tie with the threshold does not trigger."""
 
-    def __init__(self, plan: Plan, m: int, meter: GroupMeter, threshold: float) -> None:
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: Any) -> None:
         super().__init__(plan, m, meter)
-        self.threshold, self.length = threshold, 0
+        self.threshold, self.length = threshold_of(settings.threshold, plan.parameters), 0
         H = plan.parameters.horizon
         self._unsent = tuple(np.empty((1, H, 16), dtype) for dtype in (np.uint32, np.int32, float))
 
@@ -100,16 +100,15 @@ class CoopPlay(Play):
     """Lock-step episodes; one agent's trigger synchronises everybody."""
 
     algorithm = "coop-lsvi"
+    agent_type: type[CoopAgent] = CoopAgent
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents = [self.agent(m) for m in range(plan.parameters.n_agents)]
+        self.agents = [
+            self.agent_type(plan, m, self.regret_meter.group([m]), settings)
+            for m in range(plan.parameters.n_agents)
+        ]
         self.values = self.agents[0].sums.values
-
-    def agent(self, m: int) -> CoopAgent:
-        """Agent m."""
-        limit = threshold_of(self.settings.threshold, self.plan.parameters)
-        return CoopAgent(self.plan, m, self.regret_meter.group([m]), limit)
 
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}
@@ -155,9 +154,7 @@ class CoopLSVI(Comparator):
     name = "coop-lsvi"
     settings_type = CoopSettings
     play_type = CoopPlay
-
-    def n_sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"
 
 
 def scalars(run: Run) -> dict[str, int]:

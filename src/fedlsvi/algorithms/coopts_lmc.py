@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlsvi.algorithms.coop_lsvi import CoopAgent, scalars
-from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay, scale
+from fedlsvi.algorithms.coop_lsvi import scalars
+from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay
 from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import threshold_of
 from fedlsvi.checks import integer
 from fedlsvi.protocol.plan import Plan
 
@@ -31,7 +30,7 @@ __all__ = ["CoopTSLMC", "scalars"]
 
 @dataclass(frozen=True)
 class LMCSettings(PHESettings):
-    """Settings of CoopTS-LMC, beside those of `PHESettings`; 1/β_K = 2σ².
+    """Settings of CoopTS-LMC, in addition to `PHESettings`; 1/β_K = 2σ².
 
     Attributes:
         steps: J, Langevin steps per episode.
@@ -49,20 +48,10 @@ class LMCAgent(PHEAgent):
 
     stream = 2
 
-    def __init__(
-        self,
-        plan: Plan,
-        m: int,
-        meter: GroupMeter,
-        threshold: float,
-        sigma: float,
-        samples: int,
-        steps: int,
-    ) -> None:
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: LMCSettings) -> None:
         p = plan.parameters
-        self.steps = steps
-        self.chain = np.zeros((p.horizon, samples, p.dim))
-        super().__init__(plan, m, meter, threshold, sigma, samples)
+        self.steps, self.chain = settings.steps, np.zeros((p.horizon, settings.samples, p.dim))
+        super().__init__(plan, m, meter, settings)
 
     def renew(self) -> None:
         """J steps of every model with the noise of the next episode."""
@@ -88,12 +77,7 @@ class LMCPlay(RandomisedPlay):
     """With agents whose models move."""
 
     algorithm = "coopts-lmc"
-
-    def agent(self, m: int) -> CoopAgent:
-        p, s = self.plan.parameters, self.settings
-        limit, sigma = threshold_of(s.threshold, p), scale(s.sigma, p)
-        meter = self.regret_meter.group([m])
-        return LMCAgent(self.plan, m, meter, limit, sigma, s.samples, s.steps)
+    agent_type = LMCAgent
 
 
 class CoopTSLMC(Comparator):
@@ -102,6 +86,4 @@ class CoopTSLMC(Comparator):
     name = "coopts-lmc"
     settings_type = LMCSettings
     play_type = LMCPlay
-
-    def n_sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"

@@ -24,7 +24,7 @@ from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import RandomisedSettings, threshold_of
+from fedlsvi.algorithms.shared.settings import RandomisedSettings
 from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_BETA, Parameters
 from fedlsvi.experience.values import TabularValues
@@ -38,7 +38,7 @@ STREAM = 1
 
 @dataclass(frozen=True)
 class PHESettings(RandomisedSettings):
-    """Settings of CoopTS-PHE, beside those of `RandomisedSettings`.
+    """Settings of CoopTS-PHE, in addition to `RandomisedSettings`.
 
     Attributes:
         sigma: Scale of the noise; None takes the preset's.
@@ -58,19 +58,11 @@ class PHEAgent(CoopAgent):
     strict = False
     stream = STREAM
 
-    def __init__(
-        self,
-        plan: Plan,
-        m: int,
-        meter: GroupMeter,
-        threshold: float,
-        sigma: float,
-        samples: int,
-    ) -> None:
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: PHESettings) -> None:
         p = plan.parameters
-        self.sigma, self.seed = sigma, plan.seed
-        self.noise = np.empty((p.horizon, samples, p.dim))
-        super().__init__(plan, m, meter, threshold)
+        self.sigma, self.seed = scale(settings.sigma, p), plan.seed
+        self.noise = np.empty((p.horizon, settings.samples, p.dim))
+        super().__init__(plan, m, meter, settings)
 
     def renew(self) -> None:
         """Draw the noise of the next episode, and plan with it."""
@@ -103,12 +95,7 @@ class PHEPlay(RandomisedPlay):
     """With agents that perturb."""
 
     algorithm = "coopts-phe"
-
-    def agent(self, m: int) -> CoopAgent:
-        p, s = self.plan.parameters, self.settings
-        limit = threshold_of(s.threshold, p)
-        meter = self.regret_meter.group([m])
-        return PHEAgent(self.plan, m, meter, limit, scale(s.sigma, p), s.samples)
+    agent_type = PHEAgent
 
 
 def scale(sigma: float | None, p: Parameters) -> float:
@@ -127,6 +114,4 @@ class CoopTSPHE(Comparator):
     name = "coopts-phe"
     settings_type = PHESettings
     play_type = PHEPlay
-
-    def n_sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"

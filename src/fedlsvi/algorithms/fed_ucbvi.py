@@ -36,7 +36,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class UCBVISettings(TabularSettings):
-    """Settings of Fed-UCBVI, beside those of `TabularSettings`.
+    """Settings of Fed-UCBVI, in addition to `TabularSettings`.
 
     Attributes:
         epsilon: ε_p, how far apart the agents' transition probabilities may be.
@@ -170,9 +170,7 @@ class FedUCBVI(Comparator):
     settings_type = UCBVISettings
     play_type = UCBVIPlay
     tabular = True
-
-    def n_sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -37,7 +37,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class AdvantageSettings(TabularSettings):
-    """Settings of FedQ-Advantage, beside those of `TabularSettings`.
+    """Settings of FedQ-Advantage, in addition to `TabularSettings`.
 
     Attributes:
         reference: N₀, visits of a state after which its reference value is set.

@@ -121,9 +121,7 @@ class Independent(Comparator):
     name = "independent"
     settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP)
-
-    def n_sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         finite = isinstance(plan.envs[0], FiniteMDP)

@@ -25,7 +25,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class LowSwitchingSettings(SingleAgentSettings):
-    """Settings of low-switching LSVI-UCB, beside those of `SingleAgentSettings`.
+    """Settings of low-switching LSVI-UCB, in addition to `SingleAgentSettings`.
 
     Attributes:
         eta: η, the growth of a determinant after which the policy is renewed.

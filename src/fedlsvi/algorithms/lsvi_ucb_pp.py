@@ -400,5 +400,4 @@ class LSVIUCBPlusPlus(Comparator):
         check_same_law(plan)
         return super().play(plan, cohorts, keep_models)
 
-    def n_sums(self, n_agents: int) -> int:
-        return 1
+    sums_of = "server"

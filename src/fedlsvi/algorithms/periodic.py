@@ -31,7 +31,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class PeriodicSettings(LinearSettings):
-    """Settings of the ablation, beside those of `LinearSettings`.
+    """Settings of the ablation, in addition to `LinearSettings`.
 
     Attributes:
         period: Episodes between two synchronisations.

@@ -31,7 +31,7 @@ __all__ = ["RareSwitch", "log_growth", "scalars"]
 
 @dataclass(frozen=True)
 class RareSwitchSettings(SingleAgentSettings):
-    """Settings of RareSwitch, beside those of `SingleAgentSettings`.
+    """Settings of RareSwitch, in addition to `SingleAgentSettings`.
 
     Attributes:
         budget: B, the most policies an agent may use; "auto" is ⌈dH·log(HK)⌉.

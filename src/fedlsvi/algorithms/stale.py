@@ -28,7 +28,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class StaleSettings(LinearSettings):
-    """Settings of the ablation, beside those of `LinearSettings`.
+    """Settings of the ablation, in addition to `LinearSettings`.
 
     Attributes:
         gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).

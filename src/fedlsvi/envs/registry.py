@@ -36,7 +36,7 @@ def register(
 
 
 def entry(name: str) -> Entry:
-    """The row of a name; a Gymnasium id is a row of its own."""
+    """The row of a name; a Gymnasium id has a row too."""
     try:
         return REGISTRY.entry(name)
     except UnknownName:

@@ -104,8 +104,7 @@ class FourierBasis(BoxFeatures):
         order: The largest entry of c.
         coupled: Keep only the c with at most so many non-zero entries, so that D stays small where
             the state has many dimensions; None keeps all.
-        low: As `BoxFeatures`.
-        high: As `BoxFeatures`.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "fourier-basis"
@@ -150,8 +149,7 @@ class TileFeatures(BoxFeatures):
     Args:
         tilings: How many grids.
         tiles: Tiles per dimension of a grid, one number or one per dimension.
-        low: As `BoxFeatures`.
-        high: As `BoxFeatures`.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "tiles"
@@ -204,8 +202,7 @@ class PolynomialFeatures(BoxFeatures):
 
     Args:
         degree: The total degree.
-        low: As `BoxFeatures`.
-        high: As `BoxFeatures`.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "polynomial"

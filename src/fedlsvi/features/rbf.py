@@ -24,8 +24,7 @@ class RBFFeatures(BoxFeatures):
         bandwidth: One number, or one per dimension. The default is the distance of neighbours on
             the grid, or the mean distance of a given centre from the nearest other one, in units
             of their spread in each dimension.
-        low: As `BoxFeatures`.
-        high: As `BoxFeatures`.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "rbf"

@@ -11,7 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from fedlsvi.protocol.session import Played, Player, Session, part_of
 __all__ = ["Comparator", "Play", "Segment"]
 
 RECORDS = 1024
-"""Records of a run in which every episode is a round of its own; more would only cost memory."""
+"""Records of a run in which every episode is a round; more would only cost memory."""
 
 PAUSE = 1000
 """A long round is interrupted by a record after this many episodes, so that observers see it."""
@@ -162,6 +162,8 @@ class Comparator(Algorithm):
     """The kinds of environments that it can play."""
     tabular: ClassVar[bool] = False
     """Whether it uses one-hot features, whatever features are given."""
+    sums_of: ClassVar[Literal["nobody", "server", "agents"]] = "nobody"
+    """Who keeps dense sums over (h, feature, next state)."""
 
     def __init_subclass__(cls) -> None:
         if "settings_type" in vars(cls):
@@ -199,12 +201,9 @@ class Comparator(Algorithm):
         plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
         n_states = getattr(plan.envs[0], "n_states", 0)
         numbers = plan.parameters.horizon * plan.parameters.dim * n_states
-        check_room(self.name, numbers, self.n_sums(plan.parameters.n_agents))
+        parties = {"nobody": 0, "server": 1, "agents": plan.parameters.n_agents}
+        check_room(self.name, numbers, parties[self.sums_of])
         return Session(self.play(plan, cohorts, keep_models), keep_models)
-
-    def n_sums(self, n_agents: int) -> int:
-        """How many parties keep dense sums over (h, feature, next state)."""
-        return 0
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         """Who plays the plan."""
