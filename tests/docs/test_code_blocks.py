@@ -67,7 +67,7 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     page registers is gone after it. Commands are given less to do."""
     monkeypatch.chdir(tmp_path)
     for registry in (envs_registry, features_registry, algorithms_registry):
-        monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+        monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     for code in blocks(page, "toml"):
         if "[env]" in code:
             Path("settings.toml").write_text(code, encoding="utf-8")
