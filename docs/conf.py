@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import fedlsvi
 
 project = "fedlsvi"
@@ -30,3 +33,17 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes as one list, beside those documented in the class body
 napoleon_use_rtype = False
+
+COLUMNS = re.compile(r"\w+( \"\w+\")?(:  ?| {2,})\S.*")
+
+
+def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Outside code, |x| is an absolute value and not a reference to a substitution."""
+    lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda bar: bar[1] or r"\|", line) for line in lines]
+    if any(COLUMNS.fullmatch(line) for line in lines):  # not yet Google style: as running text
+        lines[:] = [line.strip() for line in lines]
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx; before napoleon, which has priority 500."""
+    app.connect("autodoc-process-docstring", plain_bars, priority=400)
