@@ -16,9 +16,9 @@ PUBLIC = {
     """,
     "fedlsvi.features": """
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap
-        FourierBasis FourierFeatures HatFeatures LowRankFeatures OneHot PolynomialFeatures RBFFeatures
-        SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make names register
-        resolve scale
+        FourierBasis FourierFeatures HatFeatures LowRankFeatures OneHot PolynomialFeatures
+        RBFFeatures SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make
+        names register resolve scale
     """,
     "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
     "fedlsvi.report": "compare_regret figure write_report",
