@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +19,7 @@ from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
+from fedlsvi.registry import resolve
 from fedlsvi.run import Run
 
 ENGINES = {"ray": "fedlsvi.remote.ray.on_ray:on_ray"}
@@ -205,8 +205,7 @@ def engine(name: str) -> Callable[..., Transport]:
     """The function that places the agents of a plan on an engine, imported when it is needed."""
     if name not in ENGINES:
         raise UnknownName("transport", name, ["inprocess", *ENGINES])
-    module, _, function = ENGINES[name].partition(":")
-    found: Callable[..., Transport] = getattr(import_module(module), function)
+    found: Callable[..., Transport] = resolve(ENGINES[name])
     return found
 
 

@@ -205,9 +205,9 @@ def test_coop_is_its_algorithm_box(problem: Problem, threshold: float) -> None:
     assert_close(session.regret, regret_of(policies, worlds(problem.envs, M, 1)), "regret")
     for m, agent in enumerate(session.player.agents):  # type: ignore[attr-defined]
         w, gram = learners[m].model()
-        assert_close(agent.memory.w, w, "w")
-        diagonal = agent.memory.gram.ndim == 2
-        assert_close(agent.memory.gram, np.diagonal(gram, axis1=1, axis2=2) if diagonal else gram,
+        assert_close(agent.sums.w, w, "w")
+        diagonal = agent.sums.gram.ndim == 2
+        assert_close(agent.sums.gram, np.diagonal(gram, axis1=1, axis2=2) if diagonal else gram,
                      "Λ")  # fmt: skip
 
 

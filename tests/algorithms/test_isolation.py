@@ -17,7 +17,7 @@ from algorithms.roster import AGENTS, ANCHOR, NAMES, make, strangers
 from fedlsvi.algorithms.coop_lsvi import CoopLSVI, CoopPlay
 from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.comparator import Play
-from fedlsvi.algorithms.shared.regret_meter import Ruler, Seat
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter, RegretMeter
 from fedlsvi.envs.base import Environment
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap
@@ -29,8 +29,8 @@ SEVERAL = [name for name in NAMES if name != ANCHOR]
 
 OUTSIDE = (
     Plan,
-    Ruler,
-    Seat,
+    RegretMeter,
+    GroupMeter,
     Environment,
     FeatureMap,
     Workers,
@@ -109,7 +109,7 @@ class Cheat(CoopPlay):
     def exchange(self) -> None:
         super().exchange()
         for agent in self.agents:
-            agent.memory = self.agents[0].memory
+            agent.sums = self.agents[0].sums
 
 
 class CheatingCoop(CoopLSVI):
@@ -121,7 +121,7 @@ class Peek(CoopPlay):
 
     def exchange(self) -> None:
         super().exchange()
-        self.agents[1].window = self.agents[0].memory.u[:1]  # type: ignore[attr-defined]
+        self.agents[1].window = self.agents[0].sums.u[:1]  # type: ignore[attr-defined]
 
 
 class PeekingCoop(CoopLSVI):

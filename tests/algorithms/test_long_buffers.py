@@ -11,7 +11,7 @@ from agreement import assert_close
 from algorithms.literal_linear import literal_coop
 from algorithms.roster import CONTINUOUS, continued, make, plain
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.envs import ContinuousLinearMDP
 from problems import one_hot, simplex
 
@@ -55,8 +55,8 @@ def test_coop_shares_everything_since_the_last_time() -> None:
     assert np.array_equal(followed, policies)
     for agent, learner in zip(session.player.agents, learners, strict=True):  # type: ignore[attr-defined]
         w, gram = learner.model()
-        assert_close(agent.memory.w, w, "w")
-        assert_close(agent.memory.gram, gram, "Λ")
+        assert_close(agent.sums.w, w, "w")
+        assert_close(agent.sums.gram, gram, "Λ")
 
 
 @pytest.mark.parametrize(("name", "stream"), [("coopts-phe", 1), ("coopts-lmc", 2)])
@@ -78,7 +78,7 @@ def test_noise_is_that_of_the_agent_and_the_episode(name: str, stream: int, prob
     assert set(drawn) >= {(m, t) for m in range(3) for t in range(1, 6)}
     for (m, t), noise in drawn.items():
         expected = np.empty_like(noise)
-        perturbed.normals(7, stream, m, t, expected)
+        thompson_kernels.normals(7, stream, m, t, expected)
         assert np.array_equal(noise, expected), f"agent {m}, episode {t}"
     assert len({noise.tobytes() for noise in drawn.values()}) == len(drawn)
 

@@ -15,7 +15,7 @@ from algorithms.literal_tabular import (
     literal_ucbvi,
 )
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.fed_ucbvi import late
+from fedlsvi.algorithms.fed_ucbvi import late_threshold
 from fedlsvi.envs import RandomMDP
 from problems import one_hot, simplex, transition_rewards
 
@@ -62,10 +62,10 @@ def test_ucbvi_is_value_iteration_on_pooled_data(
     problem: Any, M: int, T: int, c: float, early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weighted by visits, the agents' averages are those of the pooled data; both triggers."""
-    bound = 10.0 if early else late(
+    bound = 10.0 if early else late_threshold(
         registry.make("fed-ucbvi", n_agents=M, preset="paper").prepare(problem.envs, T, 1).plan, 0.0
     )  # fmt: skip
-    monkeypatch.setattr("fedlsvi.algorithms.fed_ucbvi.late", lambda plan, epsilon: bound)
+    monkeypatch.setattr("fedlsvi.algorithms.fed_ucbvi.late_threshold", lambda plan, epsilon: bound)
     run = played("fed-ucbvi", problem, M, T, c=c)
     is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, [3.0] * 3, bound))
 

@@ -55,7 +55,7 @@ PLAY = ["--env", "slide", "--features", "tiles", "--episodes", "30"]
 def registered(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The class in a file that --import names; forgotten after the test."""
     monkeypatch.setenv(extensions.VARIABLE, "")
-    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
+    monkeypatch.setattr(envs_registry.REGISTRY, "rows", dict(envs_registry.REGISTRY.rows))
     monkeypatch.delitem(sys.modules, "slide", raising=False)
     extensions.load_extensions.cache_clear()
     Path("slide.py").write_text(SLIDE + 'register("slide", Slide, "a point on [0, 1]")\n')

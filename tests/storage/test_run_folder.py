@@ -234,7 +234,7 @@ def test_a_function_of_ones_own_must_be_given_again(tmp_path: Path) -> None:
 def test_a_function_registered_by_name_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     registry.register("own-hat", lambda: CallableFeatures(own_hat), "a function of one's own")
     env = ContinuousLinearMDP(**CONTINUOUS)
     broken_off(tmp_path / "x", env, features="own-hat")

@@ -1,8 +1,8 @@
 """Periodic synchronisation: Fed-LSVI without its trigger, an ablation.
 
 Agents send the same statistics, stepwise backward through the horizon, but at fixed times: after
-every p-th episode and after the last. Nobody signals, because everybody can count. p = 1 is
-LSVI-UCB on pooled data, sent as statistics; it is Fed-LSVI at γ = 1 without the signals.
+every p-th episode and after the last. No signals are needed. p = 1 is LSVI-UCB on pooled data, sent
+as statistics; it is Fed-LSVI at γ = 1 without the signals.
 
 Everything here is derived from Fed-LSVI itself; there is no other source to check it against.
 """
@@ -31,7 +31,11 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class PeriodicSettings(LinearSettings):
-    """period: episodes between two synchronisations."""
+    """Settings of the ablation, in addition to `LinearSettings`.
+
+    Attributes:
+        period: Episodes between two synchronisations.
+    """
 
     period: int = 100
 
@@ -40,8 +44,8 @@ class PeriodicSettings(LinearSettings):
         integer("period", self.period, 1, "period=1 synchronises after every episode")
 
 
-class Clockwork(InProcess):
-    """Every agent stops by itself when the period is over."""
+class PeriodicTransport(InProcess):
+    """Every agent stops by itself at the end of a period."""
 
     def __init__(self, cohorts: Sequence[Cohort], period: int) -> None:
         super().__init__(cohorts, float(period))
@@ -75,7 +79,7 @@ class Periodic(Comparator):
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         here = plan.cohorts(cohort_count(cohorts, plan.parameters.n_agents))
-        transport = Clockwork(here, self.settings.period)
+        transport = PeriodicTransport(here, self.settings.period)
         return FederatedPlayer(plan.parameters, transport, plan, here, self.name)
 
 

@@ -11,11 +11,11 @@ Everything here is derived from Fed-LSVI itself; there is no other source to che
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.config import Parameters, cohort_count
+from fedlsvi.config import cohort_count
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
@@ -28,15 +28,16 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class StaleSettings(LinearSettings):
-    """gamma: trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1)."""
+    """Settings of the ablation, in addition to `LinearSettings`.
+
+    Attributes:
+        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).
+    """
 
     gamma: float | Literal["auto"] = "auto"
 
-    def __post_init__(self) -> None:
-        self._common(gamma=self.gamma)
-
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        return self._common(gamma=self.gamma).resolve(episodes, horizon, dim, one_hot)
+    shared = (*LinearSettings.shared, "gamma")
+    fixed: ClassVar = {}
 
 
 class StaleCohort(Cohort):
@@ -50,7 +51,7 @@ class StaleCohort(Cohort):
         return self._ready.pop(H)
 
     def update(self, model: Model) -> Upload | None:
-        """Take the step's new model; what is sent next was ready before it came."""
+        """Take the new model of a step; the next upload was prepared before it came."""
         self._renew(model.h, model.w, model.gram)
         if model.h > 1:
             return self._ready.pop(model.h - 1)

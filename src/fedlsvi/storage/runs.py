@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.checks import number
 from fedlsvi.config import Settings
 from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting, StoreError
 from fedlsvi.learner import drive, placed
@@ -215,12 +216,8 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
 
 def check_seconds(value: Any) -> None:
     """checkpoint_seconds must be a number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0.0:
-        raise InvalidInput(
-            f"checkpoint_seconds must be a number of at least 0, got {value!r}: "
-            "5 writes a checkpoint every five seconds, 0 after every round",
-            code="bad-checkpoint-seconds",
-        )
+    hint = "5 writes a checkpoint every five seconds, 0 after every round"
+    number("checkpoint_seconds", value, 0.0, hint, error=InvalidInput)
 
 
 def _play(writer: RunWriter, observers: Iterable[Observer], progress: bool | None) -> None:

@@ -1,8 +1,8 @@
 """What all comparators share: the face of `FedLSVI`, and a player that a session can drive.
 
-An algorithm is a row of class attributes (name, settings, player); what is its own stands in the
-player's `advance`, which plays on until the next record is due. Parties (agents, servers) hold
-their own state and meet only in `channel`; measuring is the ruler's business, not theirs.
+An algorithm has a name, settings and a player, whose `advance` plays until the next record is due.
+Parties (agents, servers) hold their own state and meet only in `channel`; only the regret meter
+measures.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedlsvi.algorithms.shared.channel import Channel
-from fedlsvi.algorithms.shared.contract import Stretch, check_model, check_stretch, states
+from fedlsvi.algorithms.shared.contract import Segment, check_model, check_segment, party_states
 from fedlsvi.algorithms.shared.lsvi_sums import check_room
-from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.regret_meter import RegretMeter
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.continuous import VALUES, ContinuousMDP
@@ -32,10 +32,10 @@ from fedlsvi.protocol.plan import Plan, make_plan, per_agent
 from fedlsvi.protocol.records import LISTED
 from fedlsvi.protocol.session import Played, Player, Session, part_of
 
-__all__ = ["Comparator", "Play", "Stretch"]
+__all__ = ["Comparator", "Play", "Segment"]
 
 RECORDS = 1024
-"""Records of a run in which every episode is a round of its own; more would only cost memory."""
+"""Records of a run in which every episode is a round; more would only cost memory."""
 
 PAUSE = 1000
 """A long round is interrupted by a record after this many episodes, so that observers see it."""
@@ -56,14 +56,14 @@ class Play(ABC):
         p = plan.parameters
         self.plan, self.parameters, self.settings = plan, p, settings
         self.ledger = Ledger(p.n_agents)
-        self.channel, self.ruler = Channel(self.ledger), Ruler(plan)
+        self.channel, self.regret_meter = Channel(self.ledger), RegretMeter(plan)
         self.values: Any = plan.values()
         self.w = np.zeros((p.horizon, p.dim))
         self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
         self.t = self.k = 0
         self.counts: dict[str, int] = {}
         self.planning = 0.0
-        self.stretch = 1 if keep_models else max(1, p.episodes // RECORDS)
+        self.segment_length = 1 if keep_models else max(1, p.episodes // RECORDS)
         self.pause = max(PAUSE, p.episodes // 100)
 
     @property
@@ -72,7 +72,7 @@ class Play(ABC):
         return self.parameters.episodes
 
     @abstractmethod
-    def advance(self) -> Stretch:
+    def advance(self) -> Segment:
         """Play until the next record is due. Time spent planning goes into `planning`."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Play(ABC):
         return table
 
     def report(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(w, Λ) that the run reports after a stretch; None leaves it as it is."""
+        """(w, Λ) that the run reports after a segment; None leaves it as it is."""
         return None
 
     def resumed(self) -> None:  # noqa: B027 (nothing by default, as below)
@@ -97,12 +97,12 @@ class Play(ABC):
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""
         began, first = perf_counter(), self.t + 1
-        self.planning, measured = 0.0, self.ruler.seconds
+        self.planning, measured = 0.0, self.regret_meter.seconds
         done = self.advance()
-        check_stretch(self.algorithm, done, self.t, self.parameters)
-        self.ruler.refuse_gaps(self.algorithm, first, done.last)
+        check_segment(self.algorithm, done, self.t, self.parameters)
+        self.regret_meter.check_complete(self.algorithm, first, done.last)
         self.t, self.k = int(done.last), self.k + int(done.rounds)
-        measured = self.ruler.seconds - measured
+        measured = self.regret_meter.seconds - measured
         explored = perf_counter() - began - measured - self.planning
         model = self.report()
         if model is not None:
@@ -115,7 +115,7 @@ class Play(ABC):
             signals=int(done.signals),
             triggers=[(int(m), int(h)) for m, h in done.triggers[:LISTED]],
             logdet=np.log(self.gram).sum(axis=1) if diagonal else np.linalg.slogdet(self.gram)[1],
-            gaps=self.ruler.gaps[first - 1 : self.t],
+            gaps=self.regret_meter.gaps[first - 1 : self.t],
             seconds={"explore": explored, "synchronise": self.planning, "evaluate": measured},
             rounds=int(done.rounds),
         )
@@ -125,8 +125,8 @@ class Play(ABC):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values from which `restore` continues, taken between records."""
-        arrays = {"w": self.w, "gram": self.gram} | self.ruler.state(self.t)
-        for name, state in states(self.algorithm, self.parties()):
+        arrays = {"w": self.w, "gram": self.gram} | self.regret_meter.state(self.t)
+        for name, state in party_states(self.algorithm, self.parties()):
             arrays |= {f"{name}.{key}": array for key, array in state.items()}
         plain = {"t": self.t, "k": self.k, "last": 0, "counts": self.counts}
         return arrays, plain | {"ledger": self.ledger.to_dict()}
@@ -142,7 +142,7 @@ class Play(ABC):
         """Continue after the record at which `state` was taken."""
         self.w[:], self.gram[:] = arrays["w"], arrays["gram"]
         self.t, self.k = plain["t"], plain["k"]
-        self.ruler.restore(self.t, arrays)
+        self.regret_meter.restore(self.t, arrays)
         for name, party in self.parties().items():
             party.restore(part_of(name, arrays))
         self.counts = dict(plain["counts"])
@@ -154,14 +154,16 @@ class Play(ABC):
 
 
 class Comparator(Algorithm):
-    """The face of a comparator. Subclasses name their settings and their player."""
+    """A learner other than Fed-LSVI. Subclasses name their settings and their player."""
 
     settings_type: ClassVar[type]
     play_type: ClassVar[type]
     worlds: ClassVar[tuple[type, ...]] = (FiniteMDP,)
-    """Kinds of environments that it can play."""
+    """The kinds of environments that it can play."""
     tabular: ClassVar[bool] = False
-    """Whether it counts, whatever features there are."""
+    """Whether it uses one-hot features, whatever features are given."""
+    sums_of: ClassVar[Literal["nobody", "server", "agents"]] = "nobody"
+    """Who keeps dense sums over (h, feature, next state)."""
 
     def __init_subclass__(cls) -> None:
         if "settings_type" in vars(cls):
@@ -189,21 +191,19 @@ class Comparator(Algorithm):
         if transport != "inprocess":
             raise InvalidSetting(
                 f"transport is {transport!r}, but '{self.name}' runs in this process only: "
-                'leave it out, or choose the algorithm "fed-lsvi"'
+                'leave it out, or choose the algorithm "fed-lsvi"',
+                code="transport-not-supported",
             )
         envs = per_agent(env, self.settings.n_agents)
         for world in {id(world): world for world in envs}.values():
-            refuse_strange(self.name, world, self.worlds)
+            check_world(self.name, world, self.worlds)
         given = OneHot() if self.tabular else features
         plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
         n_states = getattr(plan.envs[0], "n_states", 0)
         numbers = plan.parameters.horizon * plan.parameters.dim * n_states
-        check_room(self.name, numbers, self.sums(plan.parameters.n_agents))
+        parties = {"nobody": 0, "server": 1, "agents": plan.parameters.n_agents}
+        check_room(self.name, numbers, parties[self.sums_of])
         return Session(self.play(plan, cohorts, keep_models), keep_models)
-
-    def sums(self, n_agents: int) -> int:
-        """How many parties keep dense sums over (h, feature, next state)."""
-        return 0
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         """Who plays the plan."""
@@ -211,8 +211,8 @@ class Comparator(Algorithm):
         return player
 
 
-def refuse_strange(name: str, env: Any, worlds: tuple[type, ...]) -> None:
-    """An environment of another kind than the algorithm can play."""
+def check_world(name: str, env: Any, worlds: tuple[type, ...]) -> None:
+    """Refuse an environment that the algorithm cannot play."""
     measuring = '"centralised", "independent", "low-switching", "rare-switch", '
     anywhere = '"fed-lsvi", "periodic" or "stale"'
     measured = not isinstance(env, ContinuousMDP) or env.knows_values
@@ -221,14 +221,17 @@ def refuse_strange(name: str, env: Any, worlds: tuple[type, ...]) -> None:
     if isinstance(env, ContinuousMDP) and issubclass(ContinuousMDP, worlds):
         raise InvalidEnvironment(
             f"{name} needs an environment that knows V* and V^π, {env.name} does not: write its "
-            f"{' and '.join(VALUES)}, or choose {anywhere}"
+            f"{' and '.join(VALUES)}, or choose {anywhere}",
+            code="values-unknown",
         )
     if isinstance(env, ContinuousMDP):
         raise InvalidEnvironment(
             f"{name} needs a finite state space, {env.name} has a continuous one: choose "
-            f"{measuring if measured else ''}{anywhere}"
+            f"{measuring if measured else ''}{anywhere}",
+            code="needs-finite-states",
         )
     raise InvalidEnvironment(
-        f"{name} needs an environment whose law is known to the simulation, {env.name} is a "
-        f"{type(env).__name__}: choose {anywhere}"
+        f"{name} needs known transition probabilities, but {env.name} is a {type(env).__name__}, "
+        f"which can only be stepped: choose {anywhere}",
+        code="needs-known-transitions",
     )
