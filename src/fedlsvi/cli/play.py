@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import FolderExists, InvalidInput
-from fedlsvi.report.command import command
-from fedlsvi.report.statistics import aggregate
+from fedlsvi.report.intervals import aggregate
+from fedlsvi.report.rerun import command
 from fedlsvi.run import Run
 from fedlsvi.storage import check_seconds, resume
 from fedlsvi.storage import seeds as family

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.checks import plural
-from fedlsvi.report.choices import in_force
+from fedlsvi.report.groups import shown_parameters
+from fedlsvi.report.intervals import FEWEST
 
 
 def as_json(content: Any) -> str:
@@ -55,7 +56,7 @@ def heading(summary: Mapping[str, Any]) -> str:
     """Who learned what, for how long."""
     p, name = summary["parameters"], summary["algorithm"]
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
-    numbers += in_force(algorithms.entry(name).parameters(), p)
+    numbers += shown_parameters(algorithms.entry(name).parameters(), p)
     return (
         f"{name} on {summary['environment']}: {plural(p['n_agents'], 'agent')}, "
         f"{plural(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
@@ -125,14 +126,15 @@ def _most(summary: Mapping[str, Any], *theorems: str) -> str:
 def several_lines(
     summaries: Sequence[Mapping[str, Any]], together: Mapping[str, Any], out: Path | None
 ) -> list[str]:
-    """Several runs: each, then mean and interval."""
+    """Several runs: each, then median and interval."""
     merit = "regret" if together["return"] is None else "return"
     columns = (merit, "rounds", "scalars")
     rows: list[tuple[str, ...]] = [("seed", *columns)]
     rows += [(str(s["seed"]), *(number(s[c]) for c in columns)) for s in summaries]
-    for label in ("mean", "low", "high"):
+    ends = ("min", "max") if len(summaries) < FEWEST else ("95 % low", "95 % high")
+    labels = {"median": "median", "low": ends[0], "high": ends[1]}
+    for label, name in labels.items() if len(summaries) > 1 else ():
         values = [together[c] and together[c][label] for c in columns]
-        name = "mean" if label == "mean" else f"95 % {label}"
         rows.append((name, *(number(v) for v in values)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [heading(summaries[0])]
