@@ -254,5 +254,7 @@ def _report(runs: Sequence[Run], out: Path | None, form: str, several: bool) -> 
         else:
             print("\n".join(several_lines(summaries, together, out)))
         return 0
+    if runs[0].regret is not None:  # values are then exact, and nothing has to be played for them
+        summaries[0]["values"] = runs[0].references() or None
     print(as_json(summaries[0]) if form == "json" else "\n".join(single_lines(summaries[0])))
     return 0

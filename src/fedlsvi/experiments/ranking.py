@@ -216,7 +216,7 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
     sizes.append(over_seeds(len(question.seeds)))
     kinds = list(first.scalars_by_category)
     sent = [
-        ["", name, *(f"{found[name][0].scalars_by_category[kind]:,}" for kind in kinds)]
+        [name, *(f"{found[name][0].scalars_by_category[kind]:,}" for kind in kinds)]
         for name in order
     ]
     header, body = table(rows)
@@ -224,12 +224,11 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
         html.paragraph(", ".join(sizes), "sub"),
         html.paragraph(_verdict(rows, found), "outcome"),
         html.heading("Ranking"),
-        html.table(header, [[cell.replace(" [", "\n[") for cell in row] for row in body], (0, 1),
-                   stack=True),
+        html.table(header[1:], [_page_row(row) for row in body], stack=True),
         html.heading("Return" if "returns" in svgs else "Regret"),
         html.images(svgs, COMPARED),
         html.heading(f"Scalars sent, seed {question.seeds[0]}"),
-        html.table(["", "algorithm", *(CATEGORIES[k] for k in kinds)], sent, (0, 1), stack=True),
+        html.table(["algorithm", *(CATEGORIES[k] for k in kinds)], sent, stack=True),
         html.heading("Run it again"),
         html.code(_rerun(question)),
     ]  # fmt: skip
@@ -269,6 +268,17 @@ def _verdict(rows: Sequence[Standing], found: Found) -> str:
              zip(rows, merits, raw, strict=True) if merit is not None]  # fmt: skip
     name = "return, last tenth" if by_return(rows) else "group regret"
     return best_and_worst(named, name, not by_return(rows))
+
+
+def _page_row(row: Sequence[str]) -> list[str]:
+    place, name, *numbers = row
+    return [f"{place}. {name}", *map(_two_lines, numbers)]
+
+
+def _two_lines(cell: str) -> str:
+    """'12 [10, 15]' with its interval on a second line, or without it where it has no width."""
+    mid, bracket, ends = cell.partition(" [")
+    return cell if not bracket else mid if ends == f"{mid}, {mid}]" else f"{mid}\n[{ends}"
 
 
 def _raw(run: Outcome) -> int:

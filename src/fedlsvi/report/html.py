@@ -115,7 +115,7 @@ def table(
             if i == 0 and len(cell) > LONG:
                 kind = ' class="w"'
             text = _lines(cell)
-            if stack and i > 0 and tag == "td":
+            if stack and tag == "td" and (i > 0 or cell[:1].isdigit()):
                 kind += f' data-head="{escape(head[i])}"'
                 text = f"<span>{text}</span>"
             inside += f"<{tag}{kind}>{text}</{tag}>"

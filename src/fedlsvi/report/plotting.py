@@ -280,8 +280,9 @@ def logarithmic(which: str, axes: Any) -> None:
         axis.set_minor_formatter(NullFormatter())
         if decades > 3.5:
             continue
-        few = (1.0, 3.0) if decades > 1.3 else (1.0, 2.0, 5.0)
-        axis.set_major_locator(LogLocator(subs=few) if decades > 0.7 else MaxNLocator(3))
+        few = (1.0,) if decades > 2.0 else (1.0, 3.0) if decades > 1.3 else (1.0, 2.0, 5.0)
+        plain = MaxNLocator(3, integer=ends[0] >= 0.5)  # most of these axes count something
+        axis.set_major_locator(LogLocator(subs=few) if decades > 0.7 else plain)
         grouped_thousands(axis)
 
 
