@@ -194,9 +194,13 @@ class Run:
 
     @property
     def environment_name(self) -> str:
-        """The registered name of the (first) environment, or its Gymnasium id."""
+        """The registered name of the (first) environment, its Gymnasium id, or its given name."""
         first = self.environment[0]
-        return str(first["params"].get("id") or first["name"] or "arrays")
+        given = first["params"].get("title")
+        if first["name"] is None and self.plan is not None:
+            own = getattr(self.plan.envs[0], "name", None)
+            given = None if own == FiniteMDP.__name__ else own
+        return str(first["params"].get("id") or given or first["name"] or "arrays")
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""

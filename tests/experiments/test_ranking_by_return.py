@@ -76,5 +76,5 @@ def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str
     assert "plots  c/plots (2 files" in capsys.readouterr().out
     page = Path("c/report.html").read_text()
     assert "earned most (return, last tenth: " in page
-    assert "1 agent, 10 episodes each, horizon 20, 8 features" in page
+    assert "1 agent, 10 episodes each, horizon 20, 16 features" in page
     assert "2 algorithms on CartPole-v1" in page

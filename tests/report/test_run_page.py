@@ -456,3 +456,13 @@ def test_a_theorem_says_where_it_guarantees_nothing(preset: str, applies: bool) 
     assert run.bounds["theorem_1"].applies is applies
     assert run.bounds["theorem_3"].applies
     assert ("no guarantee" in run_page.bounds(Group("", [run]))) is not applies
+
+
+def test_a_table_is_called_what_it_was_named(tmp_path: Path) -> None:
+    table = FiniteMDP(np.full((2, 2, 2), 0.5), np.eye(2), horizon=2, name="Sepsis, fluids only")
+    run = FedLSVI(n_agents=2).learn(table, 20, progress=False)
+    run.save(str(tmp_path / "run"))
+    for one in (run, load(tmp_path / "run")):
+        page = write_report([one], tmp_path / "report")[0].read_text(encoding="utf-8")
+        assert "<h1>fed-lsvi on Sepsis, fluids only</h1>" in page
+    assert chain(0.5, 0).environment_name == "arrays"
