@@ -15,12 +15,12 @@ from fedlsvi.cli.play import in_free_folder, named_folder, parse_seeds, settings
 from fedlsvi.cli.text import as_json, columns
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments import compare, ranking, reproduce, tune
-from fedlsvi.experiments.drawing import Panel, check_drawing, paint
 from fedlsvi.experiments.processes import cores
-from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, missing, run_all
-from fedlsvi.experiments.sweeping import Size
+from fedlsvi.experiments.runner import OnResult, Outcome, ResultFile, RunSpec, missing, run_all
+from fedlsvi.experiments.sweeps import Size
 from fedlsvi.experiments.verdicts import markdown
-from fedlsvi.report.style import STYLE
+from fedlsvi.report.intervals import over_seeds
+from fedlsvi.report.plotting import Draw, check_matplotlib, make_figure, save
 from fedlsvi.storage import files
 from fedlsvi.storage.settings_file import Table, assign
 
@@ -30,13 +30,13 @@ def do_compare(arguments: argparse.Namespace) -> int:
     jobs, seeds = _count(arguments.jobs), parse_seeds(arguments.seeds)
     names = _names(arguments.algorithms)
     question = compare.Question.parse(_settings(arguments), names, seeds, _told(arguments))
-    cells = question.cells()
+    cells = question.specs()
     out = _claimed(arguments.out, "compare", question)
-    with closing(Shelf(out / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs)
+    with closing(ResultFile(out / compare.RESULTS)) as results:
+        new = _play(cells, results, jobs)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
     for cell in cells:
-        found[cell.labels["algorithm"]].append(shelf.outcomes[cell.key])
+        found[cell.labels["algorithm"]].append(results.outcomes[cell.key])
     rows = ranking.write(out, question, found)
     drawn = list(ranking.panels(found, [row.name for row in rows]).values())
     if arguments.format == "json":
@@ -45,9 +45,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
         _figure(drawn, out)
         return 0
     print("\n".join(columns(*ranking.table(rows))))
-    n = len(seeds)
-    over = "1 seed" if n == 1 else f"medians over {n} seeds, 95 % bootstrap intervals"
-    print(f"{over}; {_made(new)}")
+    print(f"{over_seeds(len(seeds))}; {_made(new)}")
     print(f"folder: {out}{_figure(drawn, out)}")
     return 0
 
@@ -63,14 +61,14 @@ def do_tune(arguments: argparse.Namespace) -> int:
     plan.refuse_seed(told)
     scales = plan.scales  # everything is checked before anything is written
     out = _claimed(arguments.out, "tune", question, {"test": others})
-    cells = plan.cells(seeds, dict.fromkeys(names, tune.FACTORS))
-    with closing(Shelf(out / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs)
-        tuning = tune.grouped(cells, shelf.outcomes)
+    cells = plan.specs(seeds, dict.fromkeys(names, tune.FACTORS))
+    with closing(ResultFile(out / compare.RESULTS)) as results:
+        new = _play(cells, results, jobs)
+        tuning = tune.grouped(cells, results.outcomes)
         chosen = {name: sorted({tune.choose(tuning[name]), 1.0}) for name in names}
-        cells = plan.cells(others, chosen)
-        new += _play(cells, shelf, jobs)
-    found = tune.rows(scales, tuning, tune.grouped(cells, shelf.outcomes))
+        cells = plan.specs(others, chosen)
+        new += _play(cells, results, jobs)
+    found = tune.rows(scales, tuning, tune.grouped(cells, results.outcomes))
     files.write(out / "table.md", markdown(*tune.table(found)).encode() + b"\n")
     files.write_json(out / "summary.json", {"tuned": [row.to_dict() for row in found]})
     if arguments.format == "json":
@@ -138,35 +136,31 @@ def _claimed(
     return folder
 
 
-def _paint(drawn: Sequence[Panel], path: Path) -> None:
-    paint(drawn, path, STYLE)
-
-
-def _figure(drawn: Sequence[Panel], out: Path) -> str:
+def _figure(drawn: Sequence[Draw], out: Path) -> str:
     """Draw the comparison and say where; what was found does not depend on it."""
     if not drawn:
         return ""
     try:
-        for suffix in ("png", "svg"):
-            _paint(drawn, out / f"comparison.{suffix}")
+        made = make_figure(drawn, size=(5.6, 4.6), across=True)
+        save(made, *(out / f"comparison.{suffix}" for suffix in ("png", "svg")))
     except InvalidInput as error:
         print(f"fedlsvi: {error}", file=sys.stderr)
         return ""
     return f"    figure: {out / 'comparison.png'}"
 
 
-def _play(cells: Sequence[Cell], shelf: Shelf, jobs: int) -> int:
+def _play(cells: Sequence[RunSpec], results: ResultFile, jobs: int) -> int:
     """Play what is missing; returns how many runs that were. On Ctrl-C say how to go on."""
     try:
-        with _bar(missing(cells, shelf)) as told:
-            return run_all(cells, shelf, jobs, told)
+        with _bar(missing(cells, results)) as told:
+            return run_all(cells, results, jobs, told)
     except KeyboardInterrupt:
         print("fedlsvi: what is finished is kept: repeat the command to go on", file=sys.stderr)
         raise
 
 
 @contextmanager
-def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
+def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
     """A progress bar on standard error, weighted by what the runs are expected to take."""
     if not sys.stderr.isatty() or not todo:
         yield None
@@ -190,7 +184,7 @@ def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
         )
         done = 0
 
-        def told(cell: Cell, found: Outcome) -> None:
+        def told(cell: RunSpec, found: Outcome) -> None:
             nonlocal done
             done += 1
             progress.update(task, advance=cell.expected, done=done, last=found.algorithm)
@@ -208,23 +202,23 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         _plan(sweeps, jobs, arguments.format)
         return 0
-    check_drawing()
+    check_matplotlib()
     files.make_folder(out)
     command = " ".join(["fedlsvi reproduce", *(["--quick"] if arguments.quick else [])])
     began, verdicts = perf_counter(), {}
-    with closing(Shelf(path)) as shelf:  # until the end: another command would write the same pages
-        todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
+    with closing(ResultFile(path)) as results:  # until the end: another would write the same pages
+        todo = missing([cell for cells in sweeps.values() for cell in cells], results)
         if todo:
             long = _long(reproduce.hours(todo, jobs))
             print(f"{plural(len(todo), 'run')}, {jobs} at a time, about {long}; "
                   "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
         for study in chosen:
             cells = sweeps[study.name]
-            new, outcomes = _play(cells, shelf, jobs), shelf.outcomes
-            found = study.analysis(reproduce.points(cells, outcomes))
+            new, outcomes = _play(cells, results, jobs), results.outcomes
+            found = study.finding(reproduce.points(cells, outcomes))
             made = f"{command} {study.name}"
             text = reproduce.page(study.name, found, made, cells, outcomes)
-            reproduce.write(out, study.name, found, text, _paint, made)
+            reproduce.write(out, study.name, found, text, made)
             verdicts[study.name] = str(found.verdict)
             if arguments.format == "text":
                 print(f"{study.name.ljust(14)} {found.verdict}  ({plural(new, 'new run')}, "
@@ -237,7 +231,7 @@ def do_reproduce(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
+def _plan(sweeps: Mapping[str, Sequence[RunSpec]], jobs: int, form: str) -> None:
     """What would be run, and how long it may take."""
     plan = {}
     for name, cells in sweeps.items():

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import FolderExists, InvalidInput
-from fedlsvi.report.command import command
-from fedlsvi.report.statistics import aggregate
+from fedlsvi.report.intervals import aggregate
+from fedlsvi.report.rerun import command
 from fedlsvi.run import Run
 from fedlsvi.storage import check_seconds, resume
 from fedlsvi.storage import seeds as family
@@ -254,5 +254,7 @@ def _report(runs: Sequence[Run], out: Path | None, form: str, several: bool) -> 
         else:
             print("\n".join(several_lines(summaries, together, out)))
         return 0
+    if runs[0].regret is not None:  # values are then exact, and nothing has to be played for them
+        summaries[0]["values"] = runs[0].references() or None
     print(as_json(summaries[0]) if form == "json" else "\n".join(single_lines(summaries[0])))
     return 0

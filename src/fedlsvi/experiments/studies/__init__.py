@@ -1,1 +1,1 @@
-"""One folder per question: a sweep that makes runs, an analysis that reads them."""
+"""One module per question: a sweep says which runs, a finding says what they show."""
