@@ -112,5 +112,5 @@ def boolean(name: str, value: Any, hint: str = "") -> bool:
 def _refusal(
     name: str, value: Any, expected: str, hint: str, error: type[InvalidInput]
 ) -> InvalidInput:
-    hint = f": {hint}" if hint else ""
-    return error(f"{name} must be {expected}, got {shown(value)}{hint}", code=f"bad-{name}")
+    sentence = f"{name} must be {expected}, got {shown(value)}"
+    return error(sentence, code=f"bad-{name}", hint=hint)

@@ -62,9 +62,15 @@ def peak_megabytes() -> float:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as text."""
-    lines = [f"{'measurement':<66} {'figure':>12} {'wanted':>14}  holds"]
+    """The rows as text; a column that no row fills is left out."""
+    cells = [("measurement", "figure", "", "wanted", "holds")]
     for r in rows:
         verdict = "" if r.holds is None else ("yes" if r.holds else "NO")
-        lines.append(f"{r.what:<66} {r.figure:>9.3g} {r.unit:<3}{r.wanted:>13}  {verdict}")
-    return "\n".join(lines)
+        cells.append((r.what, f"{r.figure:.3g}", r.unit, r.wanted, verdict))
+    columns = [c for c in zip(*cells, strict=True) if any(c[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        "  ".join(f"{c:{'>' if i == 1 else '<'}{w}}" for i, (c, w) in enumerate(zip(row, widths)))
+        for row in zip(*columns, strict=True)
+    ]
+    return "\n".join(line.rstrip() for line in lines)

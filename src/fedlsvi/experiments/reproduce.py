@@ -15,19 +15,9 @@ from pathlib import Path
 from fedlsvi.errors import UnknownName
 from fedlsvi.experiments.drawing import Panel
 from fedlsvi.experiments.runner import Cell, Outcome
+from fedlsvi.experiments.studies import CLAIMS
 from fedlsvi.experiments.sweeping import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
-
-CLAIMS = (
-    "theorem-1",
-    "theorem-2",
-    "theorem-3",
-    "communication",
-    "stale",
-    "single-agent",
-    "trigger",
-    "centralised",
-)
 
 OVERHEAD = 1.3
 """Wall time over the sum of the runs' times divided by the processes, from experience."""

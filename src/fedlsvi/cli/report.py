@@ -1,66 +1,113 @@
-"""`fedlsvi report`: plots and a page, of runs or of what `fedlsvi compare` found."""
+"""`fedlsvi report`: plots and a page of runs, or of the result of `fedlsvi compare`."""
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedlsvi.cli.play import named_folder
+import click
+
+from fedlsvi.cli.command import command, format_option, named_folder, option, refuse_parent
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput, StoreError
-from fedlsvi.experiments import compare, ranking
-from fedlsvi.experiments.drawing import check_drawing, paint
-from fedlsvi.experiments.runner import Cell, Shelf
-from fedlsvi.report import pages, write_report
-from fedlsvi.report.command import command, missing
-from fedlsvi.report.html import write_page
-from fedlsvi.report.style import STYLE
-from fedlsvi.storage import files, load
-from fedlsvi.storage import seeds as family
-from fedlsvi.storage.settings_file import dump
+
+if TYPE_CHECKING:
+    from fedlsvi.experiments import compare
 
 
-def do_report(arguments: argparse.Namespace) -> int:
-    """Of one run in its own folder, of several in report/ of the folder that they share."""
-    given = [Path(folder) for folder in arguments.runs]
-    compared = [folder for folder in given if files.exists(folder / compare.QUESTION)]
+@command()
+@click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    type=click.Path(),
+    help="Run folders, folders of `run --seeds`, or one folder of `compare`.",
+)
+@option(
+    "--out",
+    metavar="FOLDER",
+    section="Output",
+    show_default="the run folder; for several runs, report/ in the folder they share",
+    help="Where to write.",
+)
+@format_option
+def report(runs: tuple[str, ...], out: str | None, form: str) -> int:
+    """Write plots (PNG, SVG) and an HTML page of runs.
+
+    \b
+    Examples:
+      fedlsvi report runs/river-swim
+      fedlsvi report runs/first runs/second --out runs/both    a comparison
+    """  # fmt: skip
+    from fedlsvi.experiments.compare import QUESTION
+    from fedlsvi.storage import files
+
+    given = [Path(folder) for folder in runs]
+    compared = [folder for folder in given if files.exists(folder / QUESTION)]
     if compared and len(given) > 1:
-        raise InvalidInput(f"{compared[0]} holds a comparison already: report it by itself")
-    if arguments.out is not None:
-        out = named_folder(arguments.out)
+        raise InvalidInput(
+            f"{compared[0]} already holds a comparison: report it alone", code="mixed-report"
+        )
+    if out is not None:
+        target = named_folder(out)
     elif len(given) == 1:
-        out = given[0]
+        target = given[0]
     else:
-        out = Path(os.path.commonpath([folder.absolute() for folder in given])) / "report"
-    if compared:
-        written = _compared(given[0], out)
+        target = Path(os.path.commonpath([folder.absolute() for folder in given])) / "report"
+    written = _compared(given[0], target) if compared else _runs(given, target)
+    page, *plots = written
+    if form == "json":
+        print(as_json({"page": str(page), "plots": [str(path) for path in plots]}))
     else:
-        runs = [load(folder) for folder in family.expand(given)]
-        check_drawing()
-        written = write_report(runs, out)
-    if arguments.format == "json":
-        print(as_json({"page": str(written[0]), "plots": [str(path) for path in written[1:]]}))
-    else:
-        print(f"page   {written[0]}")
-        if len(written) > 1:
-            print(f"plots  {written[1].parent} ({len(written) - 1} files, PNG and SVG)")
+        print(f"page   {page}")
+        if plots:
+            print(f"plots  {plots[0].parent} ({len(plots)} files, PNG and SVG)")
     return 0
+
+
+def _runs(given: list[Path], out: Path) -> list[Path]:
+    """The page of runs and families of runs."""
+    from fedlsvi.experiments.drawing import check_drawing
+    from fedlsvi.report import write_report
+    from fedlsvi.storage import load
+    from fedlsvi.storage import seeds as family
+
+    for folder in given:
+        if not family.is_one(folder):
+            refuse_parent(folder, "report")
+    runs = [load(folder) for folder in family.expand(given)]
+    check_drawing()
+    return write_report(runs, out)
 
 
 def _compared(folder: Path, out: Path) -> list[Path]:
     """The page of a folder of `fedlsvi compare`; nothing is played."""
+    from fedlsvi.experiments import compare, ranking
+    from fedlsvi.experiments.drawing import paint
+    from fedlsvi.experiments.runner import Cell, Shelf
+    from fedlsvi.report import pages
+    from fedlsvi.report.html import write_page
+    from fedlsvi.report.style import STYLE
+    from fedlsvi.storage import files
+    from fedlsvi.storage.settings_file import dump
+
     asked = files.read_json(folder / compare.QUESTION)
     if "test" in asked:
-        raise InvalidInput(f"{folder} was made by `fedlsvi tune`: its table is in table.md")
+        raise InvalidInput(
+            f"{folder} was made by `fedlsvi tune`: its table is in table.md", code="is-tuning"
+        )
     question = compare.Question(asked["algorithms"], asked["seeds"], asked["shared"], asked["own"])
     outcomes = Shelf.read(folder / "cells.jsonl")
     found = {}
     for name in question.names:
         wanted = [Cell(question.table(name, seed)).key for seed in question.seeds]
         if not all(key in outcomes for key in wanted):
-            raise StoreError(f"not all runs in {folder} are finished: repeat `fedlsvi compare`")
+            raise StoreError(
+                f"not all runs in {folder} are finished: rerun `fedlsvi compare` to finish them",
+                code="unfinished-comparison",
+            )
         found[name] = [outcomes[key] for key in wanted]
     rows = ranking.standings(found)
     first, last = rows[0], rows[-1]
@@ -114,7 +161,9 @@ def _environment(entry: Any) -> str:
 
 
 def _again(question: compare.Question) -> str:
-    """The command as a remark above the settings."""
+    """The command as a comment above the settings."""
+    from fedlsvi.report.command import command, missing
+
     names, seeds = ",".join(question.names), ",".join(map(str, question.seeds))
     unknown = missing(question.names, question.shared["env"], question.shared.get("features"))
     line = command("compare", "settings.toml", "--algorithms", names, "--seeds", seeds,
