@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from fedlsvi.errors import InvalidInput, InvalidSetting
 
@@ -16,13 +15,12 @@ WORD = 2**32
 
 def is_integer(value: Any) -> bool:
     """Whether this is an integer of Python or NumPy, and not a boolean."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
     """Whether this is a finite real number of Python or NumPy, and not a boolean."""
-    real = isinstance(value, int | float | np.integer | np.floating)
-    return real and not isinstance(value, bool) and finite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and finite(value)
 
 
 def finite(value: Any) -> bool:
@@ -35,9 +33,10 @@ def finite(value: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """NumPy's numbers as Python's own, which settings files and JSON can hold."""
-    if isinstance(value, np.integer):
+    if is_integer(value):
         return int(value)
-    return float(value) if isinstance(value, np.floating) else value
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return float(value) if real else value
 
 
 def shown(value: Any) -> str:

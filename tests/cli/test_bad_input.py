@@ -210,3 +210,22 @@ def test_a_file_in_the_place_of_a_folder(here: Path, capsys: pytest.CaptureFixtu
     said = "afile is a file: choose a folder for a new run"
     assert said in refused(capsys, *RIVER, "--out", "afile")
     assert said in refused(capsys, *RIVER, "--out", "afile", "--seeds", "0:2")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "typed"),
+    [
+        (["--env", "MountainCar-v0"], "missing-features", "--features fourier"),
+        (["--env", "river-swim", "--set", "gamma=0"], "bad-gamma", "--set gamma=auto"),
+        (["--env", "CartPole-v1", "--features", "fourier", "--set", "env.horizon=4",
+          "--set", "env.reward_range=(-1, 0)"], "reward-out-of-range", "--set env.reward_range=["),
+    ],
+)  # fmt: skip
+def test_hints_can_be_typed(
+    line: list[str], code: str, typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library's hints are in Python; the command gives its own for the same code."""
+    message = refused(capsys, "run", "--episodes", "4", *line)
+    assert message.code == code
+    assert typed in message
+    assert "features=" not in message

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from expecting import refused as expected
 
+from expecting import refused as expected
 from fedlsvi import algorithms, envs, features
 from fedlsvi.algorithms import registry as algorithm_registry
 from fedlsvi.cli import main
@@ -54,9 +54,13 @@ def test_a_refused_run_leaves_no_folder(
 
 
 def test_what_was_written_stays(here: Path) -> None:
-    with pytest.raises(ZeroDivisionError), new_folder(here / "runs" / "a") as folder:
-        (folder / "result").touch()
-        1 / 0  # noqa: B018
+    def fail() -> None:
+        with new_folder(here / "runs" / "a") as folder:
+            (folder / "result").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert (here / "runs" / "a" / "result").exists()
 
 

@@ -11,7 +11,6 @@ import click
 
 from fedlsvi import __version__
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
-from fedlsvi.registry import announce
 
 SECTIONS = {
     "Learn": {"run": "run:run", "resume": "run:resume", "demo": "demo:demo"},
@@ -36,13 +35,13 @@ SECTIONS = {
 """Section of the help → command → module of this package and the command's name there."""
 
 SHELL_HINTS = {
-    "no-features": "give --features fourier, rbf or tiles (`fedlsvi list features` shows all)",
-    "unknown-horizon": "give --set env.horizon=H",
+    "missing-features": "give --features fourier, rbf or tiles (`fedlsvi list features` shows all)",
+    "missing-horizon": "give --set env.horizon=H",
     "reward-out-of-range": "give --set env.reward_range=[LOW,HIGH] that contains every reward",
-    "features-differ": "give --features that suit all agents",
     "bad-gamma": "--set gamma=auto is max(T/(Md), 1)",
+    "bad-beta": "leave it out for the preset's, or give --set beta=theory",
 }
-"""Code of an error → what to type on the shell, where the library's hint is Python."""
+"""Code of an error → what to type, in place of the library's hint, which is in Python."""
 
 
 class Commands(click.Group):
@@ -92,6 +91,8 @@ class Commands(click.Group):
 def commands(extensions: tuple[str, ...]) -> None:
     """Federated online reinforcement learning with linear function approximation."""
     if extensions:
+        from fedlsvi.registry import announce
+
         announce(list(extensions))
 
 
@@ -126,10 +127,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def in_shell_words(error: FedLSVIError) -> str:
-    """The sentence of an error, with its hint in the shell's words where it has one."""
+    """The sentence of an error, with a hint that can be typed on the shell if there is one."""
     hint = SHELL_HINTS.get(error.code)
-    problem = str(error).removesuffix(error.hint) if error.hint else ""
-    return f"{problem}{hint}" if hint and problem else str(error)
+    if hint is None:
+        return str(error)
+    if not error.hint:
+        return f"{error} (here: {hint})"
+    return f"{str(error).removesuffix(error.hint)}{hint}"
 
 
 def _usage(error: click.ClickException) -> str:

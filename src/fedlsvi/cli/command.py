@@ -119,7 +119,7 @@ class Problem:
     def table(self, **more: Any) -> Table:
         """The settings file with what the options say instead; `more` are other options."""
         from fedlsvi.storage.job import ARRAYS
-        from fedlsvi.storage.settings_file import assign, read
+        from fedlsvi.storage.settings_file import read
 
         table: Table = read(self.file) if self.file else {}
         if self.env is not None and Path(self.env).suffix in (".npz", ".safetensors"):
@@ -130,6 +130,13 @@ class Problem:
             _rename(table, "features", self.features)
         given = {"n_agents": self.agents, "episodes": self.episodes, **more}
         table |= {key: value for key, value in given.items() if value is not None}
+        return self.assigned(table)
+
+    def assigned(self, table: Table | None = None) -> Table:
+        """A table, by default an empty one, with the assignments of --set."""
+        from fedlsvi.storage.settings_file import assign
+
+        table = {} if table is None else table
         for change in self.changes:
             assign(table, change)
         return table

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.command import command, named_folder, new_folder, option, quiet_option
 from fedlsvi.cli.text import columns, number
 
@@ -42,7 +43,6 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
     Prints a table and writes plots and an HTML page, in about half a minute.
     """  # fmt: skip
     from fedlsvi import FedLSVI
-    from fedlsvi.checks import plural
     from fedlsvi.envs import RandomLinearMDP
     from fedlsvi.experiments.drawing import check_drawing
     from fedlsvi.report import write_report
@@ -82,8 +82,6 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
 
 def _table(together: Run, alone: Sequence[Run]) -> list[str]:
     """What a newcomer wants to know, each number next to one to compare it with."""
-    from fedlsvi.checks import plural
-
     p, summary = together.parameters, together.summary()
     assert together.regret is not None
     lost = float(together.regret[-1])

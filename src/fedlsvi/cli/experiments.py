@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.command import (
     Problem,
     command,
@@ -68,11 +69,10 @@ def compare(
       fedlsvi compare --env river-swim --algorithms fed-lsvi,centralised --agents 8
     """
     from fedlsvi.experiments import ranking
-    from fedlsvi.experiments.compare import Question
     from fedlsvi.experiments.runner import Shelf
 
     chosen = parse_seeds(seeds)
-    question = Question.parse(_settings(problem), _names(names), chosen, _assigned(problem))
+    question = _question(problem, names, chosen)
     cells = question.cells()
     folder = _claimed(out, "compare", question)
     with closing(Shelf(folder / "cells.jsonl")) as shelf:
@@ -115,25 +115,22 @@ def tune(
     Example:
       fedlsvi tune --env random-linear --agents 4 --episodes 500
     """
-    from fedlsvi.checks import plural
-    from fedlsvi.experiments.compare import Question
     from fedlsvi.experiments.runner import Shelf
     from fedlsvi.experiments.tune import FACTORS, Tuning, choose, grouped, rows, table
     from fedlsvi.experiments.verdicts import markdown
     from fedlsvi.storage import files
 
     seeds, others = parse_seeds(tuning, "--tune"), parse_seeds(test, "--test")
-    chosen, assigned = _names(names), _assigned(problem)
-    question = Question.parse(_settings(problem), chosen, seeds, assigned)
+    question = _question(problem, names, seeds)
     plan = Tuning(question, seeds, others)
-    plan.refuse_seed(assigned)
+    plan.refuse_seed(problem.assigned())
     scales = plan.scales  # check everything before anything is written
     folder = _claimed(out, "tune", question, {"test": others})
-    cells = plan.cells(seeds, dict.fromkeys(chosen, FACTORS))
+    cells = plan.cells(seeds, dict.fromkeys(question.names, FACTORS))
     with closing(Shelf(folder / "cells.jsonl")) as shelf:
         new = _play(cells, shelf, jobs, quiet)
         tuned = grouped(cells, shelf.outcomes)
-        best = {name: sorted({choose(tuned[name]), 1.0}) for name in chosen}
+        best = {name: sorted({choose(tuned[name]), 1.0}) for name in question.names}
         cells = plan.cells(others, best)
         new += _play(cells, shelf, jobs, quiet)
     found = rows(scales, tuned, grouped(cells, shelf.outcomes))
@@ -156,34 +153,18 @@ def tune(
     return 0
 
 
-def _settings(problem: Problem) -> Table:
-    """The settings, with paths that do not depend on where the settings file is."""
+def _question(problem: Problem, names: str, seeds: list[int]) -> Question:
+    """What is compared, with paths that do not depend on where the settings file is."""
+    from fedlsvi.experiments.compare import Question
+
     table = problem.table()
     for key in ("env", "features"):
         entries = table.get(key)
         for entry in entries if isinstance(entries, list) else [entries]:
             if isinstance(entry, dict) and "file" in entry:
                 entry["file"] = str((problem.base / str(entry["file"])).absolute())
-    return table
-
-
-def _assigned(problem: Problem) -> Table:
-    """What --set alone gives."""
-    from fedlsvi.storage.settings_file import assign
-
-    assigned: Table = {}
-    for change in problem.changes:
-        assign(assigned, change)
-    return assigned
-
-
-def _names(text: str) -> list[str]:
-    from fedlsvi.algorithms import registry as algorithms
-
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        algorithms.entry(name)
-    return names
+    chosen = [part.strip() for part in names.split(",") if part.strip()]
+    return Question.parse(table, chosen, seeds, problem.assigned())
 
 
 def _made(new: int) -> str:
@@ -319,7 +300,6 @@ def reproduce(
       fedlsvi reproduce --quick
       fedlsvi reproduce trigger theorem-3
     """  # fmt: skip
-    from fedlsvi.checks import plural
     from fedlsvi.experiments import reproduce as studies
     from fedlsvi.experiments.drawing import check_drawing
     from fedlsvi.experiments.processes import cores
@@ -365,7 +345,6 @@ def reproduce(
 
 def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
     """Print what would be run, and how long it may take."""
-    from fedlsvi.checks import plural
     from fedlsvi.experiments import reproduce as studies
 
     plan: dict[str, dict[str, Any]] = {}
@@ -382,7 +361,6 @@ def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
 
 
 def _duration(hours: float) -> str:
-    from fedlsvi.checks import plural
 
     if hours >= 1.0:
         return f"about {hours:.1f} hours"

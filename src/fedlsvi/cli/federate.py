@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.command import Command, command, format_option, option
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput
@@ -128,7 +129,6 @@ def stop(folder: str, form: str) -> int:
 @format_option
 def demo(out: str | None, episodes: int, form: str) -> int:
     """Run a server and three sites as processes on loopback."""
-    from fedlsvi.checks import plural
     from fedlsvi.remote.flare.demo import demo as play
 
     live = sys.stderr.isatty()
@@ -162,7 +162,6 @@ def verify(log: str, ledger: str | None, agents: str | None, form: str) -> int:
     Checks that the log's chain of hashes is intact and, with --ledger, that its uploads are those
     that the server counted.
     """
-    from fedlsvi.checks import plural
     from fedlsvi.remote import audit
 
     counted = whose = run = None
@@ -224,8 +223,6 @@ def _uncounted(uploads: Sequence[Place]) -> list[str]:
 
 def _progress(found: dict[str, Any]) -> list[str]:
     """How far the run is, and its latest notes."""
-    from fedlsvi.checks import plural
-
     if found["rounds"] is None:
         known = "no rounds on this machine; the server's kit has them"
         return [f"{found['name']}: {known}"]

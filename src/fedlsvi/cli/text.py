@@ -8,6 +8,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from fedlsvi.checks import plural
+
 
 def as_json(content: Any) -> str:
     """One JSON object, NaN and infinity excluded."""
@@ -41,7 +43,6 @@ def number(value: float | None) -> str:
 def heading(summary: Mapping[str, Any]) -> str:
     """Who learned what, for how long."""
     from fedlsvi.algorithms import registry as algorithms
-    from fedlsvi.checks import plural
     from fedlsvi.report.choices import in_force
 
     p, name = summary["parameters"], summary["algorithm"]
@@ -96,8 +97,6 @@ def _merit(summary: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _least(summary: Mapping[str, Any]) -> str:
     """What the shortest round means for privacy."""
-    from fedlsvi.checks import plural
-
     least, shortest = summary["smallest_upload"], summary["shortest_round"]
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:

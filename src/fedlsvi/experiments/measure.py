@@ -70,7 +70,10 @@ def table(rows: list[Row]) -> str:
     columns = [c for c in zip(*cells, strict=True) if any(c[1:])]
     widths = [max(map(len, column)) for column in columns]
     lines = [
-        "  ".join(f"{c:{'>' if i == 1 else '<'}{w}}" for i, (c, w) in enumerate(zip(row, widths)))
+        "  ".join(
+            f"{c:{'>' if i == 1 else '<'}{w}}"
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in zip(*columns, strict=True)
     ]
     return "\n".join(line.rstrip() for line in lines)
