@@ -15,12 +15,12 @@ WORD = 2**32
 
 def is_integer(value: Any) -> bool:
     """Whether this is an integer of Python or NumPy, and not a boolean."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def is_number(value: Any) -> bool:
     """Whether this is a finite real number of Python or NumPy, and not a boolean."""
-    return isinstance(value, Real) and not isinstance(value, bool) and finite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and finite(value)
 
 
 def finite(value: Any) -> bool:
@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
     """NumPy's numbers as Python's own, which settings files and JSON can hold."""
     if is_integer(value):
         return int(value)
-    real = isinstance(value, Real) and not isinstance(value, bool)
+    real = not isinstance(value, bool) and isinstance(value, Real)
     return float(value) if real else value
 
 

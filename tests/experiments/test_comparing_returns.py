@@ -11,9 +11,9 @@ import pytest
 
 from fedlsvi.cli import main
 from fedlsvi.experiments import ranking, runner
-from fedlsvi.experiments.drawing import paint
-from fedlsvi.experiments.runner import Outcome, Shelf
-from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.report.plotting import paint
+from fedlsvi.experiments.runner import Outcome, ResultFile
+from fedlsvi.experiments.sweeps import cell, random_linear
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -57,15 +57,15 @@ def test_scalars_decide_where_nothing_else_is_known() -> None:
 def test_outcomes_of_earlier_versions_are_read() -> None:
     """They had no return."""
     one = cell("fed-lsvi", random_linear(0, 4, 3), 10, 2, 0, {})
-    shelf = Shelf(Path("cells.jsonl"))
-    runner.run_all([one], shelf, jobs=1)
-    shelf.close()
+    results = ResultFile(Path("cells.jsonl"))
+    runner.run_all([one], results, jobs=1)
+    results.close()
     entry = json.loads(Path("cells.jsonl").read_text())
     assert entry["outcome"].pop("late_return") is None
     Path("cells.jsonl").write_text(json.dumps(entry) + "\n")
-    shelf = Shelf(Path("cells.jsonl"))
-    assert shelf.outcomes[one.key].late_return is None
-    shelf.close()
+    results = ResultFile(Path("cells.jsonl"))
+    assert results.outcomes[one.key].late_return is None
+    results.close()
 
 
 def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from fedlsvi.cli import main
 from fedlsvi.experiments import ranking, reproduce, runner
 from fedlsvi.experiments.runner import Outcome
 from fedlsvi.experiments.statistics import bootstrap
-from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.experiments.sweeps import cell, random_linear
 from shell import refused
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -59,7 +59,7 @@ def test_the_plan_as_json(
     study = reproduce.study("trigger")
     one = cell("fed-lsvi", random_linear(0), 512, 8, 0, {})
 
-    def twice(size: object) -> list[runner.Cell]:
+    def twice(size: object) -> list[runner.RunSpec]:
         return [one, one]
 
     small = reproduce.Study(study.name, twice, study.analysis)

@@ -11,7 +11,7 @@ import pytest
 
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
-from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.experiments.sweeps import cell, random_linear
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.storage import files
 from shell import refused
@@ -198,7 +198,7 @@ def test_reproduce_writes_a_page_with_a_verdict(
     """The trigger's study at a tenth of its quick size."""
     study = reproduce.study("trigger")
 
-    def tiny(size: object) -> list[runner.Cell]:
+    def tiny(size: object) -> list[runner.RunSpec]:
         return [
             cell("fed-lsvi", random_linear(i), 512, 8, i, {"γ": g}, gamma=g)
             for g in (1.0, 8.0, 64.0) for i in range(3)

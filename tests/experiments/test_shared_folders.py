@@ -14,8 +14,8 @@ from fedlsvi.cli import main
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError
 from fedlsvi.experiments import reproduce, runner
 from fedlsvi.experiments.compare import Question, claim_folder, holds
-from fedlsvi.experiments.runner import Cell, Shelf, missing, run_all
-from fedlsvi.experiments.sweeping import cell, random_linear
+from fedlsvi.experiments.runner import RunSpec, ResultFile, missing, run_all
+from fedlsvi.experiments.sweeps import cell, random_linear
 from fedlsvi.storage import files
 from shell import refused
 
@@ -28,7 +28,7 @@ TUNE = ["tune", *SMALL, "--episodes", "20", "--tune", "0:1", "--test", "5:6", "-
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def small(seed: int) -> Cell:
+def small(seed: int) -> RunSpec:
     return cell("fed-lsvi", random_linear(0, 4, 3), 20, 2, seed, {})
 
 
@@ -46,13 +46,13 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
 
 def test_one_command_at_a_time_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    first = Shelf(path)
+    first = ResultFile(path)
     run_all([small(0)], first, jobs=1)
     with pytest.raises(StoreError, match="in use: another command"):
-        Shelf(path)
+        ResultFile(path)
     run_all([small(1)], first, jobs=1)  # the refused one has cut nothing off
     first.close()
-    after = Shelf(path)
+    after = ResultFile(path)
     assert missing([small(0), small(1)], after) == []
     after.close()
 
@@ -62,11 +62,11 @@ def test_without_locks_no_line_is_written_over_another(
 ) -> None:
     monkeypatch.setattr(runner, "lock", lambda path, refusal: None)
     path = tmp_path / "cells.jsonl"
-    both = [Shelf(path), Shelf(path)]
-    for seed, shelf in enumerate(both):
-        run_all([small(seed)], shelf, jobs=1)
-        shelf.close()
-    assert set(Shelf.read(path)) == {small(0).key, small(1).key}
+    both = [ResultFile(path), ResultFile(path)]
+    for seed, results in enumerate(both):
+        run_all([small(seed)], results, jobs=1)
+        results.close()
+    assert set(ResultFile.read(path)) == {small(0).key, small(1).key}
 
 
 def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
@@ -74,23 +74,23 @@ def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
     path.write_text("{}\n")
     for _ in range(2):
         with pytest.raises(InvalidInput, match="line 1"):
-            Shelf(path)
+            ResultFile(path)
     path.unlink()
-    Shelf(path).close()
+    ResultFile(path).close()
 
 
 def test_reading_changes_nothing_while_another_writes(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    assert Shelf.read(path) == {}
+    assert ResultFile.read(path) == {}
     assert not path.exists()
-    shelf = Shelf(path)
-    run_all([small(0)], shelf, jobs=1)
+    results = ResultFile(path)
+    run_all([small(0)], results, jobs=1)
     with path.open("ab") as file:
         file.write(b'{"key": ')  # a line that is under way
     before = path.read_bytes()
-    assert Shelf.read(path) == shelf.outcomes
+    assert ResultFile.read(path) == results.outcomes
     assert path.read_bytes() == before
-    shelf.close()
+    results.close()
 
 
 def test_reproduce_has_the_file_until_its_pages_are_written(
@@ -100,10 +100,10 @@ def test_reproduce_has_the_file_until_its_pages_are_written(
 
     def analysis(points: Any) -> Any:
         with pytest.raises(StoreError, match="in use"):
-            Shelf(Path("r/cells/quick.jsonl"))
+            ResultFile(Path("r/cells/quick.jsonl"))
         return study.analysis(points)
 
-    def tiny(size: object) -> list[Cell]:
+    def tiny(size: object) -> list[RunSpec]:
         return [
             cell("fed-lsvi", random_linear(i), 64, 8, i, {"γ": g}, gamma=g)
             for g in (1.0, 8.0, 64.0) for i in range(2)
@@ -113,7 +113,7 @@ def test_reproduce_has_the_file_until_its_pages_are_written(
     monkeypatch.setattr(reproduce, "studies", lambda names: [here])
     assert main(["reproduce", "--quick", "trigger", "--jobs", "1", "--out", "r"]) == 0
     capsys.readouterr()
-    Shelf(Path("r/cells/quick.jsonl")).close()
+    ResultFile(Path("r/cells/quick.jsonl")).close()
 
 
 def questions() -> list[Question]:

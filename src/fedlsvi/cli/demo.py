@@ -44,11 +44,11 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
     """  # fmt: skip
     from fedlsvi import FedLSVI
     from fedlsvi.envs import RandomLinearMDP
-    from fedlsvi.experiments.drawing import check_drawing
     from fedlsvi.report import write_report
+    from fedlsvi.report.plotting import check_matplotlib
     from fedlsvi.storage.run_writer import refuse_existing
 
-    check_drawing()  # before half a minute of playing
+    check_matplotlib()  # before half a minute of playing
     where: AbstractContextManager[Path] = new_folder(Path("runs/demo"))
     if out is not None:
         where = nullcontext(named_folder(out))

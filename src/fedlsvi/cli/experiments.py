@@ -29,9 +29,9 @@ from fedlsvi.experiments.studies import CLAIMS
 
 if TYPE_CHECKING:
     from fedlsvi.experiments.compare import Question
-    from fedlsvi.experiments.drawing import Panel
-    from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told
-    from fedlsvi.experiments.sweeping import Size
+    from fedlsvi.experiments.runner import OnResult, Outcome, ResultFile, RunSpec
+    from fedlsvi.experiments.sweeps import Size
+    from fedlsvi.report.plotting import Draw
     from fedlsvi.storage.settings_file import Table
 
 SETTINGS = "env.dim=8; lam=0.1 for all that have it; fed-lsvi.gamma=50 for one. Repeatable."
@@ -69,17 +69,19 @@ def compare(
       fedlsvi compare --env river-swim --algorithms fed-lsvi,centralised --agents 8
     """
     from fedlsvi.experiments import ranking
-    from fedlsvi.experiments.runner import Shelf
+    from fedlsvi.experiments.compare import RESULTS
+    from fedlsvi.experiments.runner import ResultFile
+    from fedlsvi.report.intervals import over_seeds
 
     chosen = parse_seeds(seeds)
     question = _question(problem, names, chosen)
-    cells = question.cells()
+    cells = question.specs()
     folder = _claimed(out, "compare", question)
-    with closing(Shelf(folder / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs, quiet)
+    with closing(ResultFile(folder / RESULTS)) as results:
+        new = _play(cells, results, jobs, quiet)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
     for cell in cells:
-        found[cell.labels["algorithm"]].append(shelf.outcomes[cell.key])
+        found[cell.labels["algorithm"]].append(results.outcomes[cell.key])
     rows = ranking.write(folder, question, found)
     drawn = list(ranking.panels(found, [row.name for row in rows]).values())
     if form == "json":
@@ -89,9 +91,7 @@ def compare(
         return 0
     header, lines = ranking.table(rows)
     print("\n".join(columns([header, *lines], "<<>")))
-    n = len(chosen)
-    over = "1 seed" if n == 1 else f"medians over {n} seeds, 95 % bootstrap intervals"
-    print(f"{over}; {_made(new)}")
+    print(f"{over_seeds(len(chosen))}; {_made(new)}")
     print(f"folder: {folder}{_figure(drawn, folder)}")
     return 0
 
@@ -115,7 +115,8 @@ def tune(
     Example:
       fedlsvi tune --env random-linear --agents 4 --episodes 500
     """
-    from fedlsvi.experiments.runner import Shelf
+    from fedlsvi.experiments.compare import RESULTS
+    from fedlsvi.experiments.runner import ResultFile
     from fedlsvi.experiments.tune import FACTORS, Tuning, choose, grouped, rows, table
     from fedlsvi.experiments.verdicts import markdown
     from fedlsvi.storage import files
@@ -126,14 +127,14 @@ def tune(
     plan.refuse_seed(problem.assigned())
     scales = plan.scales  # check everything before anything is written
     folder = _claimed(out, "tune", question, {"test": others})
-    cells = plan.cells(seeds, dict.fromkeys(question.names, FACTORS))
-    with closing(Shelf(folder / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs, quiet)
-        tuned = grouped(cells, shelf.outcomes)
+    cells = plan.specs(seeds, dict.fromkeys(question.names, FACTORS))
+    with closing(ResultFile(folder / RESULTS)) as results:
+        new = _play(cells, results, jobs, quiet)
+        tuned = grouped(cells, results.outcomes)
         best = {name: sorted({choose(tuned[name]), 1.0}) for name in question.names}
-        cells = plan.cells(others, best)
-        new += _play(cells, shelf, jobs, quiet)
-    found = rows(scales, tuned, grouped(cells, shelf.outcomes))
+        cells = plan.specs(others, best)
+        new += _play(cells, results, jobs, quiet)
+    found = rows(scales, tuned, grouped(cells, results.outcomes))
     files.write(folder / "table.md", markdown(*table(found)).encode() + b"\n")
     files.write_json(folder / "summary.json", {"tuned": [row.to_dict() for row in found]})
     if form == "json":
@@ -186,41 +187,36 @@ def _claimed(
     return folder
 
 
-def _paint(drawn: Sequence[Panel], path: Path) -> None:
-    from fedlsvi.experiments.drawing import paint
-    from fedlsvi.report.style import STYLE
-
-    paint(drawn, path, STYLE)
-
-
-def _figure(drawn: Sequence[Panel], out: Path) -> str:
+def _figure(drawn: Sequence[Draw], out: Path) -> str:
     """Draw the comparison and say where; without Matplotlib, say so and go on."""
+    from fedlsvi.report.plotting import make_figure, save
+
     if not drawn:
         return ""
     try:
-        for suffix in ("png", "svg"):
-            _paint(drawn, out / f"comparison.{suffix}")
+        made = make_figure(drawn, size=(5.6, 4.6), across=True)
+        save(made, *(out / f"comparison.{suffix}" for suffix in ("png", "svg")))
     except InvalidInput as error:
         print(f"fedlsvi: {error}", file=sys.stderr)
         return ""
     return f"    figure: {out / 'comparison.png'}"
 
 
-def _play(cells: Sequence[Cell], shelf: Shelf, jobs: int | None, quiet: bool) -> int:
+def _play(cells: Sequence[RunSpec], results: ResultFile, jobs: int | None, quiet: bool) -> int:
     """Play the missing runs and return their number. On Ctrl-C say how to continue."""
     from fedlsvi.experiments.processes import cores
     from fedlsvi.experiments.runner import missing, run_all
 
     try:
-        with _bar([] if quiet else missing(cells, shelf)) as told:
-            return run_all(cells, shelf, jobs or cores(), told)
+        with _bar([] if quiet else missing(cells, results)) as told:
+            return run_all(cells, results, jobs or cores(), told)
     except KeyboardInterrupt:
         print("fedlsvi: finished runs are kept: rerun the command to resume", file=sys.stderr)
         raise
 
 
 @contextmanager
-def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
+def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
     """A progress bar on standard error, weighted by the expected time of the runs."""
     if not sys.stderr.isatty() or not todo:
         yield None
@@ -244,7 +240,7 @@ def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
         )
         done = 0
 
-        def told(cell: Cell, found: Outcome) -> None:
+        def told(cell: RunSpec, found: Outcome) -> None:
             nonlocal done
             done += 1
             progress.update(task, advance=cell.expected, done=done, last=found.algorithm)
@@ -301,9 +297,9 @@ def reproduce(
       fedlsvi reproduce trigger theorem-3
     """  # fmt: skip
     from fedlsvi.experiments import reproduce as studies
-    from fedlsvi.experiments.drawing import check_drawing
     from fedlsvi.experiments.processes import cores
-    from fedlsvi.experiments.runner import Shelf, missing
+    from fedlsvi.experiments.runner import ResultFile, missing
+    from fedlsvi.report.plotting import check_matplotlib
     from fedlsvi.storage import files
 
     chosen, jobs = studies.studies(list(claims)), jobs or cores()
@@ -314,23 +310,23 @@ def reproduce(
     if plan:
         _plan(sweeps, jobs, form)
         return 0
-    check_drawing()
+    check_matplotlib()
     files.make_folder(folder)
     again = "fedlsvi reproduce --quick" if quick else "fedlsvi reproduce"
     began, verdicts = perf_counter(), {}
-    with closing(Shelf(path)) as shelf:  # until the end: another command would write the same pages
-        todo = missing([cell for runs in sweeps.values() for cell in runs], shelf)
+    with closing(ResultFile(path)) as results:  # until the end: another would write the same pages
+        todo = missing([cell for runs in sweeps.values() for cell in runs], results)
         if todo and not quiet:
             time = _duration(studies.hours(todo, jobs))
             print(f"{plural(len(todo), 'run')}, {jobs} at a time, {time}; Ctrl-C is safe: rerun "
                   "the command to resume", file=sys.stderr)  # fmt: skip
         for study in chosen:
             runs = sweeps[study.name]
-            new, outcomes = _play(runs, shelf, jobs, quiet), shelf.outcomes
-            found = study.analysis(studies.points(runs, outcomes))
+            new, outcomes = _play(runs, results, jobs, quiet), results.outcomes
+            found = study.finding(studies.points(runs, outcomes))
             made = f"{again} {study.name}"
             text = studies.page(study.name, found, made, runs, outcomes)
-            studies.write(folder, study.name, found, text, _paint, made)
+            studies.write(folder, study.name, found, text, made)
             verdicts[study.name] = str(found.verdict)
             if form == "text":
                 print(f"{study.name.ljust(14)} {found.verdict}  ({plural(new, 'new run')}, "
@@ -343,7 +339,7 @@ def reproduce(
     return 0
 
 
-def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
+def _plan(sweeps: Mapping[str, Sequence[RunSpec]], jobs: int, form: str) -> None:
     """Print what would be run, and how long it may take."""
     from fedlsvi.experiments import reproduce as studies
 

@@ -67,7 +67,7 @@ class Engine:
 
     def resume_command(self, folder: Path) -> str:
         """The command that continues a run, with the same modules and agents in the same place."""
-        from fedlsvi.report.command import command
+        from fedlsvi.report.rerun import command
 
         words = ["resume", str(folder)]
         if self.transport != "inprocess":
@@ -235,9 +235,11 @@ def _print(runs: Sequence[Run], folder: Path | None, form: str, several: bool) -
     summaries = [run.summary() | {"folder": run.folder} for run in runs]
     if not several:
         (one,) = summaries
+        if runs[0].regret is not None:  # then values are exact, and nothing is played for them
+            one["values"] = runs[0].references() or None
         print(as_json(one) if form == "json" else "\n".join(single_lines(one)))
         return 0
-    from fedlsvi.report.statistics import aggregate
+    from fedlsvi.report.intervals import aggregate
 
     together = aggregate(summaries)
     if form == "json":

@@ -43,11 +43,11 @@ def number(value: float | None) -> str:
 def heading(summary: Mapping[str, Any]) -> str:
     """Who learned what, for how long."""
     from fedlsvi.algorithms import registry as algorithms
-    from fedlsvi.report.choices import in_force
+    from fedlsvi.report.groups import shown_parameters
 
     p, name = summary["parameters"], summary["algorithm"]
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
-    numbers += in_force(algorithms.entry(name).parameters(), p)
+    numbers += shown_parameters(algorithms.entry(name).parameters(), p)
     return (
         f"{name} on {summary['environment']}: {plural(p['n_agents'], 'agent')}, "
         f"{plural(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
@@ -59,8 +59,8 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
     seconds = summary["seconds"]
     spent = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
     rows = [
-        _merit(summary),
-        ("rounds", number(summary["rounds"]), _most(summary, "theorem_3")),
+        *_merit(summary),
+        ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]),
          f"sharing every trajectory: {number(summary['scalars_raw'])}"),
@@ -86,13 +86,17 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     return [("switches", number(counts["switches"]), most)]
 
 
-def _merit(summary: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Regret, or the return where regret is not known."""
-    if summary["return"] is None:
-        most = _most(summary, "theorem_1", "theorem_2")
-        return "regret", number(summary["regret"]), most
-    best = f"mean of the last tenth of the episodes; best round: {number(summary['best_return'])}"
-    return "return", number(summary["return"]), best
+def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the learned policy and others earn, and regret, as far as they are known."""
+    rows = []
+    if values := summary.get("values"):
+        others = ", ".join(f"{name} {v:.4g}" for name, v in values.items() if name != "learned")
+        rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
+    if summary["regret"] is not None:
+        rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
+    elif summary["return"] is not None:
+        rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
+    return rows or [("return", "–", "not known here")]
 
 
 def _least(summary: Mapping[str, Any]) -> str:
@@ -100,30 +104,28 @@ def _least(summary: Mapping[str, Any]) -> str:
     least, shortest = summary["smallest_upload"], summary["shortest_round"]
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
-        return f"{unit}; the smallest upload covers {plural(least, 'episode')}"
-    return f"{unit} (short rounds reveal more about each episode)"
+        return f"{unit}; at steps that few reached, an upload covers only {least:,}"
+    return f"{unit}; short rounds reveal more about each episode"
 
 
-def _most(summary: Mapping[str, Any], *theorems: str) -> str:
-    """The bound of the first of these theorems that applies."""
-    for name in theorems:
-        if name in summary["bounds"]:
-            at = "" if name == "theorem_3" else " at this β"
-            title = name.replace("_", " ").capitalize()
-            return f"{title}{at}: at most {number(summary['bounds'][name]['bound'])}"
-    return ""
+def _most(summary: Mapping[str, Any]) -> str:
+    """How many rounds are possible."""
+    bound = summary["bounds"].get("theorem_3")
+    return "" if bound is None else f"at most {number(bound['bound'])} are possible"
 
 
 def several_lines(
     summaries: Sequence[Mapping[str, Any]], together: Mapping[str, Any], out: Path | None
 ) -> list[str]:
-    """Several runs: each, then mean and interval."""
-    merit = "regret" if together["return"] is None else "return"
-    kinds = (merit, "rounds", "scalars")
+    """Several runs: each, then median and interval."""
+    from fedlsvi.report.intervals import FEWEST
+
+    kinds = ("regret" if together["return"] is None else "return", "rounds", "scalars")
     rows = [["seed", *kinds]]
     rows += [[str(s["seed"]), *(number(s[kind]) for kind in kinds)] for s in summaries]
-    for label in ("mean", "low", "high"):
-        values = [together[kind] and together[kind][label] for kind in kinds]
-        rows.append(["mean" if label == "mean" else f"95 % {label}", *map(number, values)])
+    ends = ("min", "max") if len(summaries) < FEWEST else ("95 % low", "95 % high")
+    labels = {"median": "median", "low": ends[0], "high": ends[1]}
+    for label, name in labels.items() if len(summaries) > 1 else ():
+        rows.append([name, *(number(together[k] and together[k][label]) for k in kinds)])
     lines = [heading(summaries[0]), *columns(rows, "<>", "  ")]
     return lines if out is None else [*lines, _location(str(out))]

@@ -1,4 +1,4 @@
-"""Does regret grow no faster than √T, stay below the bound, and fall per agent as M grows?"""
+"""Theorem 1: does regret grow like √T, stay below the bound, and fall per agent as M grows?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,47 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedlsvi.experiments.drawing import Curve, Panel
-from fedlsvi.experiments.statistics import exponent, median
-from fedlsvi.experiments.sweeping import Point, curve, lost, matrix, select
+from fedlsvi.experiments.runner import RunSpec
+from fedlsvi.experiments.sweeps import (
+    Point,
+    Size,
+    curve,
+    exponent,
+    lost,
+    matrix,
+    random_linear,
+    run_spec,
+    select,
+)
 from fedlsvi.experiments.verdicts import Check, Finding, always, below
+from fedlsvi.report.intervals import median
+from fedlsvi.report.plotting import Curve, Panel
+
+EPISODES: dict[Size, list[int]] = {
+    "quick": [1000, 2000, 4000, 8000, 16000, 32000],
+    "full": [1000, 4000, 16000, 64000, 256000, 1024000],
+}
+AGENTS: dict[Size, list[int]] = {"quick": [1, 2, 4, 8, 16, 32], "full": [1, 2, 4, 8, 16, 32, 64]}
+SEEDS: dict[Size, int] = {"quick": 6, "full": 10}
+ALONE: dict[Size, int] = {"quick": 3000, "full": 20000}
+"""T of the sweep over M."""
+
+
+def sweep(size: Size) -> list[RunSpec]:
+    """Regret over T, and over M; γ is T/(Md), so every T is a separate run."""
+    found = []
+    for i in range(SEEDS[size]):
+        env = random_linear(i)
+        for T in EPISODES[size]:
+            found.append(run_spec("fed-lsvi", env, T, 8, i, {"arm": "T"}))
+        for T in EPISODES[size][:4]:
+            found.append(run_spec("fed-lsvi", env, T, 8, i, {"arm": "theory"}, preset="paper"))
+        T = ALONE[size]
+        for M in AGENTS[size]:
+            found.append(run_spec("fed-lsvi", env, T, M, i, {"arm": "M"}))
+        # agents alone do not know of each other: M of them lose M times what one loses
+        found.append(run_spec("independent", env, T, 4, i, {"arm": "alone"}))
+    return found
 
 
 def finding(points: Sequence[Point]) -> Finding:
@@ -30,7 +67,8 @@ def finding(points: Sequence[Point]) -> Finding:
     checks = [
         Check("regret grows no faster than √T: exponent at most 0.5", growth.text(".2f"),
               below(growth, 0.5)),
-        Check("regret is below Theorem 1's right-hand side at the β in force",
+        Check("regret is below Theorem 1's right-hand side at the practical β (not guaranteed "
+              "there)",
               f"at most {nearest:.2%} of it", always([nearest <= 1.0])),
         Check("per-agent regret falls as M grows: exponent below 0", gain.text(".2f"),
               below(gain, 0.0)),
@@ -63,6 +101,7 @@ def finding(points: Sequence[Point]) -> Finding:
         setup="Random linear MDPs (20 states, 4 actions, d = 8, H = 5), one instance per seed, "
         "practical preset, γ = T/(Md). Alone: LSVI-UCB, replanning after every episode.",
         checks=checks,
+        scope="measured at the practical β, for which the theorem guarantees nothing",
         header=["varied", "T", "M", "group regret", "per agent", "Theorem 1 at this β"],
         rows=rows,
         panels=[
@@ -76,10 +115,10 @@ def finding(points: Sequence[Point]) -> Finding:
         notes=[
             f"The theorem's own β keeps exploring at this size: its regret grows with exponent "
             f"{slow.mid:.2f}, and its bound is {min(trivial):,.0f} times the largest regret there "
-            "can be, MTH, or more. What is measured here is the algorithm at the practical β, for "
-            "which the theorem promises nothing.",
+            "can be, MTH, or more. The checks measure the algorithm at the practical β, for which "
+            "the theorem guarantees nothing.",
             "On one fixed problem regret may grow more slowly than √T, which is the growth for the "
-            "worst problem of each T; an exponent below ½ is no contradiction.",
+            "worst problem of each T; an exponent below ½ does not contradict it.",
         ],
     )  # fmt: skip
 
