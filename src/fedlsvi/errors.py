@@ -57,21 +57,22 @@ REGISTRIES = ("environment", "algorithm", "features")
 class UnknownName(InvalidInput):
     """A name that is not known, with the nearest one that is."""
 
-    def __init__(
-        self, what: str, name: str, known: Iterable[str], aliases: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         """Name what is unknown and suggest a name.
 
         Args:
             what: The kind of name, e.g. "environment".
             name: The name that was given.
-            known: All names there are.
-            aliases: Other words for known names, e.g. class names; only suggestions use them.
+            known: All names there are. If they are the keys of registry rows, a class name such
+                as "FourierFeatures" leads to the name that it is registered by.
         """
-        meant = {name: name for name in sorted(known)}
-        words = dict(aliases or {}) | meant
+        choices = sorted(known)
+        rows = known.items() if isinstance(known, Mapping) else ()
+        words = {_class_name(row): key for key, row in rows} | {key: key for key in choices}
         near = [name] if name in words else difflib.get_close_matches(name, words, 1, 0.5)
-        hint = f"did you mean '{words[near[0]]}'?" if near else f"choose from: {', '.join(meant)}."
+        hint = (
+            f"did you mean '{words[near[0]]}'?" if near else f"choose from: {', '.join(choices)}."
+        )
         if what in REGISTRIES:
             hint += " To use your own, pass --import FILE or set FEDLSVI_IMPORT."
         super().__init__(f"unknown {what} '{name}'", code=f"unknown-{what.split()[0]}", hint=hint)
@@ -79,6 +80,12 @@ class UnknownName(InvalidInput):
     def __reduce__(self) -> tuple[object, ...]:
         """Exceptions are copied from their message, which here is not what the class is given."""
         return _copied, (type(self), self.args, vars(self))
+
+
+def _class_name(row: Any) -> str:
+    """The name of a registry row's constructor, which may be given as "module:attribute"."""
+    made = getattr(row, "target", None) or getattr(row, "constructor", None)
+    return made.rpartition(":")[2] if isinstance(made, str) else getattr(made, "__name__", "")
 
 
 def _copied(kind: type[FedLSVIError], given: tuple[Any, ...], state: Any) -> FedLSVIError:

@@ -67,7 +67,7 @@ def test_an_edited_file_is_another_question(here: Path) -> None:
     (here / "my_room.py").write_text(ROOM.replace("horizon=2", "horizon=3"))
     again = fedlsvi(*line)
     assert again.returncode == 2
-    assert "another question" in again.stderr
+    assert "another" in again.stderr
     assert fedlsvi("report", "c").returncode == 0  # it is played, whatever became of the file
 
 

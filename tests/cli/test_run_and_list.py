@@ -240,9 +240,9 @@ def test_a_comparison_is_reported_by_itself_and_whole(capsys: pytest.CaptureFixt
     found = as_json(capsys, "report", "compared")
     text = Path(found["page"]).read_text(encoding="utf-8")
     assert "2 algorithms on river-swim" in text
-    cells = Path("compared/cells.jsonl")
+    cells = Path("compared/runs.jsonl")
     cells.write_bytes(b"".join(cells.read_bytes().splitlines(keepends=True)[:-1]))
-    assert refused(capsys, "report", "compared").code == "unfinished-comparison"
+    assert refused(capsys, "report", "compared").code == "comparison-unfinished"
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:

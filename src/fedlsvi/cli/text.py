@@ -43,7 +43,7 @@ def number(value: float | None) -> str:
 def heading(summary: Mapping[str, Any]) -> str:
     """Who learned what, for how long."""
     from fedlsvi.algorithms import registry as algorithms
-    from fedlsvi.report.groups import shown_parameters
+    from fedlsvi.config import shown_parameters
 
     p, name = summary["parameters"], summary["algorithm"]
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
