@@ -11,7 +11,7 @@ import pytest
 
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
-from fedlsvi.experiments.sweeps import cell, random_linear
+from fedlsvi.experiments.sweeps import random_linear, run_spec
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.storage import files
 from shell import refused
@@ -30,7 +30,7 @@ def test_compare_writes_everything_and_continues(
     assert main([*COMPARE, *THREE, "--out", "c", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["runs_made"] == 6
-    names = {"question.json", "cells.jsonl", "runs.csv", "curves.csv", "summary.json", "table.md",
+    names = {"question.json", "runs.jsonl", "runs.csv", "curves.csv", "summary.json", "table.md",
              "comparison.png", "comparison.svg"}  # fmt: skip
     assert {path.name for path in Path("c").iterdir()} == names
     regrets = [row["regret"]["median"] for row in found["ranking"]]
@@ -154,7 +154,7 @@ def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
 
 @pytest.mark.parametrize("episodes", [1, 5, 19, 20])
 def test_the_last_tenth_of_a_uniform_player_is_the_uniforms(episodes: int) -> None:
-    run = runner.play(cell("fed-lsvi", random_linear(0), episodes, 1, 0, {}).table)
+    run = runner.play(run_spec("fed-lsvi", random_linear(0), episodes, 1, 0, {}).table)
     assert run.uniform is not None
     late = run.uniform * runner.tenth(episodes) / episodes
     same = type(run)(**vars(run) | {"regret": run.uniform, "late": late})
@@ -182,7 +182,7 @@ def test_tune_reports_on_instances_that_took_no_part(
     by_name = {row["algorithm"]: row for row in found["tuned"]}
     assert by_name["fed-lsvi"]["parameter"] == "beta"
     assert by_name["fed-ucbvi"]["parameter"] == "c"
-    jobs = [json.loads(line)["job"] for line in Path("t/cells.jsonl").read_text().splitlines()]
+    jobs = [json.loads(line)["job"] for line in Path("t/runs.jsonl").read_text().splitlines()]
     assert {job["env"]["seed"] for job in jobs} == {0, 1, 100, 101}
     budget = {
         name: sum(j["algorithm"] == name and j["seed"] < 100 for j in jobs) for name in by_name
@@ -200,11 +200,11 @@ def test_reproduce_writes_a_page_with_a_verdict(
 
     def tiny(size: object) -> list[runner.RunSpec]:
         return [
-            cell("fed-lsvi", random_linear(i), 512, 8, i, {"γ": g}, gamma=g)
+            run_spec("fed-lsvi", random_linear(i), 512, 8, i, {"γ": g}, gamma=g)
             for g in (1.0, 8.0, 64.0) for i in range(3)
         ]  # fmt: skip
 
-    small = reproduce.Study(study.name, tiny, study.analysis)
+    small = reproduce.Study(study.name, tiny, study.finding)
     monkeypatch.setattr(reproduce, "studies", lambda names: [small])
     arguments = ["reproduce", "--quick", "trigger", "--jobs", "1", "--out", "r", "--cells", "kept"]
     assert main([*arguments, "--plan"]) == 0

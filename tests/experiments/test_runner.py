@@ -11,16 +11,16 @@ import pytest
 
 from fedlsvi.errors import FedLSVIError, InvalidInput
 from fedlsvi.experiments import processes, runner
-from fedlsvi.experiments.runner import RunSpec, ResultFile, missing, run_all
-from fedlsvi.experiments.sweeps import Point, cell, matrix, random_linear
+from fedlsvi.experiments.runner import ResultFile, RunSpec, missing, run_all
+from fedlsvi.experiments.sweeps import Point, matrix, random_linear, run_spec
 
 
 def small(seed: int, algorithm: str = "fed-lsvi", T: int = 40) -> RunSpec:
-    return cell(algorithm, random_linear(0, 4, 3), T, 2, seed, {})
+    return run_spec(algorithm, random_linear(0, 4, 3), T, 2, seed, {})
 
 
 def test_a_second_call_plays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells, path = [small(0), small(1), small(0)], tmp_path / "cells.jsonl"
+    cells, path = [small(0), small(1), small(0)], tmp_path / "runs.jsonl"
     results = ResultFile(path)
     assert run_all(cells, results, jobs=1) == 2  # one of them is asked for twice
     first = dict(results.outcomes)
@@ -33,7 +33,7 @@ def test_a_second_call_plays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_torn_line_is_cut_off_and_its_run_made_again(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     results = ResultFile(path)
     run_all([small(0), small(1)], results, jobs=1)
     whole = results.outcomes
@@ -50,7 +50,7 @@ def test_a_torn_line_is_cut_off_and_its_run_made_again(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_outcome_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     path.write_text('{"key": "a"}\n')
     with pytest.raises(InvalidInput, match="line 1"):
         ResultFile(path)
@@ -74,7 +74,7 @@ def test_a_process_that_dies_gets_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "_quiet", partial(os._exit, 1))  # what a process does first
-    results = ResultFile(tmp_path / "cells.jsonl")
+    results = ResultFile(tmp_path / "runs.jsonl")
     with pytest.raises(FedLSVIError, match="fewer --jobs"):
         run_all([small(0), small(1)], results, jobs=2)
     results.close()

@@ -10,9 +10,9 @@ import pytest
 
 from fedlsvi.core import theory
 from fedlsvi.experiments import reproduce
-from fedlsvi.experiments.runner import RunSpec, Outcome
-from fedlsvi.experiments.statistics import Interval
+from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
+from fedlsvi.report.intervals import Interval
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
 
@@ -55,7 +55,7 @@ def made_up(claim: str, law: Law) -> Finding:
     study, rng = reproduce.study(claim), np.random.default_rng(0)
     cells = study.sweep("quick")
     outcomes = {c.key: _outcome(c, *law(c, rng)) for c in cells}
-    return study.analysis(reproduce.points(cells, outcomes))
+    return study.finding(reproduce.points(cells, outcomes))
 
 
 def _outcome(cell: RunSpec, regret: float, rounds: int) -> Outcome:

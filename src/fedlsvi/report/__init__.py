@@ -12,7 +12,7 @@ from fedlsvi.report.comparison import comparable, comparison_figure, comparison_
 from fedlsvi.report.figures import available, compare_regret, figure
 from fedlsvi.report.groups import grouped
 from fedlsvi.report.plotting import save
-from fedlsvi.report.run_page import run_page
+from fedlsvi.report.run_page import page_of_run
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 
@@ -55,7 +55,7 @@ def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()
         if alone:
             draws = {"alone": partial(compare_regret, first, alone), **draws}
         svgs, written = write_figures(out, draws)
-        text = run_page(group, svgs, levels)
+        text = page_of_run(group, svgs, levels)
     index = Path(out) / "report.html"
     files.write(index, text.encode())
     return [index, *written]

@@ -63,7 +63,7 @@ POLICIES = {
 }
 
 
-def run_page(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
+def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
     """The page.
 
     Args:

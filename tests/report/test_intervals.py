@@ -1,11 +1,19 @@
-"""Statistics of experiments: exact on data made for it, deterministic by the seed."""
+"""Intervals over seeds, exponents and crossings: exact on made-up data, decided by the seed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from fedlsvi.experiments.statistics import Interval, bootstrap, crossing, exponent, median, slopes
+from fedlsvi.experiments.sweeps import crossing, exponent, slopes
+from fedlsvi.report.intervals import (
+    Interval,
+    aggregate,
+    bootstrap,
+    interval_name,
+    median,
+    over_seeds,
+)
 
 
 def test_the_bootstrap_is_a_function_of_its_seed() -> None:
@@ -28,6 +36,24 @@ def test_a_curve_is_resampled_as_one() -> None:
 def test_intervals_of_the_median_stay_within_the_data() -> None:
     found = median([3.0, 1.0, 2.0])
     assert found == Interval(2.0, 1.0, 3.0)
+
+
+def test_few_runs_have_a_range_and_no_95_percent() -> None:
+    assert [interval_name(n) for n in (1, 2, 4)] == ["", "min–max", "min–max"]
+    assert "95 %" in interval_name(5)
+    assert "95" not in over_seeds(3)
+    assert median([4.0, 1.0, 9.0, 2.0]) == Interval(3.0, 1.0, 9.0)
+
+
+def test_the_same_seeds_give_one_answer_everywhere() -> None:
+    """What `run --seeds` prints is what a comparison prints."""
+    regrets = [5.0, 1.0, 3.0, 2.0, 8.0, 7.0]
+    rows = [{"seed": i, "regret": v, "return": None, "rounds": 1, "scalars": 0}
+            for i, v in enumerate(regrets)]  # fmt: skip
+    found = aggregate(rows)
+    assert found["regret"] == median(regrets).to_dict()
+    assert found["return"] is None
+    assert found["interval"] == interval_name(6)
 
 
 def test_one_run_says_nothing_about_its_spread() -> None:

@@ -13,8 +13,7 @@ import pytest
 from fedlsvi.algorithms import make
 from fedlsvi.envs import RandomMDP
 from fedlsvi.report import write_report
-from fedlsvi.report.contrast import contrasts
-from fedlsvi.report.figures import contrast
+from fedlsvi.report.comparison import comparable, comparison_figure, verdict
 from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
 
@@ -52,7 +51,7 @@ def assert_whole(axes: Any) -> None:
 @pytest.mark.parametrize("regrets", [(5000.0, 5100.0), (0.3, 7.0), (40.0, 40.0)])
 def test_no_dot_is_cut_off(regrets: tuple[float, float]) -> None:
     runs = [losing("fed-lsvi", 0, regrets[0]), losing("centralised", 0, regrets[1])]
-    axes = contrast("price", grouped(runs)).axes[0]
+    axes = comparison_figure("price", grouped(runs)).axes[0]
     assert_whole(axes)
     assert axes.get_ylim()[0] == 0.0
 
@@ -62,13 +61,13 @@ def test_returns_have_their_price(earned: tuple[float, float], tmp_path: Path) -
     """A dot for each run: what its last tenth earned, against what it sent."""
     runs = [earning("fed-lsvi", 0, earned[0]), earning("periodic", 0, earned[1])]
     groups = grouped(runs)
-    assert contrasts(groups) == ["returns", "worth", "rounds", "scalars"]
-    axes = contrast("worth", groups).axes[0]
+    assert comparable(groups) == ["returns", "worth", "rounds", "scalars"]
+    axes = comparison_figure("worth", groups).axes[0]
     sent = [run.ledger.total for run in runs]
     np.testing.assert_allclose(dots(axes), np.stack([sent, earned], axis=1))
     assert_whole(axes)
     page = write_report(runs, tmp_path)[0].read_text(encoding="utf-8")
-    assert "What the last tenth of the episodes earned, against what was sent for it" in page
+    assert "Return of the last tenth of the episodes and what was sent" in page
     assert (tmp_path / "plots" / "worth.svg").exists()
 
 
@@ -76,7 +75,7 @@ def test_a_short_axis_of_scalars_can_be_read() -> None:
     """Numbers of one decade or two stand apart, and are not powers of ten times something."""
     for rival in ("periodic", "centralised"):
         runs = [losing("fed-lsvi", 0, 5.0), losing(rival, 0, 6.0)]
-        axes = contrast("price", grouped(runs)).axes[0]
+        axes = comparison_figure("price", grouped(runs)).axes[0]
         axes.figure.canvas.draw()
         assert not any(text.get_text() for text in axes.get_xticklabels(minor=True))
         low, high = axes.get_xlim()
@@ -93,7 +92,7 @@ def test_before_anything_was_sent_all_are_crosses() -> None:
     assert late.records[0].last > alone.records[0].last == 1
     assert alone.regret is not None
     alone = replace(alone, records=alone.records[:1], taus=[1, 2], regret=alone.regret[:1])
-    assert len(dots(contrast("price", grouped([late, alone])).axes[0])) == 2
+    assert len(dots(comparison_figure("price", grouped([late, alone])).axes[0])) == 2
 
 
 def test_what_no_theorem_bounds_is_not_set_against_bounds(tmp_path: Path) -> None:
@@ -106,7 +105,16 @@ def test_what_no_theorem_bounds_is_not_set_against_bounds(tmp_path: Path) -> Non
     for page in pages.values():
         assert "<h2>Rounds and traffic</h2>" in page
         assert "How often the agents synchronised.<" in page
-        for words in ("the bounds", "the most that are possible", "theorem", "γ = "):
+        for words in ("the bounds", "the most possible", "theorem", "γ = "):
             assert words not in page.split("Run it again")[0], words
     assert "β = 0.2, λ = 0.001" in pages["centralised"]
     assert "β" not in pages["fed-ucbvi"]
+
+
+def test_sharing_raw_trajectories_is_part_of_the_verdict() -> None:
+    """The best of those that do not share is named too."""
+    runs = [losing("centralised", 0, 4.0), losing("fed-lsvi", 0, 5.0), losing("periodic", 0, 6.0)]
+    text = verdict(grouped(runs))
+    assert text.startswith("centralised lost least (regret, all agents: 4), but sends raw")
+    assert "private, fed-lsvi lost least (5)." in text
+    assert "raw" not in verdict(grouped(runs[1:]))

@@ -14,8 +14,8 @@ from fedlsvi.cli import main
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError
 from fedlsvi.experiments import reproduce, runner
 from fedlsvi.experiments.compare import Question, claim_folder, holds
-from fedlsvi.experiments.runner import RunSpec, ResultFile, missing, run_all
-from fedlsvi.experiments.sweeps import cell, random_linear
+from fedlsvi.experiments.runner import ResultFile, RunSpec, missing, run_all
+from fedlsvi.experiments.sweeps import random_linear, run_spec
 from fedlsvi.storage import files
 from shell import refused
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def small(seed: int) -> RunSpec:
-    return cell("fed-lsvi", random_linear(0, 4, 3), 20, 2, seed, {})
+    return run_spec("fed-lsvi", random_linear(0, 4, 3), 20, 2, seed, {})
 
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
@@ -45,7 +45,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
 
 
 def test_one_command_at_a_time_has_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     first = ResultFile(path)
     run_all([small(0)], first, jobs=1)
     with pytest.raises(StoreError, match="in use: another command"):
@@ -61,7 +61,7 @@ def test_without_locks_no_line_is_written_over_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "lock", lambda path, refusal: None)
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     both = [ResultFile(path), ResultFile(path)]
     for seed, results in enumerate(both):
         run_all([small(seed)], results, jobs=1)
@@ -70,7 +70,7 @@ def test_without_locks_no_line_is_written_over_another(
 
 
 def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     path.write_text("{}\n")
     for _ in range(2):
         with pytest.raises(InvalidInput, match="line 1"):
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
 
 
 def test_reading_changes_nothing_while_another_writes(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
+    path = tmp_path / "runs.jsonl"
     assert ResultFile.read(path) == {}
     assert not path.exists()
     results = ResultFile(path)
@@ -101,11 +101,11 @@ def test_reproduce_has_the_file_until_its_pages_are_written(
     def analysis(points: Any) -> Any:
         with pytest.raises(StoreError, match="in use"):
             ResultFile(Path("r/cells/quick.jsonl"))
-        return study.analysis(points)
+        return study.finding(points)
 
     def tiny(size: object) -> list[RunSpec]:
         return [
-            cell("fed-lsvi", random_linear(i), 64, 8, i, {"γ": g}, gamma=g)
+            run_spec("fed-lsvi", random_linear(i), 64, 8, i, {"γ": g}, gamma=g)
             for g in (1.0, 8.0, 64.0) for i in range(2)
         ]  # fmt: skip
 
@@ -188,12 +188,12 @@ def test_report_of_an_unfinished_comparison_leaves_it_alone(
     stopped_after(monkeypatch, 1)
     assert main([*COMPARE, "--out", "c"]) == 130
     capsys.readouterr()
-    with Path("c/cells.jsonl").open("ab") as file:
+    with Path("c/runs.jsonl").open("ab") as file:
         file.write(b'{"key": ')
-    before = Path("c/cells.jsonl").read_bytes()
+    before = Path("c/runs.jsonl").read_bytes()
     assert "not all runs" in refused(capsys, "report", "c")
-    assert Path("c/cells.jsonl").read_bytes() == before
-    Path("c/cells.jsonl").unlink()
+    assert Path("c/runs.jsonl").read_bytes() == before
+    Path("c/runs.jsonl").unlink()
     assert "not all runs" in refused(capsys, "report", "c")  # which also looks for new files
 
 
@@ -213,7 +213,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(
     assert main(line) == 0
     found = json.loads(capsys.readouterr().out)
     assert Path(found["folder"]) == Path("runs") / name
-    kept = Path("runs", name, "cells.jsonl").read_text().splitlines()
+    kept = Path("runs", name, "runs.jsonl").read_text().splitlines()
     assert found["runs_made"] == len(kept) - 1
     assert len(kept) <= runs
     assert main(other) == 0
