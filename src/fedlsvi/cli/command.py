@@ -184,19 +184,15 @@ def parse_seeds(text: str, name: str = "--seeds") -> list[int]:
     first, colon, last = text.partition(":")
     try:
         seeds = range(int(first), int(last)) if colon else [int(s) for s in text.split(",")]
+        if seeds[MOST_SEEDS:]:
+            problem = f"has more than {MOST_SEEDS:,} seeds"
+        elif seeds and len(set(seeds)) == len(seeds):
+            return list(seeds)
+        else:
+            problem = "is empty or has duplicates"
     except ValueError:
-        raise InvalidInput(
-            f"{name} {text!r} is not a range: write 0:10, or 1,2,5", code="bad-seeds"
-        ) from None
-    if seeds[MOST_SEEDS:]:
-        raise InvalidInput(
-            f"{name} {text!r} asks for too many runs: give at most {MOST_SEEDS:,}", code="bad-seeds"
-        )
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InvalidInput(
-            f"{name} {text!r} is empty or has duplicates: write 0:10, or 1,2,5", code="bad-seeds"
-        )
-    return list(seeds)
+        problem = "is not a range"
+    raise InvalidInput(f"{name} {text!r} {problem}: write 0:10, or 1,2,5", code="bad-seeds")
 
 
 def named_folder(out: str) -> Path:

@@ -221,23 +221,19 @@ def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
     if not sys.stderr.isatty() or not todo:
         yield None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    with Progress(
-        BarColumn(bar_width=24), TextColumn("{task.fields[done]}/{task.fields[of]} runs"),
-        TimeElapsedColumn(), TimeRemainingColumn(compact=True), TextColumn("{task.fields[last]}"),
-        console=Console(stderr=True), refresh_per_second=2,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(
-            "", total=sum(cell.expected for cell in todo), done=0, of=len(todo), last=""
-        )
+    shown = [
+        bars.BarColumn(bar_width=24),
+        bars.TextColumn("{task.fields[done]}/{task.fields[of]} runs"),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(compact=True),
+        bars.TextColumn("{task.fields[last]}"),
+    ]
+    with bars.Progress(*shown, console=Console(stderr=True), refresh_per_second=2) as progress:
+        time = sum(cell.expected for cell in todo)
+        task = progress.add_task("", total=time, done=0, of=len(todo), last="")
         done = 0
 
         def told(cell: RunSpec, found: Outcome) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 TAUS = [1, 3, 7, 12, 18, 24, 29, 36, 43, 51, 59, 61]
 """First episodes of the rounds of `_tiny`, on any machine."""
-
-Check = tuple[str, bool, str]
 
 
 @command()
@@ -68,7 +66,7 @@ def doctor(form: str) -> int:
     """Check the installation and this machine; exit code 1 if a check fails."""
     from fedlsvi.storage import versions
 
-    found = list(_checks())
+    found = [(name, *_checked(check)) for name, check in CHECKS.items()]
     healthy = all(good for _, good, _ in found)
     if form == "json":
         rows = [{"check": name, "ok": good, "detail": detail} for name, good, detail in found]
@@ -78,27 +76,6 @@ def doctor(form: str) -> int:
         print("\n".join(columns(lines, "<")))
         print("all checks passed" if healthy else "see the lines marked FAIL")
     return 0 if healthy else 1
-
-
-def _checks() -> Iterator[Check]:
-    for name, check in (
-        ("versions", _versions),
-        ("threads", _threads),
-        ("BLAS", _blas),
-        ("compiled code", _cache),
-        ("disk", _disk),
-        ("known run", _known_run),
-        ("matrix rows", _rows),
-    ):
-        yield _guarded(name, check)
-
-
-def _guarded(name: str, check: Callable[[], tuple[bool, str]]) -> Check:
-    """A check that raises has failed; the others still run."""
-    try:
-        return (name, *check())
-    except Exception as error:  # the doctor reports everything
-        return name, False, f"{type(error).__name__}: {error}"
 
 
 def _versions() -> tuple[bool, str]:
@@ -184,3 +161,22 @@ def _rows() -> tuple[bool, str]:
                         f"BLAS rounds rows by position (d = {dim}): results may depend on blocks",
                     )
     return True, "a row of a matrix product does not depend on its position"
+
+
+CHECKS = {
+    "versions": _versions,
+    "threads": _threads,
+    "BLAS": _blas,
+    "compiled code": _cache,
+    "disk": _disk,
+    "known run": _known_run,
+    "matrix rows": _rows,
+}
+
+
+def _checked(check: Callable[[], tuple[bool, str]]) -> tuple[bool, str]:
+    """A check that raises has failed; the others still run."""
+    try:
+        return check()
+    except Exception as error:  # the doctor reports everything
+        return False, f"{type(error).__name__}: {error}"

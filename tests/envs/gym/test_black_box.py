@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from fedlsvi.report.statistics import aggregate
 from gymnasium import spaces
 from worlds import Coin, Corridor, Odd, number_features, walk_features
 
@@ -21,7 +22,6 @@ from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features import EmbeddingFeatures, FourierFeatures
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
-from fedlsvi.report.statistics import aggregate
 from fedlsvi.run import Run
 
 
