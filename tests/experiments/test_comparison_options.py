@@ -86,7 +86,7 @@ def test_a_file_of_a_run_may_have_what_nobody_here_has(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("gamma=5", "none of the algorithms centralised, independent has gamma"),
+        ("gamma=5", "gamma is set to 5"),
         ("algorithm=stale", "algorithm is set to stale"),
         ("seed=77", "seed is set to 77"),
     ],
@@ -116,7 +116,7 @@ def test_a_seed_of_the_problem_is_not_ignored(
 ) -> None:
     """Instances are seeds; a file of a run, which has one, may be tuned on."""
     said = refused(capsys, *TUNE, "--set", change)
-    assert "env.seed is set to 3, but each number of --tune and --test is the seed" in said
+    assert "env.seed is set to 3" in said
     Path("s.toml").write_text('[env]\nname = "random-linear"\nseed = 3\ndim = 4\nhorizon = 2\n')
     line = ["tune", "s.toml", *TUNE[3:], "--tune", "0:1", "--test", "5:6", "--jobs", "1"]
     assert main(line) == 0

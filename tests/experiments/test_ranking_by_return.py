@@ -60,7 +60,7 @@ def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str
     assert main(line) == 0
     said = capsys.readouterr().out
     assert "return, last tenth" in said
-    assert "–" not in said
+    assert "  –" not in said
     assert "figure: c/comparison.png" in said
     assert Path("c/comparison.png").exists()
     summary = json.loads(Path("c/summary.json").read_text())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from expecting import refused as refusal
 from fedlsvi.cli import main
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError
 from fedlsvi.experiments import reproduce, runner
@@ -48,7 +49,7 @@ def test_one_command_at_a_time_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     first = ResultFile(path)
     run_all([small(0)], first, jobs=1)
-    with pytest.raises(StoreError, match="in use: another command"):
+    with pytest.raises(StoreError, match=r"runs\.jsonl is in use"):
         ResultFile(path)
     run_all([small(1)], first, jobs=1)  # the refused one has cut nothing off
     first.close()
@@ -73,7 +74,7 @@ def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text("{}\n")
     for _ in range(2):
-        with pytest.raises(InvalidInput, match="line 1"):
+        with refusal(InvalidInput, "not-a-result", "line 1"):
             ResultFile(path)
     path.unlink()
     ResultFile(path).close()
@@ -145,7 +146,7 @@ def test_of_two_questions_at_once_one_has_the_folder(
             assert claim_folder(folder, first) is False
         else:
             raced(patch, lambda: claim_folder(folder, first))
-        with pytest.raises(FolderExists, match="holds another question"):
+        with refusal(FolderExists, "another-question", "folder c"):
             claim_folder(folder, second)
     assert holds(folder, first)
     assert [path.name for path in folder.iterdir()] == ["question.json"]
@@ -170,7 +171,7 @@ def test_what_a_killed_command_left_is_no_question(monkeypatch: pytest.MonkeyPat
     assert claim_folder(Path("c"), first) is False
     Path("d").mkdir()
     Path("d/notes.txt").touch()
-    with pytest.raises(FolderExists, match="not made by this command"):
+    with refusal(FolderExists, "folder-exists", "folder d"):
         claim_folder(Path("d"), first)
 
 
@@ -218,7 +219,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(
     assert len(kept) <= runs
     assert main(other) == 0
     assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs") / f"{name}-2")
-    assert main(line) == 0  # answered already: asked once more, it is answered anew
+    assert main(line) == 0  # finished already: a repeated command starts another folder
     assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs") / f"{name}-3")
 
 

@@ -93,7 +93,7 @@ def page(
         f"![{found.title}]({name}.png)",
         found.setup,
         f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} minutes of computing. Numbers "
-        f"are medians of {n} seeds, with {interval_name(n)} in brackets.",
+        f"are medians of {n} seeds, with the {interval_name(n)} in brackets.",
         *found.notes,
         "## Numbers",
         markdown(found.header, found.rows),

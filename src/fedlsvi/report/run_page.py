@@ -251,7 +251,7 @@ def numbers(group: Group) -> str:
     cells.append((measured([run.ledger.total for run in runs]), raw))
     size = measured([sum(run.ledger.bytes.values()) / 1e6 for run in runs])
     cells.append((size, "megabytes sent, at eight bytes a scalar"))
-    note = f"Medians of {len(runs)} seeds, with {interval_name(len(runs))} in brackets."
+    note = f"Medians of {len(runs)} seeds, with the {interval_name(len(runs))} in brackets."
     return html.boxes(cells) + (html.paragraph(note, "note") if len(runs) > 1 else "")
 
 
