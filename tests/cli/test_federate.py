@@ -118,7 +118,7 @@ def test_a_wrong_federation_is_refused_and_nothing_written(
         ("federate stop nowhere", None, "nowhere"),
         ("federate status mine", None, "federation.toml has no [parties]"),
         ("federate demo --episodes 0", "usage", "'--episodes': 0"),
-        ("resume mine", "is-project", "`fedlsvi federate start mine`"),
+        ("resume mine", None, "federation.toml has no [parties]"),
         ("verify log --agents 0:1", "needs-ledger", "'0:1'"),
         ("verify log --ledger ledger.json --agents 0,2", "bad-agents", "'0,2'"),
         ("verify log --ledger ledger.json --agents x", "bad-agents", "'x'"),

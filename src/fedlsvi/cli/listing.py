@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fedlsvi.cli.command import command, format_option, run_folders
 from fedlsvi.cli.text import as_json, columns, number
 from fedlsvi.errors import FedLSVIError, InvalidInput
-
-if TYPE_CHECKING:
-    from fedlsvi.storage.run_header import Setup
 
 NAMES = ("environments", "algorithms", "features", "settings")
 
@@ -145,28 +142,28 @@ def _print_runs(folder: Path, form: str) -> int:
 
 def _run(path: Path, base: Path) -> dict[str, Any]:
     """One run, from the header and the last record of its folder."""
-    from fedlsvi.storage.run_header import read_setup
+    from fedlsvi.storage.run_header import read_header
 
     name = str(path.relative_to(base)) if path != base else path.name
     try:
-        setup = read_setup(path)
+        header = read_header(path)
     except FedLSVIError as error:
         return {"name": name, "folder": str(path), "problem": str(error)}
-    last, summary = _last_record(setup), path / "summary.json"
+    last, summary = _last_record(path), path / "summary.json"
     late = json.loads(summary.read_bytes())["return"] if summary.exists() else None
     return {
-        "name": name, "folder": str(path), "algorithm": setup.job.algorithm,
-        "environment": str(setup.job.env[0].get("id") or setup.job.env[0]["name"]),
-        "episodes": last.get("last", 0), "of": setup.parameters.episodes,
+        "name": name, "folder": str(path), "algorithm": header.job.algorithm,
+        "environment": str(header.job.env[0].get("id") or header.job.env[0]["name"]),
+        "episodes": last.get("last", 0), "of": header.parameters.episodes,
         "rounds": last.get("k", 0), "regret": last.get("regret"),
         "return": last.get("mean_return") if late is None else late,
     }  # fmt: skip
 
 
-def _last_record(setup: Setup) -> dict[str, Any]:
+def _last_record(run: Path) -> dict[str, Any]:
     """The last complete line of records.jsonl; a kill may leave half a line behind it."""
     try:
-        lines = (setup.run / "records.jsonl").read_bytes().split(b"\n")
+        lines = (run / "records.jsonl").read_bytes().split(b"\n")
         found: dict[str, Any] = json.loads(lines[-2])
     except (OSError, ValueError, IndexError):
         return {}

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ from fedlsvi.cli.command import (
     problem_options,
     quiet_option,
 )
+from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,15 +57,14 @@ class Engine:
         }
 
     def _transport(self, folder: Path | None) -> Any:
-        """Where the agents are; on Ray their journals are next to the run folder."""
+        """Where the agents are."""
         if self.transport == "inprocess":
             if self.ray_address is not None:
                 raise InvalidInput("--ray-address needs --transport ray", code="needs-ray")
             return "inprocess"
         from fedlsvi.remote.ray.on_ray import on_ray
 
-        journal = None if folder is None else f"{folder}.agents"
-        return partial(on_ray, cohorts=self.cohorts, address=self.ray_address, journal=journal)
+        return partial(on_ray, cohorts=self.cohorts, address=self.ray_address, folder=folder)
 
     def resume_command(self, folder: Path) -> str:
         """The command that continues a run, with the same modules and agents in the same place."""
@@ -187,11 +188,13 @@ def resume(folder: str, form: str, engine: Engine) -> int:
     from fedlsvi.storage import seeds as family
 
     where = Path(folder)
-    if project.is_one(where):
-        raise InvalidInput(
-            f"{where} is a federation project: `fedlsvi federate start {where}` continues its job",
-            code="is-project",
-        )
+    if (federation := project.to_resume(where)) is not None:
+        number = project.start(federation)
+        watch = f"fedlsvi federate status {quote(str(federation))}"
+        text = f"submitted job {number} again, from its last checkpoint; watch it with: {watch}"
+        found = {"project": str(federation), "job": number}
+        print(as_json(found) if form == "json" else text)
+        return 0
     if engine.cohorts is not None and engine.transport == "inprocess":
         raise InvalidInput(
             f"--cohorts {engine.cohorts} needs --transport ray: in this process a run keeps the "
@@ -230,8 +233,6 @@ def _resumable(folder: Path | None, engine: Engine, play: Callable[[], Run]) -> 
 
 def _print(runs: Sequence[Run], folder: Path | None, form: str, several: bool) -> int:
     """Print the outcome of one run, or of several with what they have in common."""
-    from fedlsvi.cli.text import as_json, several_lines, single_lines
-
     summaries = [run.summary() | {"folder": run.folder} for run in runs]
     if not several:
         (one,) = summaries

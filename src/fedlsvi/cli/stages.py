@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from fedlsvi.envs.gym.ids import find_spec, package
 from fedlsvi.envs.gym.plugin import IDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
-from fedlsvi.storage.job import ARRAYS, GIVEN, Job
+from fedlsvi.remote import federation
+from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
 
 LEARNING = ("env.reward_range", "env.tables")
@@ -49,10 +51,17 @@ class Learned(NamedTuple):
 def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     """The policy, and where to play it: in one environment, or in one for each agent."""
     package()  # refuses here if Gymnasium is missing: all environments are played through it
+    path = Path(request.policy)
+    if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
+        path = federation.policy_in(kit, path)
+        request = replace(request, policy=str(path))
+        policy, env = federation.policy_of_site(kit, path)
+        if request.env is None and not request.changes:
+            return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy
     stages = _stages(request, learned)
-    if any(made["name"] == GIVEN for made in learned.made):  # a run folder cannot make it
+    if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
             env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
@@ -179,7 +188,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
 def _own(request: Request, learned: Learned) -> list[Table]:
     """The tables of the policy's own environments, if these can be rebuilt."""
     names = {made["name"] for made in learned.made}
-    if names & {None, GIVEN}:
+    if names & {None, AT_SITES, GIVEN}:
         return []
     if ARRAYS in names and not (Path(request.policy) / "settings.toml").exists():
         return []  # they stayed in the run's folder

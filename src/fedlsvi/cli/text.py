@@ -63,6 +63,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]),
+         "" if summary["scalars_raw"] is None else
          f"sharing every trajectory: {number(summary['scalars_raw'])}"),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),

@@ -253,7 +253,11 @@ def _rounds(axes: Any, groups: Sequence[Group]) -> None:
 def _scalars(axes: Any, groups: Sequence[Group]) -> None:
     _counts(axes, groups, "scalars")
     t = np.geomspace(1, max(group.played for group in groups), 50)
-    raw = {g.first.parameters.n_agents: g.first.scalars_raw / g.first.played for g in groups}
+    raw = {
+        g.first.parameters.n_agents: g.first.scalars_raw / g.first.played
+        for g in groups
+        if g.first.scalars_raw is not None
+    }
     for size, per_episode in raw.items():
         whose = "" if len(raw) == 1 else f", M = {size}"
         label = f"every trajectory{whose}"

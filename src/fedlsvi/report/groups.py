@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +13,9 @@ from fedlsvi.envs.base import plain, units
 from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.records import late_return, returns_between
 from fedlsvi.run import Run
-from fedlsvi.storage.describe import FEATURES, describe, features_fingerprint, fingerprints
+from fedlsvi.storage.files import json_hash
 from fedlsvi.storage.job import ARRAYS, GIVEN, Job
-from fedlsvi.storage.run_header import read_setup
-from fedlsvi.storage.run_reader import features_of
+from fedlsvi.storage.run_header import describe, features_fingerprint, fingerprints, read_header
 from fedlsvi.storage.settings_file import Table
 
 
@@ -141,7 +139,7 @@ def job_of(run: Run) -> Job:
     if run.plan is not None:
         return describe(run.plan, run.algorithm, run.settings)[0]
     assert run.folder is not None  # a run without a plan was read from a folder
-    return read_setup(run.folder).job
+    return read_header(run.folder).job
 
 
 def _features_fingerprint(run: Run) -> str:
@@ -149,13 +147,8 @@ def _features_fingerprint(run: Run) -> str:
     if run.plan is not None:
         return features_fingerprint(run.plan)
     assert run.folder is not None
-    setup = read_setup(run.folder)
-    fingerprint = features_of(setup)
-    if fingerprint is not None:
-        return fingerprint
-    table = setup.run / FEATURES
-    described = repr(setup.job.features).encode() + (table.read_bytes() if table.exists() else b"")
-    return sha256(described).hexdigest()
+    header = read_header(run.folder)
+    return header.features or json_hash({"features": header.job.features})
 
 
 def _differences(own: dict[str, Any], rivals: Sequence[dict[str, Any]]) -> list[str]:
@@ -249,5 +242,5 @@ def _problem(run: Run) -> _Problem:
         pay = units(run.plan.envs[0].reward_range)
         return _Problem(plain(kinds), [None] if named else fingerprints(run.plan), pay)
     assert run.folder is not None  # a run without a plan was read from a folder
-    setup = read_setup(run.folder)
-    return _Problem(plain(kinds), [None] if named else setup.fingerprints, setup.reward_range)
+    header = read_header(run.folder)
+    return _Problem(plain(kinds), [None] if named else header.fingerprints, header.reward_range)

@@ -19,7 +19,7 @@ from fedlsvi.report.groups import Group, job_of
 from fedlsvi.run import Run
 from fedlsvi.storage import versions
 from fedlsvi.storage.job import ARRAYS, GIVEN, Job
-from fedlsvi.storage.run_header import read_setup
+from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import dump
 
 
@@ -111,6 +111,6 @@ def _kept_settings(run: Run) -> str | None:
 
 def _versions(run: Run) -> str:
     """The versions that decide the last bit."""
-    found = versions() if run.folder is None else read_setup(run.folder).versions
+    found = versions() if run.folder is None else read_header(run.folder).versions
     shown = ("fedlsvi", "python", "numpy", "scipy", "numba")
     return ", ".join(f"{name} {found[name]}" for name in shown if found.get(name))

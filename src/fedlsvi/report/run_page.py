@@ -188,12 +188,14 @@ def _price(group: Group) -> str:
     if total == 0.0:
         return "nothing was sent"
     rounds = float(np.median([run.rounds for run in group.runs]))
+    took = (
+        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(total), 'scalar')}"
+    )
+    if group.first.scalars_raw is None:
+        return took
     ratio = group.first.scalars_raw / total
     times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
-    return (
-        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(total), 'scalar')}"
-        f", {times} than sharing every trajectory"
-    )
+    return f"{took}, {times} than sharing every trajectory"
 
 
 def unfinished(groups: Sequence[Group]) -> str:
@@ -247,8 +249,9 @@ def numbers(group: Group) -> str:
     bounded = most is not None and np.isfinite(most.bound)
     allowed = f"; at most {most.bound:,.0f} are possible" if most and bounded else ""
     cells.append((measured([run.rounds for run in runs]), f"rounds{allowed}"))
-    raw = f"scalars sent; sharing trajectories: {first.scalars_raw:,}"
-    cells.append((measured([run.ledger.total for run in runs]), raw))
+    raw = "not known here" if first.scalars_raw is None else f"{first.scalars_raw:,}"
+    against = f"scalars sent; sharing trajectories: {raw}"
+    cells.append((measured([run.ledger.total for run in runs]), against))
     size = measured([sum(run.ledger.bytes.values()) / 1e6 for run in runs])
     cells.append((size, "megabytes sent, at eight bytes a scalar"))
     note = f"Medians of {len(runs)} seeds, with the {interval_name(len(runs))} in brackets."

@@ -23,14 +23,24 @@ Table = dict[str, Any]
 def read(path: str | Path) -> Table:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return parse(Path(path).read_text(encoding="utf-8"), path)
     except OSError as error:
-        problem = f"cannot be read ({error.strerror}): give the path of a TOML file"
+        problem = f"cannot be read ({error.strerror})"
     except UnicodeDecodeError:
-        problem = "is not UTF-8 text: give the path of a TOML file"
+        problem = "is not UTF-8 text"
+    raise InvalidInput(
+        f"settings file {path} {problem}: give the path of a TOML file", code="bad-settings-file"
+    ) from None
+
+
+def parse(text: str, path: str | Path) -> Table:
+    """The table in a TOML text; errors name `path` as its source."""
+    try:
+        return tomllib.loads(text)
     except ValueError as error:  # bad TOML, or a number of thousands of digits
-        problem = f"is not valid TOML: {error}"
-    raise InvalidInput(f"settings file {path} {problem}", code="bad-settings-file") from None
+        raise InvalidInput(
+            f"settings file {path} is not valid TOML: {error}", code="bad-settings-file"
+        ) from None
 
 
 def assign(table: Table, assignment: str) -> None:
