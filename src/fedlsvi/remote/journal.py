@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
+from fedlsvi.errors import DamagedFile, TransportError
 from fedlsvi.remote.endpoint_storage import Snapshot
 from fedlsvi.storage import files
 
-FORMAT = 3
 KEPT = 2
 _SNAPSHOT = re.compile(r"\d{9,}\.json")
 _OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json|safetensors|log)(?(1)\.tmp)")
@@ -77,7 +76,7 @@ class Journal:
                 stamp = files.write_arrays(self.folder / name, arrays)
                 history.append({"name": name, "first": first, "stamp": stamp})
         state = files.write_arrays(self._path(t, "safetensors"), snapshot.arrays)
-        manifest = {"format": FORMAT, "t": t, "state": state, "history": history,
+        manifest = {"format": files.FORMAT, "t": t, "state": state, "history": history,
                     "plain": snapshot.plain}  # fmt: skip
         if t not in self._snapshots():  # its log is of a time that a restarted server has undone
             self._path(t, "log").unlink(missing_ok=True)
@@ -146,11 +145,7 @@ class Journal:
 
     def _manifest(self, t: int) -> dict[str, Any]:
         manifest = files.read_json(self._path(t, "json"))
-        if manifest["format"] != FORMAT:
-            raise WrongVersion(
-                f"the journal {self.folder} has format {manifest['format']!r}, this fedlsvi writes "
-                f"{FORMAT}: use the version that wrote it"
-            )
+        files.check_format(self._path(t, "json"), manifest.get("format"))
         return manifest
 
     def _load(self, t: int) -> Snapshot:
