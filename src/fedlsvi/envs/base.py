@@ -65,8 +65,10 @@ class Environment(ABC):
 def no_features(seen: str) -> InvalidFeatures:
     """What to say of an environment without features of its own; `seen` says what it shows."""
     return InvalidFeatures(
-        f"{seen} and has no features of its own: give features=, e.g. FourierFeatures(), "
-        "RBFFeatures(), TileFeatures() or a function from states (n, s) to (n, A, d)"
+        f"{seen} and has no features of its own",
+        code="missing-features",
+        hint="give features=, e.g. FourierFeatures(), RBFFeatures(), TileFeatures() or a function "
+        "from states (n, s) to (n, A, d)",
     )
 
 

@@ -14,21 +14,11 @@ from pathlib import Path
 
 from fedlsvi.errors import UnknownName
 from fedlsvi.experiments.runner import Outcome, RunSpec
+from fedlsvi.experiments.studies import CLAIMS
 from fedlsvi.experiments.sweeps import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.plotting import paint
-
-CLAIMS = (
-    "theorem-1",
-    "theorem-2",
-    "theorem-3",
-    "communication",
-    "stale",
-    "single-agent",
-    "trigger",
-    "centralised",
-)
 
 OVERHEAD = 1.3
 """Wall time over the sum of the runs' times divided by the processes, from experience."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlsvi.config import SYMBOLS
 from fedlsvi.envs.base import plain, units
 from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.records import late_return, returns_between
@@ -16,9 +17,6 @@ from fedlsvi.storage.files import json_hash
 from fedlsvi.storage.job import ARRAYS, GIVEN, Job
 from fedlsvi.storage.run_header import describe, features_fingerprint, fingerprints, read_header
 from fedlsvi.storage.settings_file import Table
-
-SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
-           "horizon": "H", "dim": "d"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,15 +132,6 @@ class Configuration:
             words = ", ".join(_differences(self.features, namesakes))
             return [f"{named} ({words})" if words else named]
         return [f"{named} {self.fingerprint[:6]}"]
-
-
-def shown_parameters(settings: Container[str], parameters: Mapping[str, Any]) -> list[str]:
-    """γ, β and λ as text, as far as an algorithm with these settings uses them."""
-    return [
-        f"{SYMBOLS[key]} = {parameters[key]:.4g}"
-        for key in ("gamma", "beta", "lam")
-        if key in settings or (key == "beta" and parameters[key] > 0.0)
-    ]
 
 
 def job_of(run: Run) -> Job:

@@ -9,11 +9,12 @@ from dataclasses import asdict
 import numpy as np
 
 from fedlsvi.checks import plural
+from fedlsvi.config import shown_parameters
 from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import SCALAR_BYTES
 from fedlsvi.protocol.records import LISTED, RoundRecord, tenth
 from fedlsvi.report import html
-from fedlsvi.report.groups import Group, shown_parameters
+from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.rerun import command, rerun

@@ -101,7 +101,9 @@ def _from_spec(
     H = horizon if horizon is not None else spec.max_episode_steps
     if H is None:
         raise InvalidEnvironment(
-            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
+            f"{spec.id} has no max_episode_steps, so its horizon is not known",
+            code="missing-horizon",
+            hint="give horizon=H",
         )
     make = partial(make_copy, spec, options)
     return _wrap(make, spec.id, count("horizon", H), reward_range, tables)

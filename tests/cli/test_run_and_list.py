@@ -1,4 +1,4 @@
-"""The command does what it says."""
+"""`run`, `resume`, `list`, `report`, `doctor`, `bench`, `demo` and `completion` do their work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 
 import fedlsvi
-from fedlsvi.cli import main
-from fedlsvi.cli.doctor import TAUS
-from fedlsvi.cli.play import free_folder
+from fedlsvi.cli import SECTIONS, commands, main
+from fedlsvi.cli.command import new_folder
+from fedlsvi.cli.machine import TAUS
 from fedlsvi.errors import InvalidInput
+from shell import refused
 
 SOURCE = Path(__file__).parents[2] / "src"
 LINE = ["run", "--env", "random-linear", "--agents", "3", "--episodes", "60"]
@@ -36,12 +38,46 @@ def as_json(capsys: pytest.CaptureFixture[str], *line: str) -> Any:
 
 def test_help_is_fast_and_imports_little() -> None:
     code = (
-        "import sys; from fedlsvi.cli import build; build().format_help();"
+        "import sys; from fedlsvi.cli import SECTIONS, main; main(['--help']);"
+        "names = [name for section in SECTIONS.values() for name in section];"
+        "assert all(main([name, '--help']) == 0 for name in names);"
         "print([m for m in ('numpy', 'numba', 'matplotlib', 'rich', 'scipy') if m in sys.modules])"
     )
     env = os.environ | {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_help_shows_sections_examples_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    root = said(capsys, "--help")
+    assert all(f"{title}:\n" in root for title in SECTIONS)
+    text = " ".join(said(capsys, "run", "--help").split())
+    for words in ("fedlsvi run --env", "FrozenLake-v1", "fedlsvi list settings",
+                  "[default: fed-lsvi]", "[default: 5.0]", "Repeatable"):  # fmt: skip
+        assert words in text
+    claims = said(capsys, "reproduce", "--help")
+    assert "theorem-3" in claims
+    assert main([]) == 2  # the same help on standard error
+    assert capsys.readouterr().err.startswith("Usage")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands_options_and_names(
+    shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.shell_completion.BashComplete._check_version", lambda *_: None)
+    assert "_FEDLSVI_COMPLETE" in said(capsys, "completion", shell)
+
+    def completed(*words: str) -> set[str]:
+        *before, last = words
+        complete = ShellComplete(commands, {}, "fedlsvi", "_FEDLSVI_COMPLETE")
+        return {item.value for item in complete.get_completions(before, last)}
+
+    assert "run" in completed("r")
+    assert "--episodes" in completed("run", "--e")
+    assert "river-swim" in completed("run", "--env", "river")
+    assert "theorem-1" in completed("reproduce", "theorem")
+    assert {"init", "status"} <= completed("federate", "")
 
 
 def test_public_names_are_pinned() -> None:
@@ -124,17 +160,14 @@ def test_several_seeds(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = as_json(capsys, *LINE, "--seeds", "0:3", "--out", "many")
     assert result["seeds"] == [0, 1, 2]
     regrets = [run["regret"] for run in result["runs"]]
-    low, middle, high = sorted(regrets)
-    assert result["regret"] == {"median": middle, "low": low, "high": high}
-    assert result["interval"] == "min–max"
+    found = {"median": np.median(regrets), "low": min(regrets), "high": max(regrets)}
+    assert result["regret"] == found
     assert {"rounds", "scalars"} <= set(result)
     assert sorted(p.name for p in Path("many").iterdir()) == [
         "seed-0", "seed-1", "seed-2", "seeds.json",
     ]  # fmt: skip
     assert fedlsvi.load("many/seed-2").seed == 2
-    text = said(capsys, *LINE, "--seeds", "4,6", "--out", "-")
-    assert "min" in text
-    assert "95 %" not in text
+    assert "median" in said(capsys, *LINE, "--seeds", "4,6", "--out", "-")
 
 
 def test_resume_finishes_a_family(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,10 +228,7 @@ def test_runs_of_one_problem_are_compared(capsys: pytest.CaptureFixture[str]) ->
     assert "2 settings of fed-lsvi" in Path(found["page"]).read_text(encoding="utf-8")
     found = as_json(capsys, "report", "a", "b")
     assert Path(found["page"]) == Path("report/report.html").absolute()
-    with pytest.raises(SystemExit):
-        main(["report", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "default: the run folder; of several, report/ in the folder that they share" in told
+    assert "report/ in the folder" in " ".join(said(capsys, "report", "--help").split())
 
 
 def test_a_comparison_is_reported_by_itself_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,15 +236,13 @@ def test_a_comparison_is_reported_by_itself_and_whole(capsys: pytest.CaptureFixt
     assert main([*line.split(), "--seeds", "0:2", "--jobs", "1", "--out", "compared"]) == 0
     main([*LINE, "--out", "a"])
     capsys.readouterr()
-    assert main(["report", "a", "compared"]) == 2
-    assert "by itself" in capsys.readouterr().err
+    assert refused(capsys, "report", "a", "compared").code == "comparison-among-runs"
     found = as_json(capsys, "report", "compared")
     text = Path(found["page"]).read_text(encoding="utf-8")
     assert "2 algorithms on river-swim" in text
     cells = Path("compared/runs.jsonl")
     cells.write_bytes(b"".join(cells.read_bytes().splitlines(keepends=True)[:-1]))
-    assert main(["report", "compared"]) == 2
-    assert "repeat `fedlsvi compare`" in capsys.readouterr().err
+    assert refused(capsys, "report", "compared").code == "comparison-unfinished"
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,26 +286,60 @@ def test_an_algorithm_of_ones_own_is_a_row_like_the_others(
     assert main([*LINE, "--algorithm", "cautious", "--set", "lam=1"]) == 2
 
 
-def test_bench_hands_over_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    from fedlsvi.cli import bench
+def test_bench_prints_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedlsvi.experiments import bench
+    from fedlsvi.experiments.measure import Row
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "fedlsvi.experiments.bench", None)
-        assert main(["bench"]) == 1
-    assert "make bench" in capsys.readouterr().err
+    monkeypatch.setattr(bench, "finite", lambda: [Row("steps", 18.5)])
+    monkeypatch.setattr(bench, "continuous", lambda: [Row("rate", 0.5, "x")])
+    lines = said(capsys, "bench").splitlines()
+    assert [line.split() for line in lines[1:]] == [["steps", "18.5"], ["rate", "0.5", "x"]]
+    assert "wanted" not in lines[0]
 
-    class Benchmarks:
-        @staticmethod
-        def main() -> int:
-            print("measured")
-            return 0
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "import_module", lambda name: Benchmarks)
-        assert said(capsys, "bench") == "measured\n"
-        with pytest.raises(SystemExit):
-            main(["bench", "--help"])
-    assert "usage: fedlsvi bench" in capsys.readouterr().out
+def test_runs_are_listed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*LINE, "--out", "runs/a"])
+    main([*LINE, "--seeds", "0:2", "--out", "runs/b"])
+    Path("runs/c").mkdir()
+    Path("runs/c/settings.toml").write_text("")
+    capsys.readouterr()
+    rows = as_json(capsys, "list", "runs")["runs"]
+    assert [row["name"] for row in rows] == ["a", "b/seed-0", "b/seed-1", "c"]
+    run = fedlsvi.load("runs/a")
+    assert run.regret is not None
+    assert rows[0] == {
+        "name": "a", "folder": "runs/a", "algorithm": "fed-lsvi", "environment": "random-linear",
+        "episodes": 60, "of": 60, "rounds": run.rounds, "regret": run.regret[-1], "return": None,
+    }  # fmt: skip
+    assert "c" in rows[3]["problem"]
+    text = said(capsys, "list", "runs", "runs/b").splitlines()
+    assert len(text) == 3
+    assert "60/60" in text[1]
+    assert refused(capsys, "list", "runs", "nowhere").code == "no-folder"
+    assert refused(capsys, "list", "features", "runs").code == "bad-folder"
+
+
+def test_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in as_json(capsys, "list", "settings")["settings"]}
+    assert rows["gamma"]["parameters"] == {"default": "auto"}
+    assert "periodic" in rows["period"]["summary"]
+
+
+@pytest.mark.parametrize("verb", ["report", "evaluate"])
+def test_a_folder_of_runs_names_them(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*LINE, "--seeds", "0:2", "--out", "runs/many"])
+    capsys.readouterr()
+    for folder in ("runs", "runs/many")[: 1 + (verb == "evaluate")]:
+        message = refused(capsys, verb, folder)
+        assert message.code == "contains-runs"
+        assert "runs/many/seed-1" in message
+
+
+def test_quiet_shows_no_progress_and_no_notices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*LINE, "-q", "--out", "-"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_demo(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,4 +349,12 @@ def test_demo(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in text.splitlines():
         if line.strip().endswith((".png", ".html")):
             assert Path(line.strip()).exists()
-    assert free_folder(Path("runs/demo")) == Path("runs/demo-2")
+    with new_folder(Path("runs/demo")) as folder:
+        assert folder == Path("runs/demo-2")
+
+
+def test_demo_without_matplotlib_is_refused_at_once(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "fedlsvi[plot]" in refused(capsys, "demo")

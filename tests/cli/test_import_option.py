@@ -51,6 +51,32 @@ def test_a_file_is_imported_once(tmp_path: Path) -> None:
     assert "my-room" in names()
 
 
+def test_a_file_may_import_its_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change to the neighbour then counts as one to the file."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_neighbour.py").write_text('NAME = "one state"\n')
+    path = tmp_path / "my_room.py"
+    path.write_text("from my_neighbour import NAME\n" + ROOM.replace('"one state"', "NAME"))
+    extensions.announce([str(path)])
+    assert envs_registry.entry("my-room").summary == "one state"
+    assert extensions.extension_files() == {
+        "my_neighbour": tmp_path / "my_neighbour.py", "my_room": path,
+    }  # fmt: skip
+    del sys.modules["my_neighbour"]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("option", "name", "meant"),
+    [("--features", "FourierFeatures", "'fourier'"), ("--env", "RiverSwim", "'river-swim'")],
+)
+def test_a_class_name_leads_to_the_registered_one(
+    option: str, name: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = [] if option == "--env" else ["--env", "CartPole-v1"]
+    assert meant in refused(capsys, "run", *env, option, name)
+
+
 def test_a_module_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_room.py").write_text(ROOM)
     monkeypatch.syspath_prepend(tmp_path)
