@@ -22,8 +22,7 @@ from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, phases, seconds
 from fedlsvi.learner import drive
 from fedlsvi.remote.codec import HEADER_BYTES
-from fedlsvi.remote.ray.on_ray import on_ray
-from fedlsvi.remote.ray.transport import Ray, connect
+from fedlsvi.remote.ray.transport import Ray, connect, on_ray
 
 
 def watch(owner: Any, name: str) -> list[float]:

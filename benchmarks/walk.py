@@ -26,9 +26,9 @@ from fedlsvi.cli import main as shell
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, table
 from fedlsvi.protocol.messages import Stop, Upload
-from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.frame_transport import run_name
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import run_id
+from fedlsvi.remote.threads import ThreadTransport
 
 ROOT = str(Path(fedlsvi.__file__).parent) + os.sep
 RUN = ("run", "--env", "random-linear", "--agents", "2", "--episodes", "200", "--seed", "1")
@@ -85,9 +85,11 @@ def files_of_an_upload() -> set[str]:
     """The files that one Stop and its Uploads pass through over frames."""
     env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=3, seed=0)
 
-    def over_frames(plan: Any) -> Local:
-        run = run_name(plan.parameters, plan.seed)
-        return Local(plan.parameters, makers(plan, 2, threads=1), run, None, guard(plan))
+    def over_frames(plan: Any) -> ThreadTransport:
+        run = run_id(plan.parameters, plan.seed)
+        return ThreadTransport(
+            plan.parameters, endpoint_factories(plan, 2, threads=1), run, None, guard_for(plan)
+        )
 
     session = FedLSVI(n_agents=2, gamma=8.0).prepare(env, 100, 1, transport=over_frames)
     server, transport = session.server, session.transport

@@ -130,7 +130,7 @@ def _transport(arguments: argparse.Namespace, folder: Path | None) -> Any:
         if arguments.ray_address is not None:
             raise InvalidInput("--ray-address needs --transport ray")
         return "inprocess"
-    from fedlsvi.remote.ray.on_ray import on_ray
+    from fedlsvi.remote.ray.transport import on_ray
 
     journal = None if folder is None else f"{folder}.agents"
     return partial(

@@ -35,10 +35,10 @@ from fedlsvi.errors import (
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.remote.audit import Audit
-from fedlsvi.remote.endpoint import Station
-from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.journal import Journal
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.storage import files, settings_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -69,7 +69,7 @@ class Federation:
     reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    patience: dict[str, Any] = field(default_factory=dict)
+    retry: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -91,14 +91,14 @@ class Federation:
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
         units(self.reward_range)
-        for key in ("settings", "patience"):
+        for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
         self.parameters(n_agents)
-        self.waits()
+        self.retry_policy()
         self.feature_map()
 
     def table(self) -> dict[str, Any]:
@@ -114,10 +114,10 @@ class Federation:
         chosen = Settings(n_agents=n_agents, **self.settings)
         return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
 
-    def waits(self) -> Patience:
+    def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
-        _known("key of patience", self.patience, Patience)
-        return Patience(**self.patience)
+        _known("key of [retry]", self.retry, RetryPolicy)
+        return RetryPolicy(**self.retry)
 
     def feature_map(self) -> FeatureMap | None:
         """The features that all sites use; None is each environment's own."""
@@ -232,7 +232,7 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     """The journal of a site, and its log of what leaves; no other process has them then."""
     files.make_private(folder / "journal")
     # the worker of a job that was aborted may take a moment to end
-    journal = Journal(folder / "journal", settings.durable, patience=60.0)
+    journal = Journal(folder / "journal", settings.durable, lock_seconds=60.0)
     try:
         return journal, Audit(folder / "sent.jsonl", settings.durable)
     except BaseException:
@@ -240,14 +240,14 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
         raise
 
 
-def open_station(
+def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
     books: tuple[Journal, Audit],
-) -> Station:  # fmt: skip
-    """The station of a site, as its journal has it."""
+) -> Endpoint:  # fmt: skip
+    """The endpoint of a site, as its journal has it."""
     plan = federation.plan(settings.env, n_agents)
     lo, hi = first, first + settings.agents
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
-    run = run_name(plan.parameters, federation.seed)
-    return Station(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    run = run_id(plan.parameters, federation.seed)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)

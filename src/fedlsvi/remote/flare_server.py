@@ -24,7 +24,7 @@ from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.records import LISTED, RoundRecord
 from fedlsvi.protocol.server import Round, Server
 from fedlsvi.remote.audit import in_logs
-from fedlsvi.remote.frame_transport import Wired
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import CHECKPOINTS, RECORDS, Manifest
 
@@ -36,7 +36,7 @@ are away. As epochs are nanoseconds, the clock is further on unless it was set b
 
 def serve(
     p: Parameters,
-    transport: Wired,
+    transport: FrameTransport,
     folder: str | Path,
     observe: Callable[[RoundRecord], None] | None = None,
     agreed: Mapping[str, Any] | None = None,
@@ -50,7 +50,7 @@ def serve(
 
 def _serve(
     p: Parameters,
-    transport: Wired,
+    transport: FrameTransport,
     run: Path,
     observe: Callable[[RoundRecord], None] | None,
     played: Mapping[str, Any],
@@ -58,7 +58,7 @@ def _serve(
     for part in (run, run / CHECKPOINTS):  # each site's share can be told from the others' there
         files.make_private(part)
     server = Server(transport.layout, p.lam, p.gamma, p.beta, p.episodes)
-    found = checkpoint.newest(run, transport.notes.add)
+    found = checkpoint.newest(run, transport.membership.notes.add)
     kept: list[Manifest] = []
     if found is not None:
         manifest, arrays = found
@@ -97,7 +97,7 @@ def _serve(
     return server
 
 
-def take_epoch(transport: Wired, folder: Path) -> None:
+def take_epoch(transport: FrameTransport, folder: Path) -> None:
     """Speak later than every server before this one, whether or not it lived to write a checkpoint,
     and write the epoch down before it is used."""
     path = folder / EPOCH
@@ -151,7 +151,7 @@ def _refuse_another(run: Path, plain: Mapping[str, Any], now: Mapping[str, Any])
     )
 
 
-def _record(done: Round, transport: Wired, seconds: float) -> RoundRecord:
+def _record(done: Round, transport: FrameTransport, seconds: float) -> RoundRecord:
     signal, explored = done.signal, transport.explored
     named = zip(signal.agents[:LISTED].tolist(), signal.steps[:LISTED].tolist(), strict=True)
     return RoundRecord(

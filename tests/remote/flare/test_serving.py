@@ -16,13 +16,13 @@ from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.protocol.messages import Explore, Layout, Model
 from fedlsvi.protocol.server import Server
-from fedlsvi.remote import frame_transport as wired
-from fedlsvi.remote.conformance import EchoMaker, parameters
-from fedlsvi.remote.endpoint_factory import guard, makers
+from fedlsvi.remote import frame_transport
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.conformance import EchoFactory, parameters
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.flare_server import APART, EPOCH, check, serve, take_epoch
-from fedlsvi.remote.frame_transport import run_name
-from fedlsvi.remote.retry_policy import Absent, Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import Absent, RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import checkpoint, files
 
 
@@ -30,7 +30,7 @@ class Killed(Exception):
     """The server's process ends."""
 
 
-class Silent(Local):
+class Silent(ThreadTransport):
     """Cohort 1 is not heard from the exploration of round `since` on, at all if that is below 0, or
     from the last model of round `after` on; the server dies when it has asked `asks` times."""
 
@@ -44,8 +44,8 @@ class Silent(Local):
         if self.asks < 0:
             raise Killed
         self.silent |= self.since < 0
-        self.silent |= isinstance(self._asked, Explore) and self.guard.round >= self.since
-        done = isinstance(self._asked, Model) and self._asked.h == 1 and self.guard.round - 1
+        self.silent |= isinstance(self.request, Explore) and self.guard.round >= self.since
+        done = isinstance(self.request, Model) and self.request.h == 1 and self.guard.round - 1
         self.silent |= self.after > 0 and done == self.after
         for c, data in super().exchange(frames, deadline):
             if c != 1 or not self.silent:
@@ -67,12 +67,12 @@ class Trial:
         agreed = {"features": None, "reward_range": [0.0, 1.0]} | agreed
         learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
-        made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
-        run = run_name(plan.parameters, seed)
-        patience, server = Patience(30.0, 1, absent=absent), self.folder / "server"
-        cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
+        made = endpoint_factories(plan, cohorts, self.folder / "journals", durable=False, threads=1)
+        run = run_id(plan.parameters, seed)
+        retry, server = RetryPolicy(30.0, 1, absent=absent), self.folder / "server"
+        cuts = [(factory.lo, factory.hi - factory.lo) for factory in made]
         check(plan.parameters, cuts, run, server, agreed)  # before any site takes up its journal
-        transport = Silent(plan.parameters, made, run, patience, guard(plan))
+        transport = Silent(plan.parameters, made, run, retry, guard_for(plan))
         transport.since, transport.asks, transport.after = since, asks, after
 
         def observe(record: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_server_that_died_before_its_first_checkpoint_is_followed(
 ) -> None:
     """The clock is set back before each start: sites have heard epochs that no checkpoint has."""
     now = time_ns()
-    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(frame_transport, "time_ns", lambda: now)
     with pytest.raises(Killed):
         trial.play(last, asks=math.inf if last else 2)
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
     """It is called after the clock went forward, and once more when that was undone and the server
     had died before a checkpoint."""
     now = time_ns()
-    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(frame_transport, "time_ns", lambda: now)
     with pytest.raises(Killed):
         trial.play(3, absent="carry", since=2)
     make, now = Silent.__init__, now + 10**9
@@ -187,7 +187,7 @@ def test_a_note_is_in_the_record_of_its_round(restart: bool, trial: Trial) -> No
         trial.play(after=3, absent="carry")
     notes = trial.notes()
     assert not notes[3]
-    assert notes[4] == ["round 4: agents 2 to 3 carried (no answer to Model within 30 s)"]
+    assert notes[4] == ["round 3: agents 2 to 3 carried (no answer to Model within 30 s)"]
     assert notes[5] == ["round 5: agents 2 to 3 carried, away since round 4"]
 
 
@@ -224,8 +224,8 @@ def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None
 @pytest.mark.parametrize("held", [{"x": 1}, {"epoch": "a"}, {"epoch": -1}, {"epoch": 2**63}])
 def test_an_epoch_that_is_none_is_written_anew(held: dict[str, Any], tmp_path: Path) -> None:
     files.write_json(tmp_path / EPOCH, held)
-    maker = EchoMaker(0, 2, Layout(2, 2, 3, "diagonal"))
-    transport = Local(parameters(2), [maker], 1)
+    factory = EchoFactory(0, 2, Layout(2, 2, 3, "diagonal"))
+    transport = ThreadTransport(parameters(2), [factory], 1)
     began = transport.epoch
     take_epoch(transport, tmp_path)
     assert transport.epoch == began

@@ -20,8 +20,8 @@ from fedlsvi.remote.conformance import (
     parameters,
     uploads,
 )
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import over_frames
 
 BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}
@@ -46,13 +46,15 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def test_conformance() -> None:
-    check_transport(lambda made, patience: Local(parameters(6), made, RUN, patience))
+    check_transport(lambda made, retry: ThreadTransport(parameters(6), made, RUN, retry))
 
 
 @pytest.mark.parametrize("reply", [None, 3, "words"])
 def test_what_is_not_bytes_is_refused(reply: Any) -> None:
     transport: Any = opened(
-        lambda made, patience: Local(parameters(6), made, RUN, patience), "none", Patience(30.0, 1)
+        lambda made, retry: ThreadTransport(parameters(6), made, RUN, retry),
+        "none",
+        RetryPolicy(30.0, 1),
     )
     transport.handlers[1].handle = lambda frame: reply
     with pytest.raises(MessageRefused, match="agent 2"):
@@ -62,7 +64,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
 
 def test_conformance_in_process() -> None:
     """Calls cannot be late, doubled or garbled: the contract is all there is."""
-    check_contract(lambda cohorts, made, patience: InProcess(cohorts, parameters(6).gamma))
+    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).gamma))
 
 
 @pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)
