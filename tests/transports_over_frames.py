@@ -1,10 +1,14 @@
-"""A transport of frames between threads, for the tests of transports."""
+"""A transport of frames between threads, and short runs that tests of transports compare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fedlsvi import FedLSVI
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
@@ -25,3 +29,22 @@ def over_frames(
         )
 
     return make
+
+
+def learn(problem: Any, **options: Any) -> Any:
+    """A short run of five agents on a problem."""
+    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
+    return learner.learn(
+        problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
+    )
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Two runs are equal to the last bit, and in what they counted."""
+    assert one.taus == other.taus
+    assert one.w.tobytes() == other.w.tobytes()
+    assert one.gram.tobytes() == other.gram.tobytes()
+    if one.regret is not None:
+        assert np.array_equal(one.regret, other.regret)
+    for category in ("init", "up_stats", "down_model"):
+        assert one.ledger.scalars[category] == other.ledger.scalars[category]

@@ -22,27 +22,10 @@ from fedlsvi.remote.conformance import (
 )
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.threads import ThreadTransport
-from transports_over_frames import over_frames
+from transports_over_frames import assert_same, learn, over_frames
 
 BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.continuous()]
-
-
-def learn(problem: Any, **options: Any) -> Any:
-    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
-    return learner.learn(
-        problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
-    )
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert one.taus == other.taus
-    assert one.w.tobytes() == other.w.tobytes()
-    assert one.gram.tobytes() == other.gram.tobytes()
-    if one.regret is not None:
-        assert np.array_equal(one.regret, other.regret)
-    for category in ("init", "up_stats", "down_model"):
-        assert one.ledger.scalars[category] == other.ledger.scalars[category]
 
 
 def test_conformance() -> None:

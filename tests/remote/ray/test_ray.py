@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_threads import assert_same, learn
 
 import fedlsvi
 import problems
@@ -31,6 +30,7 @@ from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
 from repeats import repeats
+from transports_over_frames import assert_same, learn
 
 KILLS = repeats(2, 4)
 
@@ -60,12 +60,12 @@ def test_conformance() -> None:
     check_raising(make)
 
 
-def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Around Ray's encryption no line is opened, and one that a firewall stops is not used."""
+def test_without_tcp_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around Ray's encryption no connection is opened, and one that a firewall stops is not used."""
 
     def by_calls(made: Any, retry: RetryPolicy) -> engine.RayTransport:
         transport = make(made, retry)
-        assert not transport._lines
+        assert not transport._connections
         return transport
 
     monkeypatch.setenv("RAY_USE_TLS", "1")
@@ -73,7 +73,7 @@ def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("RAY_USE_TLS")
     reached = []
 
-    def stopped(line: TcpConnection, key: TcpKey) -> None:
+    def stopped(connection: TcpConnection, key: TcpKey) -> None:
         reached.append(key.host)
         raise TimeoutError
 
@@ -225,7 +225,7 @@ def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
-    """SIGKILL to two drivers at work, each followed by resume, and to an actor of each driver."""
+    """SIGKILL to drivers at work, each followed by resume, and to an actor of each driver."""
     folder, moments = tmp_path / "run", random.Random(0)
     often = ["--checkpoint-seconds", "0.05"]
     process = shell("run", *ARGUMENTS, "--episodes", "4000", "--out", str(folder), *often)
@@ -235,7 +235,7 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
         time.sleep(moments.uniform(0.0, 0.1))
         os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
         work(process, folder / "records.jsonl")
-        if drivers == 2:
+        if drivers == repeats(1, 2):
             break
         time.sleep(moments.uniform(0.0, 0.1))
         process.kill()

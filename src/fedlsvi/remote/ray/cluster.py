@@ -50,7 +50,11 @@ def connect(address: str | None = None, ray: Any = None) -> bool:
     if ray.is_initialized():
         _refuse_other(ray, address)
         return False
-    quiet = {"log_to_driver": False, "logging_level": "warning", "configure_logging": True}
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "warning",
+        "configure_logging": True,
+    }
     if address is not None:
         _check_reachable(address)
         try:
@@ -67,9 +71,9 @@ def connect(address: str | None = None, ray: Any = None) -> bool:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # the driver waits for its actors
     _stay_on_loopback(ray)
-    cpus, ip = len(os.sched_getaffinity(0)), LOOPBACK
+    quiet |= {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
     try:
-        ray.init("local", num_cpus=cpus, include_dashboard=False, _node_ip_address=ip, **quiet)
+        ray.init(address="local", _node_ip_address=LOOPBACK, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
         raise TransportError(
             f"cannot start Ray on this machine: {error}", code="ray-not-started"
