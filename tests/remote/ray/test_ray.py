@@ -61,7 +61,7 @@ def test_conformance() -> None:
 
 
 def test_without_tcp_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Around Ray's encryption no connection is opened, and one that a firewall stops is not used."""
+    """No connection is opened around Ray's encryption, nor used where a firewall stops it."""
 
     def by_calls(made: Any, retry: RetryPolicy) -> engine.RayTransport:
         transport = make(made, retry)
