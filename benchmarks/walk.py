@@ -26,8 +26,8 @@ from fedlsvi.cli import main as shell
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, table
 from fedlsvi.protocol.messages import Stop, Upload
+from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
-from fedlsvi.remote.frame_transport import run_id
 from fedlsvi.remote.threads import ThreadTransport
 
 ROOT = str(Path(fedlsvi.__file__).parent) + os.sep
