@@ -17,7 +17,7 @@ from fedlsvi.envs import RandomLinearMDP, RiverSwim, xi_close
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.protocol.plan import make_plan, own_features
 from fedlsvi.run import Bound
-from fedlsvi.storage.describe import describe
+from fedlsvi.storage.run_header import describe
 
 HUGE = 10**400
 

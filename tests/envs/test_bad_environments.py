@@ -171,7 +171,7 @@ LINEAR = RandomLinearMDP(3, 2, 2, 2)
         (lambda: HardChain(gap=10**400), "gap must be a number, got 1000"),
         (
             lambda: make("river-swim", n_states=10**12),
-            "environment 'river-swim' cannot be made from {'n_states': 1000000000000}: ",
+            "cannot make environment 'river-swim' from {'n_states': 1000000000000}: ",
         ),
         (lambda: RandomLinearMDP(seed=-1), "seed must be at least 0, got -1"),
         (lambda: RandomLinearMDP(horizon="3"), "horizon must be an integer, got '3'"),  # type: ignore[arg-type]

@@ -90,10 +90,10 @@ def test_the_round_that_has_just_ended_is_named(absent: Any, tmp_path: Path) -> 
         record = [next(rounds) for _ in range(3)][-1]
         if absent == "fail":
             with refused(TransportError, "no-answer", "agents 2 to 3, round 3:", "Keep"):
-                session.transport.keep(record.last)  # type: ignore[attr-defined]
+                session.player.transport.keep(record.last)  # type: ignore[attr-defined]
             return
         if absent == "exclude":  # to carry asks for a snapshot after every round
-            session.transport.keep(record.last)  # type: ignore[attr-defined]
+            session.player.transport.keep(record.last)  # type: ignore[attr-defined]
         noted = next(rounds).notes
         assert not record.notes
         assert [note.partition(" (")[0] for note in noted] == [
@@ -111,7 +111,7 @@ def test_exclude_goes_on_and_writes_it_down() -> None:
     notes = [note for record in session.records for note in record.notes]
     assert len(notes) == 1
     assert "agents 2 to 3 excluded" in notes[0]
-    by_agent = session.transport.ledger.by_agent["up_stats"]
+    by_agent = session.player.transport.ledger.by_agent["up_stats"]
     assert by_agent[0] > by_agent[2]
     # the closed formula is of M agents who all stay
     assert "scalars" not in Run.of(session, LEARNER.settings).bounds
@@ -154,7 +154,7 @@ def test_who_errs_at_once_is_asked_again_after_pauses(monkeypatch: pytest.Monkey
         assert pauses == pytest.approx(seconds)
 
 
-def test_patience_is_checked() -> None:
+def test_the_retry_policy_is_checked() -> None:
     for wrong in ({"deadline": 0.0}, {"attempts": 0}, {"absent": "go"}, {"refused": "no"},
                   {"carry": 0}):  # fmt: skip
         with refused(InvalidSetting, f"bad-{next(iter(wrong))}"):

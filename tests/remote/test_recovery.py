@@ -27,8 +27,7 @@ from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.ray import transport as ray_transport
 from fedlsvi.remote.threads import ThreadTransport
-from fedlsvi.storage.run_writer import Journal as Records
-from fedlsvi.storage.run_writer import begin
+from fedlsvi.storage.run_writer import RunWriter, begin
 from repeats import repeats
 from transports_over_frames import over_frames
 
@@ -113,7 +112,7 @@ def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any
     )  # fmt: skip
     run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
-        drive(session, [Records(run, session, 0.0)])
+        drive(session, [RunWriter(run, session, 0.0)])
     return session
 
 
@@ -188,7 +187,7 @@ def test_a_damaged_snapshot_is_made_again_from_the_one_before(
     for journal in journals:
         flip(newest(journal, kind))
     (live, _), made = (
-        session.transport.handlers,
+        session.player.transport.handlers,
         endpoint_factories(session.plan, 2, tmp_path / "journals"),
     )
     for said in (1, 1):  # the second time it is whole

@@ -29,7 +29,6 @@ import numpy as np
 
 from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
 from fedlsvi.storage import files
-from fedlsvi.storage.lock import lock
 
 FORMAT = 3
 KEPT = 2
@@ -82,7 +81,7 @@ class Journal:
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
         refusal = f"the journal {self.folder} is in use by another process"
-        self._lock = lock(self.folder / ".lock", refusal, lock_seconds, TransportError)
+        self._lock = files.lock(self.folder / ".lock", refusal, lock_seconds, TransportError)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
@@ -250,9 +249,7 @@ class Journal:
     def release(self) -> None:
         """Close the files and let other processes use the folder."""
         self._close_log()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def close(self) -> None:
         """Release the folder; delete it if it is a scratch folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,6 @@ from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.records import RoundRecord
-from fedlsvi.storage import checkpoint
-from fedlsvi.storage import run_reader as reading
-from fedlsvi.storage.run_header import Setup, read_setup
 
 
 class Unplugged(Exception):
@@ -89,17 +85,6 @@ def test_units_and_numbers_of_a_table_come_back(tmp_path: Path) -> None:
         assert earned[0].mean == pytest.approx(earned[1].mean, abs=1.0)
 
 
-def _earlier(folder: Path, **changes: Any) -> Setup:
-    """A folder's setup as it was before reward ranges were written."""
-    return replace(read_setup(folder), reward_range=None, **changes)
-
-
-def _loaded(setup: Setup, env: Any = None) -> fedlsvi.Run:
-    found = checkpoint.newest(setup.run, print)
-    assert found is not None
-    return reading.loaded(setup, found, env)
-
-
 def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
     env = as_environment(lambda: Corridor(pay=-1.0), horizon=4, reward_range=(-1, 0))
     run = FedLSVI(1).learn(env, 9, features=walk_features, folder=tmp_path / "run", progress=False)
@@ -108,26 +93,6 @@ def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
     with pytest.raises(InvalidEnvironment, match=r"given as an object.*give it again, env="):
         loaded.references()
     assert fedlsvi.load(tmp_path / "run", env=env).references(5) == run.references(5)
-    with pytest.raises(InvalidEnvironment, match=r"give it again, env="):
-        _loaded(_earlier(tmp_path / "run")).original_value(0.0)
-    assert _loaded(_earlier(tmp_path / "run"), env).original_value(0.0) == -4.0
-
-
-def test_older_folders_are_read_as_before(tmp_path: Path) -> None:
-    """Their arrays count from 0 to 1, and each agent's rewards had a range of its own."""
-    kept = FedLSVI(1).learn(Tiny, 9, horizon=4, folder=tmp_path / "arrays", progress=False)
-    setup = _earlier(tmp_path / "arrays")
-    entry = {key: setup.job.env[0][key] for key in ("name", "file", "horizon")}
-    loaded = _loaded(replace(setup, job=replace(setup.job, env=[entry])))
-    assert loaded.original_value(1.0) == 1.0
-    assert np.array_equal(loaded.policy.table, kept.policy.table)
-    assert evaluate_policy(loaded.policy, Tiny, 3).mean >= 0.0  # of two states, and not of three
-    lakes = ["FrozenLake-v1", gymnasium("FrozenLake-v1")]
-    run = FedLSVI(2).learn(lakes, 9, horizon=100, folder=tmp_path / "two", progress=False)
-    setup = _earlier(tmp_path / "two")
-    mixed = [setup.job.env[0], setup.job.env[1] | {"reward_range": [0.0, 9.0]}]
-    loaded = _loaded(replace(setup, job=replace(setup.job, env=mixed)))
-    assert np.array_equal(loaded.policy.table, run.policy.table)
 
 
 @pytest.mark.parametrize("kwargs", [{"map_name": None}, {"desc": ("SF", "FG")}])

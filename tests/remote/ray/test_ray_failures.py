@@ -65,7 +65,7 @@ def trial(folder: Path, refusals: int, absent: Absent = "fail") -> tuple[Any, An
         return engine.RayTransport(plan.parameters, locked, run, waits, guard_for(plan))
 
     session = learner.prepare(problems.simplex().envs, 60, 1, transport=transport)
-    there: Any = session.transport
+    there: Any = session.player.transport
     inner = there.exchange
 
     def exchange(frames: Any, deadline: float) -> Any:
@@ -87,7 +87,7 @@ def test_an_actor_that_could_not_restart_is_replaced(
     session, learner = trial(tmp_path, refusals=2)
     drive(session, [])
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
-    assert session.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.w.tobytes() == here.w.tobytes()
     (warning, *_) = [r.args for r in caplog.records if r.name == engine.__name__]
     assert warning[0] == "agents 2 to 3"
     assert "the journal is in use by another process" in warning[1]
@@ -102,8 +102,8 @@ def test_an_actor_that_never_starts_again_stops_the_run_in_a_sentence(tmp_path: 
 def test_a_run_may_go_on_without_an_actor_that_never_starts_again(tmp_path: Path) -> None:
     session, _ = trial(tmp_path, refusals=0, absent="exclude")
     drive(session, [])
-    assert list(session.transport.membership.excluded) == [1]
-    assert session.server.t == 60
+    assert list(session.player.transport.membership.excluded) == [1]
+    assert session.player.server.t == 60
 
 
 def test_an_actor_that_comes_back_behind_a_firewall_is_called(
@@ -113,7 +113,7 @@ def test_an_actor_that_comes_back_behind_a_firewall_is_called(
     session = learner.prepare(
         problems.simplex().envs, 60, 1, transport=partial(on_ray, cohorts=2, journal=tmp_path)
     )
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     assert len(transport._connections) == 2
     inner, stopped = transport.exchange, []
 
@@ -132,7 +132,7 @@ def test_an_actor_that_comes_back_behind_a_firewall_is_called(
     assert len(stopped) == engine.BLOCKED
     assert not transport._connections
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
-    assert session.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.w.tobytes() == here.w.tobytes()
 
 
 def test_a_busy_cluster_says_what_it_waits_for(

@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike, fspath
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
@@ -26,7 +27,7 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import FrameHandler
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
-from fedlsvi.remote.flare_server import take_epoch
+from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Guard
 from fedlsvi.remote.ray import cluster
@@ -93,6 +94,7 @@ def on_ray(
     journal: str | Path | None = None,
     retry: RetryPolicy | None = None,
     durable: bool = False,
+    folder: str | PathLike[str] | None = None,
 ) -> RayTransport:
     """A transport to Ray actors that hold the agents of a plan.
 
@@ -105,7 +107,10 @@ def on_ray(
             it, but a new driver cannot resume.
         retry: How long to wait for actors, and what to do then.
         durable: Whether the journals also survive a power failure.
+        folder: The run folder; its journals are in `{folder}.agents`, unless `journal` is given.
     """
+    if journal is None and folder is not None:
+        journal = f"{fspath(folder)}.agents"
     n_agents = plan.parameters.n_agents
     if cohorts is None:
         cluster.connect(address)
