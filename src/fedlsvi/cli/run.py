@@ -62,7 +62,7 @@ class Engine:
             if self.ray_address is not None:
                 raise InvalidInput("--ray-address needs --transport ray", code="needs-ray")
             return "inprocess"
-        from fedlsvi.remote.ray.on_ray import on_ray
+        from fedlsvi.remote.ray.transport import on_ray
 
         return partial(on_ray, cohorts=self.cohorts, address=self.ray_address, folder=folder)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import problems
+from expecting import refused
 from fedlsvi import FedLSVI, resume
 from fedlsvi.core.statistics import pack, unpack
 from fedlsvi.errors import InvalidSetting, TransportError
@@ -20,23 +21,22 @@ from fedlsvi.learner import drive
 from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
 from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import Audit, verify
-from fedlsvi.remote.codec import decode_reply, encode
-from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.codec import decode_reply, encode, run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 EPISODES = 40
-PATIENCE = Patience(30.0, 1, absent="carry")
+RETRY = RetryPolicy(30.0, 1, absent="carry")
 
 Silence = Callable[[int], str | None]
 """Of the n-th exchange: whether the request to cohort 1 is lost, or its reply, or neither."""
 
 
-class Lossy(Local):
+class Lossy(ThreadTransport):
     """Loses messages of cohort 1; a deadline passes with each exchange, and nobody has to wait."""
 
     silence: Silence = staticmethod(lambda n: None)
@@ -45,11 +45,11 @@ class Lossy(Local):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.exchanges, self.said = 0, []
-        self.clock = lambda: self.exchanges * self.patience.deadline
+        self.clock = lambda: self.exchanges * self.retry.deadline
 
     def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
         self.exchanges += 1
-        self.said.append(type(self._asked))
+        self.said.append(type(self.request))
         lost = self.silence(self.exchanges) if 1 in frames else None
         kept = {c: frame for c, frame in frames.items() if c != 1 or lost != "request"}
         # cohort 1 first, so that what it says without being waited for is heard
@@ -58,22 +58,22 @@ class Lossy(Local):
                 yield c, data
 
 
-def lossy(silence: Silence, folder: Path, patience: Patience = PATIENCE, cohorts: int = 2) -> Any:
+def lossy(silence: Silence, folder: Path, retry: RetryPolicy = RETRY, cohorts: int = 2) -> Any:
     def make(plan: Any) -> Lossy:
-        run = run_name(plan.parameters, plan.seed)
-        made = makers(plan, cohorts, folder, durable=False, threads=1)
-        transport = Lossy(plan.parameters, made, run, patience, guard(plan))
+        run = run_id(plan.parameters, plan.seed)
+        made = endpoint_factories(plan, cohorts, folder, durable=False, threads=1)
+        transport = Lossy(plan.parameters, made, run, retry, guard_for(plan))
         transport.silence = silence
         return transport
 
     return make
 
 
-def play(problem: Any, silence: Silence, folder: Path, patience: Patience = PATIENCE) -> Any:
+def play(problem: Any, silence: Silence, folder: Path, retry: RetryPolicy = RETRY) -> Any:
     """A session over frames, played to the end."""
     session = LEARNER.prepare(
         problem.envs, EPISODES, 1, features=problem.features, keep_models=True,
-        transport=lossy(silence, folder, patience),
+        transport=lossy(silence, folder, retry),
     )  # fmt: skip
     drive(session, [])
     return session
@@ -93,7 +93,7 @@ def check_accounts(session: Any) -> None:
     that is still away, Λ and b have what it sent up to the last episode that was accepted."""
     server, carried, p = (
         session.player.server,
-        session.player.transport.carried,
+        session.player.transport.membership.absentees,
         session.plan.parameters,
     )
     H, layout = p.horizon, session.player.server.layout
@@ -129,7 +129,7 @@ def test_nobody_away_is_the_run_without_carry(tmp_path: Path) -> None:
     session = play(problems.simplex(), lambda n: None, tmp_path)
     assert session.player.server.w.tobytes() == here.w.tobytes()
     assert session.player.server.gram.tobytes() == here.gram_packed.tobytes()
-    assert len(session.player.transport.carried.past) <= 2
+    assert len(session.player.transport.membership.absentees.past) <= 2
     assert not notes(session)
 
 
@@ -140,7 +140,7 @@ def test_silence_of_one_exchange_a_round_or_several(
     problem: Any, kind: str, length: int, tmp_path: Path
 ) -> None:
     session = play(problem, between(20, 19 + length, kind), tmp_path)
-    assert not session.player.transport.carried.away
+    assert not session.player.transport.membership.absentees.away
     assert any("agents 2 to 3 carried" in note for note in notes(session))
     assert any("agents 2 to 3 taken back" in note for note in notes(session))
     check_accounts(session)
@@ -154,7 +154,7 @@ def test_silence_at_every_position_of_a_round(position: int, kind: str, tmp_path
     session = play(problems.one_hot(), between(21 + position, 21 + position, kind), tmp_path)
     lost = {t.__name__ for t in session.player.transport.said[20:29]}
     assert {"Explore", "Stop", "Model", "Keep"} <= lost
-    assert not session.player.transport.carried.away
+    assert not session.player.transport.membership.absentees.away
     check_accounts(session)
 
 
@@ -179,7 +179,10 @@ def test_any_silence_loses_no_episode(losses: list[tuple[int, int, bool]], probl
 def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
     """Its Gram matrices stay, its responses are the last ones, and every record names it."""
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path)
-    carried, counted = session.player.transport.carried, session.player.transport.guard.gram
+    carried, counted = (
+        session.player.transport.membership.absentees,
+        session.player.transport.guard.gram,
+    )
     assert list(carried.away) == [1]
     lost = carried.away[1]
     for record in session.records[lost:]:
@@ -191,12 +194,12 @@ def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
 
 
 def test_a_cohort_that_stays_away_too_long_is_excluded(tmp_path: Path) -> None:
-    patience = Patience(30.0, 1, absent="carry", carry=3)
-    session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path, patience)
-    assert list(session.player.transport.excluded) == [1]
+    retry = RetryPolicy(30.0, 1, absent="carry", carry=3)
+    session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path, retry)
+    assert list(session.player.transport.membership.excluded) == [1]
     assert any("excluded (away for 3 rounds)" in note for note in notes(session))
     assert not session.player.transport.guard.gram[:, 2:].any()
-    assert len(session.player.transport.carried.past) <= 2
+    assert len(session.player.transport.membership.absentees.past) <= 2
 
 
 def test_nobody_left_is_said(tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_nobody_left_is_said(tmp_path: Path) -> None:
     transport.exchange = lambda frames, deadline: (
         inner(frames, deadline) if transport.exchanges < 20 else iter(())
     )
-    with pytest.raises(TransportError, match="nobody is left"):
+    with refused(TransportError, "nobody-left"):
         drive(session, [])
 
 
@@ -263,7 +266,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
         return made[0]
 
     done = resume(folder, env=problem.envs, transport=again, progress=False)
-    assert not made[0].carried.away
+    assert not made[0].membership.absentees.away
     assert any("carried" in note for record in done.records for note in record.notes)
     counts = made[0].guard.gram
     assert (counts.sum(axis=2) == EPISODES).all()
@@ -273,11 +276,12 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
 
 def test_resume_of_a_run_with_agents_away_needs_carry(tmp_path: Path) -> None:
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path / "one")
-    arrays, carried = session.player.transport.carried.state()
+    arrays, plain = session.player.transport.membership.state()
     arrays |= session.player.transport.guard.state()
-    other = lossy(lambda n: None, tmp_path / "two", Patience())(session.plan)
-    with pytest.raises(InvalidSetting, match='absent="carry"'):
-        other.restore(arrays, {"excluded": {}, "carried": carried}, EPISODES, 5)
+    plain |= {"cuts": session.player.transport.cuts, "epoch": 1}
+    other = lossy(lambda n: None, tmp_path / "two", RetryPolicy())(session.plan)
+    with refused(InvalidSetting, "cohorts-are-away", 'absent="carry"'):
+        other.restore(arrays, plain, EPISODES, 5)
     other.close()
 
 
@@ -292,13 +296,17 @@ def test_what_is_owed_is_checked(tmp_path: Path) -> None:
 
     def lies(frame: bytes) -> bytes:
         address, reply = decode_reply(honest(frame), transport.layout)
-        if isinstance(reply, Upload) and 1 in transport.carried.away and address.round == 4:
+        if (
+            isinstance(reply, Upload)
+            and 1 in transport.membership.absentees.away
+            and address.round == 4
+        ):
             reply = Upload(reply.h, reply.gram + 1.0, reply.b)
             lied.append(reply.h)
         return encode(reply, address)
 
     handler.handle = lies
-    with pytest.raises(Refusal, match=r"agent 2.*sum of counts"):
+    with refused(Refusal, "impossible-message", "agent 2", "sum of counts"):
         drive(session, [])
     assert lied
 
@@ -311,9 +319,9 @@ def test_a_snapshot_whose_answer_was_lost(tmp_path: Path) -> None:
     session = play(problem, between(first, first, "reply"), tmp_path / "lost")
     check_accounts(session)
     live = session.player.transport.handlers[1].cohort.experience
-    station = makers(session.plan, 2, tmp_path / "lost", durable=False, threads=1)[1]()
-    kept = station.cohort.experience
+    endpoint = endpoint_factories(session.plan, 2, tmp_path / "lost", durable=False, threads=1)[1]()
+    kept = endpoint.cohort.experience
     assert kept.t == EPISODES
     for name, array in live.history(0, EPISODES).items():
         assert array.tobytes() == kept.history(0, EPISODES)[name].tobytes(), name
-    station.close()
+    endpoint.close()

@@ -14,9 +14,8 @@ import problems
 from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import pack
 from fedlsvi.protocol.messages import Model, Signal, Upload
-from fedlsvi.remote.endpoint_factory import guard as guard_of
-from fedlsvi.remote.frame_transport import facts
-from fedlsvi.remote.guard import Guard, Refusal
+from fedlsvi.remote.endpoint_factory import guard_for
+from fedlsvi.remote.guard import Facts, Guard, Refusal
 from guarded import (
     AGENTS,
     BAD,
@@ -32,7 +31,7 @@ from guarded import (
     T,
     named,
     passes,
-    refused,
+    refusal_of,
     scene,
     state,
 )
@@ -103,7 +102,7 @@ def test_nobody_is_later_than_an_episode_after_the_trigger(packing: str) -> None
     bound = f"below {ratios[BAD] - 1e-4 + 1e-6:.9g}: it would have signalled before"
     low, high = (made.knowing(gamma=gamma * math.exp(by)) for by in (-1e-4, 1e-4))
     for h in EVERY:
-        found = refused(low, made.upload(h), "log ratio of determinants", bound)
+        found = refusal_of(low, made.upload(h), "log ratio of determinants", bound)
         assert found.value == pytest.approx(ratios[BAD], abs=1e-7)
         passes(high, made.upload(h))
         passes(made.knowing(gamma=low.facts.gamma, overshoot="keep"), made.upload(h))
@@ -117,7 +116,7 @@ def test_who_signals_has_the_ratio_where_it_says(packing: str) -> None:
     low, high = (made.knowing(gamma=made.n * math.exp(ratio + by)) for by in (-1e-4, 1e-4))
     bound = f"at least {ratio + 1e-4:.9g}: it signalled here"
     for h in EVERY:
-        refused(named(high, BAD, h), made.upload(h), "log ratio of determinants", bound)
+        refusal_of(named(high, BAD, h), made.upload(h), "log ratio of determinants", bound)
         passes(named(low, BAD, h), made.upload(h))
         passes(named(high, BAD, h % H + 1), made.upload(h))  # another step's matter
         passes(named(high, 0, h), made.upload(h))  # an agent of another cohort
@@ -156,11 +155,11 @@ def test_targets_are_a_reward_and_the_next_steps_ceiling(
 ) -> None:
     """H = 3; ceilings are (3, 2, 1) in practice and (3, 3, 3) as printed, at most value_range."""
     settings = FedLSVI(M, gamma=GAMMA, overshoot="keep", **options).settings
-    found = facts(settings.resolve(T, H, D, one_hot=False), nonnegative=True)
+    found = Facts.of(settings.resolve(T, H, D, one_hot=False), nonnegative=True)
     assert found.y_max.tolist() == y_max
     assert (found.gamma, found.episodes, found.overshoot) == (GAMMA, T, "keep")
     assert (found.nonnegative, found.simplex) == (True, False)
-    assert facts(settings.resolve(T, H, D, one_hot=False), simplex=True).simplex
+    assert Facts.of(settings.resolve(T, H, D, one_hot=False), simplex=True).simplex
 
 
 @pytest.mark.parametrize(("problem", "shrink", "flags"), [
@@ -170,7 +169,7 @@ def test_targets_are_a_reward_and_the_next_steps_ceiling(
 def test_the_guard_of_a_plan_knows_its_features(problem: Any, shrink: float, flags: Any) -> None:
     phi = None if shrink == 1.0 else shrink * problem.phi
     session = FedLSVI(M).prepare(problem.envs, T, features=phi)
-    plan, guard = session.plan, guard_of(session.plan)
+    plan, guard = session.plan, guard_for(session.plan)
     session.close()
     assert (guard.facts.nonnegative, guard.facts.simplex) == flags
     assert (guard.layout, guard.facts.episodes) == (plan.layout, T)

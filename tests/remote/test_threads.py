@@ -20,39 +20,24 @@ from fedlsvi.remote.conformance import (
     parameters,
     uploads,
 )
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
-from transports_over_frames import over_frames
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
+from transports_over_frames import assert_same, learn, over_frames
 
 BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.continuous()]
 
 
-def learn(problem: Any, **options: Any) -> Any:
-    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
-    return learner.learn(
-        problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
-    )
-
-
-def assert_same(one: Any, other: Any) -> None:
-    assert one.taus == other.taus
-    assert one.w.tobytes() == other.w.tobytes()
-    assert one.gram.tobytes() == other.gram.tobytes()
-    if one.regret is not None:
-        assert np.array_equal(one.regret, other.regret)
-    for category in ("init", "up_stats", "down_model"):
-        assert one.ledger.scalars[category] == other.ledger.scalars[category]
-
-
 def test_conformance() -> None:
-    check_transport(lambda made, patience: Local(parameters(6), made, RUN, patience))
+    check_transport(lambda made, retry: ThreadTransport(parameters(6), made, RUN, retry))
 
 
 @pytest.mark.parametrize("reply", [None, 3, "words"])
 def test_what_is_not_bytes_is_refused(reply: Any) -> None:
     transport: Any = opened(
-        lambda made, patience: Local(parameters(6), made, RUN, patience), "none", Patience(30.0, 1)
+        lambda made, retry: ThreadTransport(parameters(6), made, RUN, retry),
+        "none",
+        RetryPolicy(30.0, 1),
     )
     transport.handlers[1].handle = lambda frame: reply
     with pytest.raises(MessageRefused, match="agent 2"):
@@ -62,7 +47,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
 
 def test_conformance_in_process() -> None:
     """Calls cannot be late, doubled or garbled: the contract is all there is."""
-    check_contract(lambda cohorts, made, patience: InProcess(cohorts, parameters(6).gamma))
+    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).gamma))
 
 
 @pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)

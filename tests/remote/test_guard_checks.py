@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.protocol.messages import Upload
-from guarded import BAD, EVERY, FIRST, PACKINGS, PAST, Y_MAX, D, H, Scene, passes, refused, scene
+from guarded import BAD, EVERY, FIRST, PACKINGS, PAST, Y_MAX, D, H, Scene, passes, refusal_of, scene
 
 Row = tuple[np.ndarray, np.ndarray]
 DENSE = ("packed", "dense")
@@ -122,7 +122,7 @@ def test_each_check_alone(
     made = scene(packing, n, rewards)
     for h in steps:
         limit = bound.format(n=n, energy=made.t * Y_MAX[h - 1] ** 2)
-        refused(made.guard, made.changed(h, *change(made, h)), field, limit)
+        refusal_of(made.guard, made.changed(h, *change(made, h)), field, limit)
         passes(made.guard, made.upload(h))
 
 
@@ -135,7 +135,7 @@ def test_signs_and_sums_are_asked_of_those_features_only(packing: str, h: int) -
     small = made.changed(h, *small_features(made, h))
     for flags in ((True, False), (False, True)):
         guard = made.knowing(nonnegative=flags[0], simplex=flags[1])
-        refused(guard, negative, "smallest entry of b", "at least 0")
+        refusal_of(guard, negative, "smallest entry of b", "at least 0")
     passes(made.knowing(nonnegative=False, simplex=False), negative)
     passes(made.knowing(simplex=False), small)
 
@@ -149,7 +149,7 @@ def test_what_was_earned_is_not_taken_back(packing: str) -> None:
     less = made.changed(H, made.loc(BAD), response)
     for flags in ((True, False), (False, True)):
         guard = made.knowing(nonnegative=flags[0], simplex=flags[1])
-        refused(guard, less, "smallest entry of increment of b", "at least 0")
+        refusal_of(guard, less, "smallest entry of increment of b", "at least 0")
     passes(made.knowing(nonnegative=False, simplex=False), less)
 
 
@@ -159,7 +159,7 @@ def test_dense_matrices_are_symmetric() -> None:
         loc = made.loc(BAD)
         loc[0, 1] += 1e-6
         bad = made.changed(h, loc, made.b(h))
-        refused(made.guard, bad, "asymmetry of gram", "0")
+        refusal_of(made.guard, bad, "asymmetry of gram", "0")
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -170,7 +170,7 @@ def test_numbers_only(packing: str) -> None:
             for name in ("gram", "b"):
                 gram, b = made.rows(h)
                 (gram if name == "gram" else b)[BAD - FIRST, 4] = value
-                refused(made.guard, Upload(h, gram, b), f"{name}[4]", "finite")
+                refusal_of(made.guard, Upload(h, gram, b), f"{name}[4]", "finite")
 
 
 # counts
@@ -244,7 +244,7 @@ def test_each_check_of_counts_alone(
 ) -> None:
     made = scene("diagonal", 7, rewards)
     for h in steps:
-        found = refused(made.guard, made.changed(h, *change(made, h)), field, bound)
+        found = refusal_of(made.guard, made.changed(h, *change(made, h)), field, bound)
         if name.startswith(("b", "Δb")):
             assert abs(found.value) == pytest.approx(0.001)  # type: ignore[arg-type]
         passes(made.guard, made.upload(h))

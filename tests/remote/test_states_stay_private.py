@@ -17,12 +17,12 @@ from fedlsvi import FedLSVI, load
 from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import Reply, Signal, Upload
 from fedlsvi.remote.audit import Audit
-from fedlsvi.remote.endpoint import Station
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.federation import Federation, serve
-from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.journal import Journal
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 
 
 class Observed(Marked):
@@ -44,7 +44,7 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
     and all that the server keeps."""
     world, sent = Observed(3, 5), list[bytes]()
     plan = FedLSVI(n_agents=2, gamma=8.0).prepare(world, 60, 1).plan
-    run = run_name(plan.parameters, plan.seed)
+    run = run_id(plan.parameters, plan.seed)
 
     class Listening(Audit):
         def sent(self, frame: bytes) -> None:
@@ -56,14 +56,14 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
     def cohort() -> Any:
         made = plan.cohort(0, 2)
         receive = made.receive
-        made.receive = lambda message: leak(receive(message), world, audit)  # type: ignore[method-assign]
+        made.receive = lambda *given: leak(receive(*given), world, audit)  # type: ignore[method-assign]
         return made
 
-    def make() -> Station:
+    def make() -> Endpoint:
         journal = Journal(folder / "journal", durable=False)
-        return Station(cohort, plan.parameters, run, journal, audit)
+        return Endpoint(cohort, plan.parameters, run, journal, audit)
 
-    transport = Local(plan.parameters, [make], run, Patience(60.0, 1))
+    transport = ThreadTransport(plan.parameters, [make], run, RetryPolicy(60.0, 1))
     p = plan.parameters
     federation = Federation("canary", 60, p.horizon, p.dim, 1, settings={"gamma": 8.0})
     with suppress(FedLSVIError):

@@ -1,4 +1,4 @@
-"""Dozens of real agent processes: the run of two cohorts in one, to the last bit."""
+"""Many real agent processes: the run of two cohorts in one, to the last bit."""
 
 from __future__ import annotations
 
@@ -13,42 +13,48 @@ import pytest
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.remote.endpoint_factory import Maker, guard, makers
-from fedlsvi.remote.frame_transport import Wired, run_name
-from fedlsvi.remote.ray.tcp import Door, Line
-from fedlsvi.remote.ray.transport import LOOPBACK, Ray
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint_factory import EndpointFactory, endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.ray.cluster import LOOPBACK
+from fedlsvi.remote.ray.tcp import TcpConnection, TcpServer
+from fedlsvi.remote.ray.transport import RayTransport
+from fedlsvi.remote.retry_policy import RetryPolicy
+from repeats import repeats
 from transports_over_frames import over_frames
 
-PROCESSES, AGENTS = 24, 48
+PROCESSES = repeats(4, 24)
+AGENTS = 2 * PROCESSES
 CONTEXT = get_context("forkserver")
 
 
-def serve(maker: Maker, tell: Any) -> None:
-    """What runs in each process: a station behind a door, until the process is ended."""
-    tell.send(Door(LOOPBACK, maker().handle).key)
+def serve(factory: EndpointFactory, tell: Any) -> None:
+    """What runs in each process: an endpoint behind a door, until the process is ended."""
+    tell.send(TcpServer(LOOPBACK, factory().handle).key)
     Event().wait()
 
 
-class Processes(Ray):
-    """The lines of `Ray` to processes that this test started."""
+class Processes(RayTransport):
+    """The lines of `RayTransport` to processes that this test started."""
 
     def __init__(self, plan: Plan, started: list[Any]) -> None:
-        made = makers(plan, PROCESSES, threads=1)
+        made = endpoint_factories(plan, PROCESSES, threads=1)
         p = plan.parameters
         cuts = [(m.lo, m.hi - m.lo) for m in made]
-        Wired.__init__(self, p, cuts, run_name(p, plan.seed), Patience(300.0), guard(plan))
-        self._doors, self._lines, self._selector = {}, [], DefaultSelector()
+        FrameTransport.__init__(
+            self, p, cuts, run_id(p, plan.seed), RetryPolicy(300.0), guard_for(plan)
+        )
+        self._keys, self._connections, self._selector = {}, [], DefaultSelector()
         told = []
-        for maker in made:
+        for factory in made:
             hear, tell = CONTEXT.Pipe(duplex=False)
-            started.append(CONTEXT.Process(target=serve, args=(maker, tell), daemon=True))
+            started.append(CONTEXT.Process(target=serve, args=(factory, tell), daemon=True))
             started[-1].start()
             told.append(hear)
         for c, hear in enumerate(told):
-            self._lines.append(Line())
-            self._lines[c].open(hear.recv())
-            self._selector.register(self._lines[c], EVENT_READ, c)
+            self._connections.append(TcpConnection())
+            self._connections[c].open(hear.recv())
+            self._selector.register(self._connections[c], EVENT_READ, c)
 
     def close(self) -> None:
         self._hang_up()
@@ -65,7 +71,7 @@ def start() -> Iterator[Callable[[Plan], Processes]]:
         process.join()
 
 
-def test_dozens_of_processes(start: Callable[[Plan], Processes]) -> None:
+def test_many_processes(start: Callable[[Plan], Processes]) -> None:
     env = RandomLinearMDP(n_states=12, n_actions=3, dim=5, horizon=4, seed=0)
     learner = FedLSVI(n_agents=AGENTS, gamma=60.0)
     # over frames in this process: what the others run is compiled once, and not by each of them

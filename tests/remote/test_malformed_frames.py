@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from expecting import refused
 from fedlsvi.errors import InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import Layout, Model, Signal
 from fedlsvi.remote.codec import (
@@ -24,8 +25,8 @@ from fedlsvi.remote.codec import (
     encode,
 )
 from fedlsvi.remote.conformance import opened, parameters, uploads
-from fedlsvi.remote.retry_policy import LONGEST_DEADLINE, Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import LONGEST_DEADLINE, RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 
 ADDRESS = Address(7, 1, 2, 3, 4, 2)
 LAYOUT = Layout(6, 2, 3, "diagonal")
@@ -42,7 +43,7 @@ def test_a_model_is_of_a_step(step: int) -> None:
     model = Model(1, np.arange(3.0), np.ones(3))
     body = np.concatenate([model.w, model.gram]).tobytes()
     assert frame(MODEL, 1, body) == encode(model, ADDRESS)
-    with pytest.raises(MessageRefused, match=f"step is {step}, expected 1 to 2"):
+    with refused(MessageRefused, "bad-frame-step", f"{step}", "1 to 2"):
         decode_request(frame(MODEL, step, body), LAYOUT)
 
 
@@ -53,14 +54,14 @@ def test_a_signal_has_a_counter_and_two_words_for_each_of_its_agents(words: int)
         _, reply = decode_reply(frame(SIGNAL, 0, bytes(8 * whole)), LAYOUT)
         assert isinstance(reply, Signal)
         assert len(reply.agents) == len(reply.steps) == whole // 2
-    with pytest.raises(MessageRefused, match=f"length is {8 * words} bytes, expected a counter"):
+    with refused(MessageRefused, "bad-frame-length", f"{8 * words} bytes"):
         decode_reply(frame(SIGNAL, 0, bytes(8 * words)), LAYOUT)
 
 
 @pytest.mark.parametrize("words", [0, 7, 9])
 def test_the_name_of_an_error_has_one_length(words: int) -> None:
     body = b"ValueError".ljust(8 * words)[: 8 * words]
-    with pytest.raises(MessageRefused, match=f"length is {8 * words} bytes .* expected 64"):
+    with refused(MessageRefused, "bad-frame-length", f"{8 * words} bytes", "64"):
         decode_reply(frame(FAILURE, 0, body), LAYOUT)
 
 
@@ -84,8 +85,8 @@ def test_what_is_no_name_is_not_repeated(name: str | bytes) -> None:
 def test_an_error_cannot_write_into_the_log_of_the_server() -> None:
     """What the run ends with, and what goes into its records."""
 
-    def make(made: Any, patience: Patience) -> Local:
-        transport = Local(parameters(6), made, 7, patience)
+    def make(made: Any, retry: RetryPolicy) -> ThreadTransport:
+        transport = ThreadTransport(parameters(6), made, 7, retry)
         site: Any = transport.handlers[1]
         answer = site.handle
 
@@ -98,8 +99,8 @@ def test_an_error_cannot_write_into_the_log_of_the_server() -> None:
         site.handle = forges
         return transport
 
-    transport = opened(make, "none", Patience(30.0, 1))
-    with pytest.raises(TransportError, match=f"agent 2, round 1: .* with {NAMELESS}; the log") as e:
+    transport = opened(make, "none", RetryPolicy(30.0, 1))
+    with refused(TransportError, "agent-failed", "agent 2, round 1", NAMELESS) as e:
         uploads(transport)
     transport.close()
     assert str(e.value).isprintable()
@@ -107,8 +108,8 @@ def test_an_error_cannot_write_into_the_log_of_the_server() -> None:
 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e300, 10**9, 1.1 * LONGEST_DEADLINE])
 def test_a_deadline_that_no_engine_can_count_is_refused(seconds: float) -> None:
-    Patience(LONGEST_DEADLINE)
-    with pytest.raises(InvalidSetting, match=r"deadline must be at most 1e\+06 seconds, got "):
-        Patience(seconds)
-    with pytest.raises(InvalidSetting, match="above 0 seconds, got nan"):
-        Patience(float("nan"))
+    RetryPolicy(LONGEST_DEADLINE)
+    with refused(InvalidSetting, "bad-deadline"):
+        RetryPolicy(seconds)
+    with refused(InvalidSetting, "bad-deadline", "nan"):
+        RetryPolicy(float("nan"))

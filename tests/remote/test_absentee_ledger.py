@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Start, Stop, Upload
-from fedlsvi.remote.absentees import Carried
+from fedlsvi.remote.membership import Absentees
 
 H, D = 2, 3
 STEP = 2 * D
 """Scalars of w and Λ, or of Λ^loc and b, at one step."""
 
 
-def away() -> Carried:
+def away() -> Absentees:
     """Cohort 1, agent 1, is lost in round 1; rounds 1 and 2 end with episodes 4 and 7."""
-    carried = Carried(Layout(2, H, D, "diagonal"), [(0, 1), (1, 1)])
-    carried.sends(Start(np.zeros((H, D)), np.ones((H, D)), 4.0, 1.0, 20), 0, 0)
+    carried = Absentees(Layout(2, H, D, "diagonal"), [(0, 1), (1, 1)])
+    carried.follow(Start(np.zeros((H, D)), np.ones((H, D)), 4.0, 1.0, 20), 0, 0)
     carried.lose(1, 1, 0, 0)
     for k, t in ((1, 4), (2, 7)):
         for h in range(H, 0, -1):
-            carried.sends(Model(h, np.full(D, float(k)), np.full(D, float(t))), k, t)
+            carried.follow(Model(h, np.full(D, float(k)), np.full(D, float(t))), k, t)
     carried.due(0.0, 30.0)
-    carried.awake.add(1)
+    carried.answering.add(1)
     return carried
 
 
@@ -57,7 +57,7 @@ def test_a_return_that_breaks_off_counts_nothing(after: int) -> None:
 
     assert not carried.take_back(1, breaks_off)
     assert list(carried.away) == [1]
-    carried.awake.add(1)
+    carried.answering.add(1)
     assert carried.take_back(1, answer)["up_stats"] == 2 * H * STEP
 
 
@@ -76,6 +76,6 @@ def test_who_is_lost_before_its_debt_was_accepted_sends_it_uncounted() -> None:
     carried.take_back(1, answer)
     carried.lose(1, 3, 7, 7)
     carried.due(99.0, 30.0)
-    carried.awake.add(1)
+    carried.answering.add(1)
     assert carried.take_back(1, answer)["up_stats"] == 0
     assert (carried.owed[1] == 1.0 + 2.0).all()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from expecting import refused
 from fedlsvi.cli import main
 from fedlsvi.errors import DamagedFile, InvalidInput
 from fedlsvi.protocol.ledger import Ledger
@@ -66,13 +67,13 @@ def test_a_log_is_of_its_agents_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     """Two sites that sent as much: neither log passes for the other's."""
     log, ledger = sent(tmp_path / "log", first=1), ledger_file(tmp_path / "ledger.json")
     assert verify(log, 2 * H * EACH, (1, 2)).origins == [(f"{7:016x}", 1, 2)]
-    with pytest.raises(InvalidInput, match="is of agents 1:2 and not of 0:1"):
+    with refused(InvalidInput, "log-of-other-agents", "1:2", "0:1"):
         verify(log, 2 * H * EACH, (0, 1))
     command = ["verify", str(log), "--ledger", ledger, "--agents"]
     assert main([*command, "1:2"]) == 0
     assert "uploads of agents 1:2 of run 0000000000000007" in capsys.readouterr().out
     assert main([*command, "0:1"]) == 2
-    assert "is of agents 1:2 and not of 0:1" in capsys.readouterr().err
+    assert "1:2" in capsys.readouterr().err
 
 
 def test_a_ledger_is_compared_with_the_uploads_of_its_run(
@@ -86,28 +87,20 @@ def test_a_ledger_is_compared_with_the_uploads_of_its_run(
     found = verify(log, 2 * H * EACH, (0, 1), eight)
     assert (found.uncounted, found.again) == ([], 0)
     assert found.scalars["Upload"] == 5 * H * EACH
-    with pytest.raises(InvalidInput, match="is of agents 0:1 and not of 1:2"):
+    with refused(InvalidInput, "log-of-other-agents", "0:1", "1:2"):
         verify(log, 2 * H * EACH, (1, 2), eight)
     sent(log, run=9, first=1)
     assert verify(log, 2 * H * EACH, (0, 1), eight).uncounted == []
     never = in_logs(11)
-    with pytest.raises(DamagedFile, match="has 24 scalars of uploads, the server's ledger 36"):
+    with refused(DamagedFile, "log-incomplete", "24", "36"):
         verify(log, 3 * H * EACH, (0, 1), eight)
     runs = f"{seven} and {eight} and {in_logs(9)}"
-    with pytest.raises(InvalidInput, match=f"is of run {runs} and not of {never}"):
+    with refused(InvalidInput, "log-of-another-run", runs, never):
         verify(log, 2 * H * EACH, (0, 1), never)
     for run, code in ((eight, 0), (never, 2), ("eight", 2)):
         ledger = ledger_file(tmp_path / "ledger.json", run=run)
         assert main(["verify", str(log), "--ledger", ledger, "--agents", "0:1"]) == code
     assert "ledger.json is not a ledger" in capsys.readouterr().err
-
-
-def test_a_log_of_an_earlier_version_is_verified(tmp_path: Path) -> None:
-    log = sent(tmp_path / "log", first=1)
-    old = [{key: row[key] for key in row.keys() - {"run", "first"}} for row in rows_of(log)]
-    chain(log, old)
-    found = verify(log, 2 * H * EACH, (0, 1))
-    assert (found.origins, found.uncounted) == ([], [])
 
 
 def test_half_a_line_at_the_end_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +117,7 @@ def test_half_a_line_at_the_end_is_said(tmp_path: Path, capsys: pytest.CaptureFi
         assert [line["n"] for line in lines(log)] == [1, 2, 3, 4]
     assert main(["verify", str(log)]) == 0
     assert "truncated" in capsys.readouterr().out
-    with pytest.raises(DamagedFile, match="upload of round 2, step 1 is missing"):
+    with refused(DamagedFile, "log-incomplete", "round 2, step 1"):
         verify(log, counted + EACH)
     Audit(log, durable=False).close()
     assert not verify(log).unfinished
@@ -150,7 +143,7 @@ def test_a_chained_line_that_no_site_writes_is_refused(
     rows[3] |= change
     rows[3] = {key: value for key, value in rows[3].items() if value is not None}
     chain(log, rows)
-    with pytest.raises(DamagedFile, match=f"line 4 of the log .* has no {field} that a site"):
+    with refused(DamagedFile, f"bad-{field}", "line 4"):
         verify(log, 2 * H * EACH)
 
 
@@ -158,7 +151,7 @@ def test_a_chained_line_that_no_site_writes_is_refused(
 def test_a_line_that_is_no_line_breaks_the_chain(row: str, tmp_path: Path) -> None:
     log = sent(tmp_path / "log")
     log.write_text(log.read_text() + row + "\n")
-    with pytest.raises(DamagedFile, match="altered at line 6"):
+    with refused(DamagedFile, "log-altered", "line 6"):
         verify(log)
 
 
@@ -168,7 +161,7 @@ def test_each_line_is_numbered(tmp_path: Path) -> None:
     rows = rows_of(log)
     rows[2]["n"] = 4
     chain(log, rows)
-    with pytest.raises(DamagedFile, match="altered at line 3"):
+    with refused(DamagedFile, "log-altered", "line 3"):
         verify(log)
 
 
@@ -180,7 +173,7 @@ def test_each_line_names_the_one_before(tmp_path: Path) -> None:
     own = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     rows[1] = body | {"hash": own}
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DamagedFile, match="altered at line 3"):
+    with refused(DamagedFile, "log-altered", "line 3"):
         verify(log)
 
 
@@ -231,5 +224,5 @@ def test_another_file_is_no_ledger(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_ledger_that_counts_without_end_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(DamagedFile, match="upload of round 3, step 2 is missing"):
+    with refused(DamagedFile, "log-incomplete", "round 3, step 2"):
         verify(sent(tmp_path / "log"), EACH * 10**15)
