@@ -35,7 +35,7 @@ from fedlsvi.algorithms.shared.single_agent import above
 from fedlsvi.checks import choice, number
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
-from fedlsvi.experience.firing import first_firing
+from fedlsvi.experience.trigger_search import first_firing_counts
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
@@ -97,7 +97,7 @@ class AsyncAgent:
         while n > 0:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)
             sums[:] = 0.0
-            first_firing(
+            first_firing_counts(
                 0, 1, sums, 0, 0, n, self._explorer.log, table, self.values.marks,
                 self._log_gamma, 0, when, steps,
             )  # fmt: skip

@@ -23,9 +23,8 @@ from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
-from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
-from fedlsvi.experience.stepped import FEW_ROWS, GymExperience
-from fedlsvi.experience.stepped_finite import GymFiniteExperience
+from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap, probe_states

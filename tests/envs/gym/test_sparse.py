@@ -7,8 +7,8 @@ import pytest
 
 from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, Garnet, RandomMDP, as_environment
-from fedlsvi.experience import finite, sparse
-from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience import finite, finite_sparse
+from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
 from fedlsvi.run import Run
 
 
@@ -35,13 +35,13 @@ def _learn(name: str, episodes: int = 120, **options: object) -> Run:
 
 @pytest.fixture
 def by_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_sparse_is_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = _learn(name)
-    monkeypatch.setattr(sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
     run = _learn(name)
     assert run.plan is not None
     assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)

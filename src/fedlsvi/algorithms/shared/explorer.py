@@ -1,8 +1,8 @@
 """Agents that play a finite MDP and hand over what they saw, as raw episodes.
 
-The compiled blocks are Fed-LSVI's (`experience.playing`): keyed draws, alias tables, a policy that
-is frozen while a block is played. Episodes that turn out to lie beyond a synchronisation are simply
-not used; playing them again gives the same states.
+The compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias tables, a policy
+that is frozen while a block is played. Episodes that turn out to lie beyond a synchronisation are
+simply not used; playing them again gives the same states.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.contract import fits, unfit
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experience.finite import packed
-from fedlsvi.experience.playing import policy_rows, simulate
+from fedlsvi.experience.simulation import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
 

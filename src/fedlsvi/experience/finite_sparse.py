@@ -1,11 +1,12 @@
-"""Experience with one-hot features and many states: N_h is kept where P can reach only.
+"""Experience with one-hot features and many states: N_h is kept only where P can reach.
 
-The dense N_h has d·S entries per agent and step, nearly all of them zero for ever: a pair (x, a)
-leads to few states. Here the counts of (x, a, x') are kept for the pairs' successors alone, and
+The dense N_h has d·S entries per agent and step, nearly all of which stay zero: a pair (x, a) leads
+to few states. Here the counts of (x, a, x') are kept for the pairs' successors alone, and
 
     b_i = Σ_{(x,a): index = i} Σ_{x'} N(x, a, x') (r + V(x')).
 
-The sums are the same, in another order.
+The sums are the same, in another order. Cells (x, a, x') lie row by row: those of (x, a) are
+first[x·A + a] … first[x·A + a + 1] − 1, in ascending order of x' = to[cell].
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numba import njit
 
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import sparse_kernels
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
@@ -32,6 +33,81 @@ def prefers_sparse(horizon: int, dim: int, n_states: int, n_actions: int) -> boo
     Where pairs share coordinates, d is small and so is the dense N.
     """
     return dim == n_states * n_actions and 8 * horizon * dim * n_states > DENSE_BYTES
+
+
+@njit(inline="always")
+def _locate(to, begin, end, y):  # type: ignore[no-untyped-def]
+    """The cell of the successor y among begin … end−1, by bisection."""
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        if to[middle] <= y:
+            begin = middle
+        else:
+            end = middle
+    return begin
+
+
+@njit(inline="always")
+def _tally(states, following, n, policy, n_actions, first, to, cells):  # type: ignore[no-untyped-def]
+    """cells[(x, π(x), x')] += 1 for each of n transitions."""
+    for e in range(n):
+        x = np.int64(states[e])
+        row = x * n_actions + policy[x]
+        cells[_locate(to, first[row], first[row + 1], np.int64(following[e]))] += 1
+
+
+@njit(cache=True, nogil=True)
+def _spill_cells(lo, hi, n, log, policy, n_actions, first, to, cells, visits):  # type: ignore[no-untyped-def]
+    """Add the first n logged episodes to cells[agent, h, cell] and visits[agent, h, x, 0]."""
+    for i in range(lo, hi):
+        for h in range(cells.shape[1]):
+            states = log[i, h]
+            _tally(states, log[i, h + 1], n, policy[h], n_actions, first, to, cells[i, h])
+            for e in range(n):
+                visits[i, h, np.int64(states[e]), 0] += 1
+
+
+@njit(cache=True, nogil=True)
+def _fold(  # type: ignore[no-untyped-def]
+    lo, hi, n, log, table, policy, reward, moving, index, first, to, u, counts, gram
+):
+    """Fold a closed round into u (H, m, d), counts (H, m, cells) and gram (H, m, d).
+
+    The round is what was spilled into table[agent, h, cell], and the first n logged episodes.
+    """
+    horizon = policy.shape[0]
+    n_states, n_actions = index.shape
+    cells = np.zeros(to.size, np.int64)
+    for i in range(lo, hi):
+        for h in range(horizon):
+            pay = reward[h if reward.shape[0] > 1 else 0]
+            if table.size > 0:
+                cells[:] = table[i, h]
+            _tally(log[i, h], log[i, h + 1], n, policy[h], n_actions, first, to, cells)
+            for x in range(n_states):
+                a = policy[h, x]
+                at = index[x, a]
+                for c in range(first[x * n_actions + a], first[x * n_actions + a + 1]):
+                    new = cells[c]
+                    if new > 0:
+                        gram[h, i, at] += new
+                        u[h, i, at] += new * pay[x, a, to[c] if moving else 0]
+                        counts[h, i, c] += new
+                        cells[c] = 0
+
+
+@njit(cache=True, nogil=True)
+def _respond(lo, hi, index, first, to, values, u, counts, b):  # type: ignore[no-untyped-def]
+    """b_i = u_i + Σ_{cells of i} count·V(x') of one step, for agents lo … hi−1."""
+    n_states, n_actions = index.shape
+    for i in range(lo, hi):
+        b[i] = u[i]
+        for x in range(n_states):
+            for a in range(n_actions):
+                at = index[x, a]
+                for c in range(first[x * n_actions + a], first[x * n_actions + a + 1]):
+                    if counts[i, c] > 0:
+                        b[i, at] += counts[i, c] * values[to[c]]
 
 
 class SparseExperience(FiniteExperience):
@@ -70,7 +146,7 @@ class SparseExperience(FiniteExperience):
         for lo, hi, env in self._groups:
             reward, moving, _, index = self._folding(env)
             self.workers.map(
-                sparse_kernels.fold,
+                _fold,
                 lo,
                 hi,
                 self._logged,
@@ -92,7 +168,7 @@ class SparseExperience(FiniteExperience):
         """Λ_h^loc of the round just closed, (m, d), and b_h over the whole history, (m, d)."""
         b = np.empty((len(self.agents), self.dim))
         self.workers.map(
-            sparse_kernels.respond,
+            _respond,
             0,
             len(self.agents),
             self.values.index,
@@ -112,7 +188,7 @@ class SparseExperience(FiniteExperience):
             self._table = np.zeros((m, horizon, len(self.values.index), 1), np.int64)
             self._spilled = np.zeros((m, horizon, len(self._successors)), np.int64)
         self.workers.map(
-            sparse_kernels.spill,
+            _spill_cells,
             0,
             m,
             self._logged,
