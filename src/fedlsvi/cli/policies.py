@@ -16,9 +16,8 @@ from fedlsvi.cli.text import as_json
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
-from fedlsvi.envs.gym.ids import find_spec
+from fedlsvi.envs.gym.ids import IDS, find_spec
 from fedlsvi.envs.gym.play import Evaluation, evaluate_policy, record
-from fedlsvi.envs.gym.plugin import IDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
 from fedlsvi.storage.job import ARRAYS, GIVEN, Job

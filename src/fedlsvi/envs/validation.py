@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.checks import integer
+from fedlsvi.errors import InvalidEnvironment
 
 TOLERANCE = 1e-9
 """How far a sum, a norm or a bound may be off through rounding."""
@@ -78,23 +78,8 @@ def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
 
 
 def count(field: str, value: Any, minimum: int = 1) -> int:
-    """An integer of at least `minimum`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise InvalidEnvironment(
-            f"{field} must be an integer, got {value!r}: give a whole number of at least {minimum}"
-        )
-    if value < minimum:
-        raise InvalidEnvironment(f"{field} must be at least {minimum}, got {value}")
-    if value >= 2**63:
-        raise InvalidEnvironment(f"{field} must be below 2^63, got {reprlib.repr(value)}")
-    return int(value)
-
-
-def check_seed(seed: Any) -> int:
-    """A seed that every generator here takes."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise InvalidSetting(f"seed must be an integer from 0 to 2^63 − 1, got {seed!r}")
-    return int(seed)
+    """An integer of at least `minimum` that fits 64 bits."""
+    return integer(field, value, minimum, most=2**63 - 1, error=InvalidEnvironment)
 
 
 def fraction(field: str, value: Any, *, zero: bool = False) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
-from fedlsvi.envs.gym.players import Played, Players
+from fedlsvi.envs.gym.episodes import Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
 from fedlsvi.experience.trigger_search import CountTrigger, Firing, RowTrigger

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment, units
@@ -19,7 +19,6 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience

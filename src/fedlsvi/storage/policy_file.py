@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
-from fedlsvi.envs.spaces import Spaces, numbered, vectors
+from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.features.tabular import OneHot
@@ -115,7 +115,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{folder} cannot be read: {error}") from None
     arrays = _verified(folder, head, data)
-    spaces = Spaces(**head["spaces"]) if "spaces" in head else _guessed(head, arrays)
+    spaces = Spaces(**head["spaces"])
     if head["kind"] == "table":
         values: TabularValues | BlockValues = _table(arrays)
     else:
@@ -170,15 +170,6 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
     if kind == "linear" and len(head["ceilings"]) != head["horizon"]:
         return f"horizon is {head['horizon']}, ceilings has {len(head['ceilings'])} steps"
     return None
-
-
-def _guessed(head: Head, arrays: Arrays) -> Spaces:
-    """The spaces as far as format 1, which did not hold them, tells: numbers from 0, or vectors."""
-    if head["kind"] == "table":
-        n_states = arrays["actions"].shape[1]
-        return Spaces(numbered(n_states), None, n_states=n_states)
-    dim = head["state_dim"]
-    return Spaces(vectors(dim), head["n_actions"], state_dim=dim)
 
 
 def _table(arrays: Arrays) -> TabularValues:

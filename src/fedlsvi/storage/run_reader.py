@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from shlex import quote
@@ -164,9 +163,7 @@ def _model(
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
         values.policy[:] = arrays[POLICY]
-    spaces = Spaces.of(plan.envs[0])
-    older = setup.reward_range is None  # then arrays do not say what their last state is
-    return values, replace(spaces, after_end=None) if older else spaces
+    return values, Spaces.of(plan.envs[0])
 
 
 def check_sizes(setup: Setup, plan: Plan, table: np.ndarray | None) -> None:

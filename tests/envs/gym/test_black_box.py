@@ -14,8 +14,8 @@ from worlds import Coin, Corridor, Odd, number_features, walk_features
 from fedlsvi import FedLSVI
 from fedlsvi.cli.text import number, several_lines, single_lines
 from fedlsvi.envs import as_environment
+from fedlsvi.envs.gym.episodes import Players
 from fedlsvi.envs.gym.play import evaluate_policy
-from fedlsvi.envs.gym.players import Players
 from fedlsvi.envs.gym.world import GymWorld, reset_seeds
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features import EmbeddingFeatures, FourierFeatures

@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from fedlsvi.envs import FiniteMDP, RiverSwim, registry
 from fedlsvi.envs.gym.convert import REGISTERED
 from fedlsvi.envs.gym.export import MDPEnv
-from fedlsvi.envs.gym.plugin import IDS, register_all
+from fedlsvi.envs.gym.ids import IDS, register_all
 from fedlsvi.errors import InvalidEnvironment
 
 register_all()

@@ -13,18 +13,25 @@ Gymnasium is an extra and is imported when it is first needed.
 from __future__ import annotations
 
 import pickle
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fedlsvi.checks import integer
 from fedlsvi.envs.base import Environment, comes_back, plain
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym.checks import check_calls, check_range, check_spaces, stated_range
-from fedlsvi.envs.gym.ids import find_spec, ids_like, is_registered, looks_like_id, make_copy
+from fedlsvi.envs.gym.contract import (
+    check_calls,
+    check_kind,
+    check_range,
+    check_spaces,
+    stated_range,
+)
+from fedlsvi.envs.gym.ids import IDS, find_spec, ids_like, is_registered, looks_like_id, make_copy
 from fedlsvi.envs.gym.tables import Tables, read_tables
 from fedlsvi.envs.gym.world import GymWorld, Maker
-from fedlsvi.envs.validation import count
-from fedlsvi.errors import InvalidEnvironment, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
 
 REGISTERED = "gymnasium"
 """Name of the registry's row."""
@@ -44,7 +51,8 @@ class GymMDP(FiniteMDP):
         if seen[0] < low or seen[1] > high:
             raise InvalidEnvironment(
                 f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
-                f"{seen[1]:g}: leave it out, or widen it"
+                f"{seen[1]:g}: leave it out, or widen it",
+                code="reward-out-of-range",
             )
         shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
         if shifted.ndim == 3:
@@ -54,7 +62,7 @@ class GymMDP(FiniteMDP):
         self.first_observation, self.first_action = tables.first_observation, tables.first_action
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without its maker where that cannot travel: the table is the environment."""
+        """Without its maker where that cannot be pickled: the table is the environment."""
         state = dict(self.__dict__)
         try:
             pickle.dumps(self.maker)
@@ -70,11 +78,15 @@ def gymnasium(
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
 ) -> Environment:
-    """The environment of a Gymnasium id; `kwargs` go to `gymnasium.make`.
+    """The environment of a Gymnasium id.
 
-    horizon       H; left out it is the spec's max_episode_steps
-    reward_range  (low, high) of the rewards; read off the table where there is one, else (0, 1)
-    tables        False steps the environment even where it knows its own table
+    Args:
+        id: The id; "package:Name-v0" imports the package first.
+        horizon: H; the spec's max_episode_steps if left out.
+        reward_range: (low, high) of the rewards; read off the table where there is one, else
+            (0, 1).
+        kwargs: Arguments for `gymnasium.make`.
+        tables: False steps the environment even where it knows its own table.
     """
     options = dict(kwargs or {})
     env = _from_spec(find_spec(id), horizon, reward_range, options, tables)
@@ -101,10 +113,13 @@ def _from_spec(
     H = horizon if horizon is not None else spec.max_episode_steps
     if H is None:
         raise InvalidEnvironment(
-            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
+            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H",
+            code="missing-horizon",
         )
     make = partial(make_copy, spec, options)
-    return _wrap(make, spec.id, count("horizon", H), reward_range, tables)
+    return _wrap(
+        make, spec.id, integer("horizon", H, 1, error=InvalidEnvironment), reward_range, tables
+    )
 
 
 def as_environment(
@@ -115,10 +130,19 @@ def as_environment(
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
 ) -> Any:
-    """What a caller may give as `env`, as an environment; a list, one per agent, as a list.
+    """Turn whatever `learn` takes as `env` into an environment.
 
-    An environment of this package, its registered name, a Gymnasium id (`"package:Name-v0"` imports
-    the package first), an `EnvSpec`, or a factory that makes a Gymnasium environment.
+    Args:
+        env: An environment of this package, its registered name, a Gymnasium id ("package:Name-v0"
+            imports the package first), an `EnvSpec`, a function that makes a Gymnasium environment,
+            or a list with one of these per agent.
+        horizon: H, for Gymnasium environments.
+        reward_range: (low, high) of the rewards, for Gymnasium environments.
+        kwargs: Arguments for `gymnasium.make` or for the function.
+        tables: False steps the environment even where it knows its own table.
+
+    Returns:
+        An `Environment`; a list of them where a list was given.
     """
     given: dict[str, Any] = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
     if isinstance(env, Sequence) and not isinstance(env, str):
@@ -135,18 +159,22 @@ def as_environment(
         options = dict(env.kwargs) | (kwargs or {})
         H = env.max_episode_steps if horizon is None else horizon
         return gymnasium(env.id, H, reward_range, options, tables)
+    if ready and hasattr(env, "step"):
+        check_kind(env)
     if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
         if getattr(env, "spec", None) is None:
             raise InvalidEnvironment(
-                f"env is one {type(env.unwrapped).__name__}, but agents need copies of their own: "
-                "give a function that makes it, env=lambda: ..."
+                f"env is one {type(env.unwrapped).__name__}, but every agent needs copies: give a "
+                "function that makes it, env=lambda: ...",
+                code="single-environment",
             )
         return as_environment(env.spec, **given, tables=tables)
     if callable(env):
         return _from_factory(env, horizon, reward_range, kwargs, tables)
     raise InvalidEnvironment(
-        f"env is a {type(env).__name__}: give an environment of fedlsvi.envs, a Gymnasium id or "
-        "EnvSpec, a function that makes an environment, or a list with one of these per agent"
+        f"env is {reprlib.repr(env)}: give an environment of fedlsvi.envs, a Gymnasium id or "
+        "EnvSpec, a function that makes an environment, or a list with one of these per agent",
+        code="bad-env",
     )
 
 
@@ -175,7 +203,6 @@ def _by_name(
     tables: bool,
 ) -> Environment:
     from fedlsvi.envs import registry
-    from fedlsvi.envs.gym.plugin import IDS
 
     name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
     if name in registry.names():
@@ -195,7 +222,8 @@ def _refuse_options(env: Environment, given: Mapping[str, Any]) -> None:
         if value is not None and not (key == "horizon" and value == env.horizon):
             raise InvalidEnvironment(
                 f"{key}= is for Gymnasium environments, but {env.name} is one of this package with "
-                f"horizon {env.horizon}: give {key} where it is made"
+                f"horizon {env.horizon}: give {key} where it is made",
+                code="not-gymnasium",
             )
 
 
@@ -207,14 +235,25 @@ def _from_factory(
     tables: bool,
 ) -> Environment:
     options = dict(kwargs or {})
-    first = make(**options)
+    try:
+        first = make(**options)
+    except FedLSVIError:
+        raise
+    except Exception as error:
+        raise InvalidEnvironment(
+            f"env, a function that makes an environment, raised {type(error).__name__}: {error}. "
+            "It is called without arguments, or with those in kwargs=",
+            code="factory-raised",
+        ) from error
+    check_kind(first)
     if isinstance(first, Environment):
         _refuse_options(first, {"horizon": horizon, "reward_range": reward_range})
         return first
     if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
         raise InvalidEnvironment(
-            f"env() gave a {type(first).__name__}: give a function that makes a Gymnasium "
-            "environment"
+            f"env() returned {reprlib.repr(first)}: give a function that makes a Gymnasium "
+            "environment",
+            code="bad-env",
         )
     spec = getattr(first, "spec", None)
     H = horizon if horizon is not None else getattr(spec, "max_episode_steps", None)
@@ -222,10 +261,14 @@ def _from_factory(
     check_spaces(name, first)
     first.close()
     if H is None:
-        raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
+        raise InvalidEnvironment(
+            f"the horizon of {name} is not known: give horizon=H", code="missing-horizon"
+        )
 
     again = partial(_make_again, make, options)
-    return _wrap(again, name, count("horizon", H), reward_range, tables)
+    return _wrap(
+        again, name, integer("horizon", H, 1, error=InvalidEnvironment), reward_range, tables
+    )
 
 
 def _make_again(
