@@ -183,7 +183,8 @@ class Run:
     def environment_name(self) -> str:
         """The registered name of the (first) environment, or its Gymnasium id."""
         first = self.environment[0]
-        return str(first["params"].get("id") or first["name"] or "arrays")
+        made = first["params"]
+        return str(made.get("id") or first["name"] or made.get("name") or "arrays")
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""

@@ -62,5 +62,6 @@ class ContinuousMDP(Environment):
 
     def _unknown(self, what: str) -> InvalidEnvironment:
         return InvalidEnvironment(
-            f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret"
+            f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret",
+            code="unknown-values",
         )

@@ -131,19 +131,26 @@ class FiniteMDP(Environment):
         shape = (self.horizon, self.n_states)
         if pi.dtype.kind in "iu":
             if pi.shape != shape:
-                raise InvalidInput(f"policy has shape {pi.shape}: give actions of shape {shape}")
+                raise InvalidInput(
+                    f"policy has shape {pi.shape}: give actions of shape {shape}", code="bad-policy"
+                )
             if pi.min() < 0 or pi.max() >= self.n_actions:
                 raise InvalidInput(
                     f"policy has actions {pi.min()} to {pi.max()}: "
-                    f"give actions from 0 to {self.n_actions - 1}"
+                    f"give actions from 0 to {self.n_actions - 1}",
+                    code="bad-policy",
                 )
         elif pi.dtype.kind != "f" or pi.shape != (*shape, self.n_actions):
             raise InvalidInput(
                 f"policy has shape {pi.shape} and type {pi.dtype}: give integers {shape} "
-                f"or probabilities {(*shape, self.n_actions)}"
+                f"or probabilities {(*shape, self.n_actions)}",
+                code="bad-policy",
             )
         elif not (pi.min() >= 0.0 and np.abs(pi.sum(axis=-1) - 1.0).max() <= 1e-9):
-            raise InvalidInput("policy has rows that are not laws: make each policy[h, x] sum to 1")
+            raise InvalidInput(
+                "policy has rows that are not laws: make each policy[h, x] sum to 1",
+                code="bad-policy",
+            )
         if pi.ndim == 2 and self._cells is not None:
             from fedlsvi.envs import sparse_planning
 
@@ -211,10 +218,13 @@ class FiniteMDP(Environment):
     def describe(self) -> dict[str, Any]:
         if self._parameters is not None:
             return super().describe()
-        shape = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
-        return shape | {"fingerprint": self.fingerprint}
+        named = {} if self.name == "FiniteMDP" else {"name": self.name}
+        sizes = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
+        return {**named, **sizes, "fingerprint": self.fingerprint}
 
     def _step(self, h: int) -> int:
         if not 1 <= h <= self.horizon:
-            raise InvalidEnvironment(f"h is {h}: give a step from 1 to {self.horizon}")
+            raise InvalidEnvironment(
+                f"h is {h}: give a step from 1 to {self.horizon}", code="bad-step"
+            )
         return h

@@ -37,7 +37,8 @@ class Garnet(FiniteMDP):
         )
         if b > S:
             raise InvalidEnvironment(
-                f"branching is {b}, but there are {S} states: give branching of at most {S}"
+                f"branching is {b}, but there are {S} states: give branching of at most {S}",
+                code="bad-branching",
             )
         rng = np.random.default_rng(seed)
         successors = rng.permuted(np.tile(np.arange(S), (S * A, 1)), axis=1)[:, :b]

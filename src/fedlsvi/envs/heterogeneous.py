@@ -53,7 +53,8 @@ class XiCloseMDP(FiniteMDP):
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
                 f"reference is a {type(reference).__name__}: give a LinearMDP, whose phi, mu and "
-                "theta the agents stay close to"
+                "theta the agents stay close to",
+                code="bad-reference",
             )
         self.agent, seed = count("agent", agent, 0), count("seed", seed, 0)
         self.xi = fraction("xi", xi, zero=True)
@@ -92,7 +93,8 @@ class XiCloseMDP(FiniteMDP):
             if distance.max() > self.xi + 1e-12:
                 raise InvalidEnvironment(
                     f"{field} of agent {self.agent} is {distance.max():.10g} away from the "
-                    f"reference, more than xi = {self.xi}: this is a defect, please report it"
+                    f"reference, more than xi = {self.xi}: this is a defect, please report it",
+                    code="not-xi-close",
                 )
 
     def spec(self) -> dict[str, Any]:
@@ -118,7 +120,8 @@ def _linear(env: LinearMDP, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     if not env.default_features().simplex:
         raise InvalidEnvironment(
             f"noise is 'linear', but the features of {env.name} are not on the simplex, so "
-            "⟨phi, nu⟩ need not be a law: use noise='point'"
+            "⟨phi, nu⟩ need not be a law: use noise='point'",
+            code="bad-noise",
         )
     nu = rng.dirichlet(np.full(env.n_states, 0.1), size=(len(env.P), env.dim))
     vartheta = rng.random((len(env.r), env.dim))

@@ -9,7 +9,8 @@ cohorts or how exploration was cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import Packing, pack
 from fedlsvi.core.value import take_rows
 from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment
 from fedlsvi.experience.trigger_search import Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues
 from fedlsvi.experience.workers import Workers, contiguous_runs
@@ -68,11 +70,13 @@ class ContinuousExperience:
         for lo, hi, env in self._groups:
             k0, k = env.draws_at_reset, env.draws_per_step
             flat = u[lo:hi].reshape((hi - lo) * n, -1)
-            x = env.reset(flat[:, :k0], np.repeat(self.agents[lo:hi], n))
+            with naming_errors(env.name, self.agents[lo:hi], at + 1, at + n, 0):
+                x = env.reset(flat[:, :k0], np.repeat(self.agents[lo:hi], n))
             for h in range(1, self._horizon + 1):
                 a, whitened = greedy_rows(self.values, self.workers, self._scratch, h, x)
                 draws = flat[:, k0 + (h - 1) * k : k0 + h * k]
-                r, following = env.step(h, x, a, draws)
+                with naming_errors(env.name, self.agents[lo:hi], at + 1, at + n, h):
+                    r, following = env.step(h, x, a, draws)
                 self.states[lo:hi, h - 1, new] = x.reshape(hi - lo, n, -1)
                 self.actions[lo:hi, h - 1, new] = a.reshape(hi - lo, n)
                 self.rewards[lo:hi, h - 1, new] = r.reshape(hi - lo, n)
@@ -176,6 +180,23 @@ class ContinuousExperience:
             grown = np.empty(shape, old.dtype)
             grown[:, :, :size] = old
             setattr(self, name, grown)
+
+
+@contextmanager
+def naming_errors(name: str, agents: np.ndarray, first: int, last: int, h: int) -> Iterator[None]:
+    """Turn what an environment raises into an error that says where it was."""
+    try:
+        yield
+    except FedLSVIError:
+        raise
+    except Exception as error:
+        where = f"step {h}" if h else "the reset"
+        raise InvalidEnvironment(
+            f"{name} raised {type(error).__name__}: {error} in {where} of episodes {first} to "
+            f"{last} of agents {agents[0]} to {agents[-1]}. A run with a folder continues with: "
+            "fedlsvi resume",
+            code="environment-raised",
+        ) from error
 
 
 def greedy_rows(
