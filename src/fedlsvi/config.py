@@ -56,7 +56,9 @@ class Settings:
         if self.lam is not None:
             number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
             if not finite(1.0 / self.lam):
-                raise InvalidSetting(f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it")
+                raise InvalidSetting(
+                    f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it", code="bad-lam"
+                )
         number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
         if self.xi > 1.0:
             raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
@@ -100,7 +102,8 @@ class Settings:
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "
-                f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta"
+                f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta",
+                code="bad-beta",
             )
         return Parameters(
             n_agents=M,

@@ -86,5 +86,7 @@ class Policy:
         """
         whole = isinstance(step, int | np.integer) and not isinstance(step, bool)
         if not whole or not 1 <= step <= self.horizon:
-            raise InvalidInput(f"step must be an integer from 1 to {self.horizon}, got {step!r}")
+            raise InvalidInput(
+                f"step must be an integer from 1 to {self.horizon}, got {step!r}", code="bad-step"
+            )
         return self.values.act(int(step), self.spaces.states(states))

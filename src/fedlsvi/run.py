@@ -184,7 +184,8 @@ class Run:
         """The registered name of the (first) environment, or its Gymnasium id."""
         first = self.environment[0]
         made = first["params"]
-        return str(made.get("id") or first["name"] or made.get("name") or "arrays")
+        named = None if first["name"] == "arrays" else first["name"]
+        return str(made.get("id") or named or made.get("title") or "arrays")
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""

@@ -218,9 +218,12 @@ class FiniteMDP(Environment):
     def describe(self) -> dict[str, Any]:
         if self._parameters is not None:
             return super().describe()
-        named = {} if self.name == "FiniteMDP" else {"name": self.name}
         sizes = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
-        return {**named, **sizes, "fingerprint": self.fingerprint}
+        return self.titled() | sizes | {"fingerprint": self.fingerprint}
+
+    def titled(self) -> dict[str, str]:
+        """{"title": name}, where arrays were given a name."""
+        return {} if self.name == "FiniteMDP" else {"title": self.name}
 
     def _step(self, h: int) -> int:
         if not 1 <= h <= self.horizon:

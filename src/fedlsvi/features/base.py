@@ -213,7 +213,8 @@ def check_norms(field: str, phi: np.ndarray, states: np.ndarray | None = None) -
     if norm > 1.0 + NORM_TOLERANCE:
         raise InvalidFeatures(
             f"{field}[x={_state(x, states)}, a={a}] has norm {norm:.10g} > 1: divide by the "
-            "largest norm, as fedlsvi.features.scale does"
+            "largest norm, as fedlsvi.features.scale does",
+            code="norm-above-1",
         )
 
 

@@ -50,7 +50,7 @@ def check_table_shape(shape: tuple[int, ...], env: Bindable) -> None:
         raise InvalidFeatures(
             f"features have shape {shape}, {env.name} has {states_of(env)} and {expected[1]} "
             f"actions: give an array of shape ({expected[0]}, {expected[1]}, d)",
-            code="bad-features-shape",
+            code="bad-shape",
         )
 
 

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from worlds import Coin, Corridor
+from worlds import Corridor
 
 from fedlsvi import FedLSVI
 from fedlsvi.errors import DamagedFile
@@ -50,16 +49,6 @@ def test_an_edited_json_is_noticed(walk: Path, tmp_path: Path, change: dict[str,
     head = json.loads((walk / "policy.json").read_text())
     with pytest.raises(DamagedFile, match=r"policy\.json was altered"):
         Policy.load(_rewrite(walk, tmp_path, head | change))
-
-
-def test_policies_of_the_first_format_still_load(walk: Path, tmp_path: Path) -> None:
-    again = Policy.load(_rewrite(walk, tmp_path, _first_format(walk)))
-    states = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 2))
-    assert np.array_equal(again.actions(3, states), Policy.load(walk).actions(3, states))
-    coin = FedLSVI(1).learn(lambda: Coin(), 9, horizon=4, progress=False).policy
-    coin.save(tmp_path)
-    again = Policy.load(_rewrite(tmp_path, tmp_path, _first_format(tmp_path)))
-    assert [again.action(x, 2) for x in range(3)] == coin.table[1, :3].tolist()
 
 
 @pytest.mark.parametrize(

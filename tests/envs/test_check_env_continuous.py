@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from expecting import refused
 from fedlsvi.envs import ContinuousLinearMDP, ContinuousMDP, check_env
 from fedlsvi.errors import InvalidEnvironment
 
@@ -63,40 +64,43 @@ def test_only_what_all_agents_share_is_asked_of_a_reset() -> None:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        (reset(lambda u: np.random.rand(len(u), 1)), "reset must treat rows alone and draw noth"),  # noqa: NPY002
-        (reset(lambda u: u / len(u)), "reset must treat rows alone"),
-        (reset(lambda u: u - u.min()), "reset must treat rows alone"),
-        (reset(lambda u: u * np.nan), "reset gave states that are not finite"),
-        (reset(lambda u: u[:, 0]), r"reset gave states of shape \(64,\): return .* \(64, 1\)"),
-        (reset(lambda u: u.tolist()), "reset gave states as list: return a NumPy array"),
-        (reset(lambda u: u.astype(object)), "reset gave states as object"),
-        (reset(lambda u: None), "reset gave states as NoneType"),
-        (step(lambda r, x: None), r"step gave a NoneType: return \(rewards, next states\)"),
-        (step(lambda r, x: (r, x, {})), "step gave a tuple: return"),
-        (step(lambda r, x: (r.tolist(), x)), "step gave rewards as list"),
-        (step(lambda r, x: (r, x.tolist())), "step gave states as list"),
-        (step(lambda r, x: (r * np.nan, x)), "step gave rewards that are not finite"),
-        (step(lambda r, x: (r, x * np.inf)), "step gave states that are not finite"),
-        (step(lambda r, x: (r + 1.0, x)), r"step gave rewards outside \[0, 1\]"),
-        (step(lambda r, x: (r / len(x), x.copy())), "step must treat rows alone"),
-        (value(lambda x: 0.0 * x), "policy_values_at says 0 at the state .* earned"),
-        (value(lambda x: 2.0 * x), "policy_values_at says .* let it belong to what reset and"),
-        (value(lambda x: 5.0 * x), r"policy_values_at exceed V\*"),
-        (value(lambda x: x.tolist()), "policy_values_at gave values as list"),
-        (value(lambda x: x * np.nan), "policy_values_at gave values that are not finite"),
-        ({"optimal_values_at": lambda self, x: np.full(len(x), 4.0)}, r"greedy_policy misses V\*"),
-        ({"optimal_values_at": lambda self, x: 9.0 * x[:, 0]}, r"leave \[0, H\]"),
+        (reset(lambda u: np.random.rand(len(u), 1)), ("bad-reset",)),  # noqa: NPY002
+        (reset(lambda u: u / len(u)), ("bad-reset",)),
+        (reset(lambda u: u - u.min()), ("bad-reset",)),
+        (reset(lambda u: u * np.nan), ("bad-reset",)),
+        (reset(lambda u: u[:, 0]), ("bad-reset", "(64,)", "(64, 1)")),
+        (reset(lambda u: u.tolist()), ("bad-reset",)),
+        (reset(lambda u: u.astype(object)), ("bad-reset",)),
+        (reset(lambda u: None), ("bad-reset",)),
+        (step(lambda r, x: None), ("bad-step",)),
+        (step(lambda r, x: (r, x, {})), ("bad-step",)),
+        (step(lambda r, x: (r.tolist(), x)), ("bad-step",)),
+        (step(lambda r, x: (r, x.tolist())), ("bad-step",)),
+        (step(lambda r, x: (r * np.nan, x)), ("bad-step",)),
+        (step(lambda r, x: (r, x * np.inf)), ("bad-step",)),
+        (step(lambda r, x: (r + 1.0, x)), ("bad-step",)),
+        (step(lambda r, x: (r / len(x), x.copy())), ("bad-step",)),
+        (value(lambda x: 0.0 * x), ("bad-policy_values_at", "policy_values_at")),
+        (value(lambda x: 2.0 * x), ("bad-policy_values_at", "policy_values_at")),
+        (value(lambda x: 5.0 * x), ("bad-policy_values_at", "policy_values_at")),
+        (value(lambda x: x.tolist()), ("bad-policy_values_at", "policy_values_at")),
+        (value(lambda x: x * np.nan), ("bad-policy_values_at", "policy_values_at")),
+        (
+            {"optimal_values_at": lambda self, x: np.full(len(x), 4.0)},
+            ("bad-greedy_policy", "greedy_policy"),
+        ),
+        ({"optimal_values_at": lambda self, x: 9.0 * x[:, 0]}, ("bad-optimal_values_at",)),
         (
             {"optimal_values_at": ContinuousMDP.optimal_values_at},
-            "policy_values_at does not suffice: write optimal_values_at and policy_values_at, or",
+            ("bad-policy_values_at", "policy_values_at", "optimal_values_at"),
         ),
-        ({"state_dim": 0}, "state_dim must be an int ≥ 1, got 0"),
-        ({"draws_per_step": None}, "draws_per_step must be an int ≥ 0, got None"),
-        ({"name": None}, "name must be a word, got None"),
+        ({"state_dim": 0}, ("bad-state_dim", "state_dim")),
+        ({"draws_per_step": None}, ("bad-draws_per_step", "draws_per_step")),
+        ({"name": None}, ("bad-name",)),
     ],
 )
-def test_a_broken_promise_is_named(methods: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidEnvironment, match=message):
+def test_a_broken_promise_is_named(methods: dict[str, Any], message: tuple[str, ...]) -> None:
+    with refused(InvalidEnvironment, *message):
         check_env(changed(**methods))
 
 
@@ -108,5 +112,5 @@ def test_a_value_that_is_a_little_off_in_a_random_world_is_noticed() -> None:
             return super().policy_values_at(policy, x) * 5.0 / 6.0
 
     check_env(ContinuousLinearMDP(5, 3, 6))
-    with pytest.raises(InvalidEnvironment, match="policy_values_at says"):
+    with refused(InvalidEnvironment, "bad-policy_values_at", "policy_values_at"):
         check_env(Short(5, 3, 6))
