@@ -119,7 +119,7 @@ def stepped(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarr
             UNIFORM,
             ZEROS,
             {"phi": np.zeros((3, 3, 2))},
-            ("bad-features-shape", "(3, 3, 2)"),
+            ("bad-shape", "(3, 3, 2)"),
         ),
     ],
 )
