@@ -21,7 +21,7 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment
 from fedlsvi.experience.trigger_search import Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 LOOKAHEAD_BYTES = 32 * 2**20
 """Memory for the whitened feature rows of the episodes explored last."""
@@ -175,11 +175,7 @@ class ContinuousExperience:
         if need <= size:
             return
         for name in ("states", "actions", "rewards"):
-            old = getattr(self, name)
-            shape = (*old.shape[:2], max(need, 2 * size), *old.shape[3:])
-            grown = np.empty(shape, old.dtype)
-            grown[:, :, :size] = old
-            setattr(self, name, grown)
+            setattr(self, name, grown(getattr(self, name), max(need, 2 * size), size, axis=2))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from fedlsvi.experience import accumulation
 from fedlsvi.experience.simulation import packed, policy_rows, simulate
 from fedlsvi.experience.trigger_search import CountTrigger, Firing
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 LOG_BYTES = 64 * 2**20
 """Memory for the states of the round under way; a longer round spills into counts."""
@@ -90,22 +90,10 @@ class FiniteExperience:
             policy_rows(
                 start, len(env.P) == 1, env.n_actions, self._policy, self._first, self._width
             )
-            self.workers.map(
-                simulate,
-                lo,
-                hi,
-                self.seed,
-                self.agents,
-                self.t + self.length + 1,
-                n,
-                self._logged,
-                law,
-                (prob, pair),
-                self._first,
-                self._width,
-                self._log,
-                work=self._log.shape[0] * self._log.shape[1] * n,
-            )
+            episodes = (self.seed, self.agents, self.t + self.length + 1, n, self._logged)
+            tables = (law, (prob, pair), self._first, self._width, self._log)
+            work = self._log.shape[0] * self._log.shape[1] * n
+            self.workers.map(simulate, lo, hi, *episodes, *tables, work=work)
         self._logged += n
         self.length += n
         self._last = n
@@ -127,19 +115,8 @@ class FiniteExperience:
         if length <= accumulation.FEW:
             return
         for lo, hi, env in self._groups:
-            self.workers.map(
-                accumulation.fold,
-                lo,
-                hi,
-                self._logged,
-                self._log,
-                self._table,
-                self._policy,
-                *self._folding(env),
-                self.u,
-                self.response,
-                self._gram,
-            )
+            seen = (self._logged, self._log, self._table, self._policy, *self._folding(env))
+            self.workers.map(accumulation.fold, lo, hi, *seen, self.u, self.response, self._gram)
         self._logged = 0
 
     def _cut(self, length: int) -> None:
@@ -161,23 +138,10 @@ class FiniteExperience:
         gram, b = self._gram[h - 1], np.empty((len(self.agents), self.dim))
         response = self.response[h - 1] if h <= len(self.response) else self._nothing
         for lo, hi, env in self._groups:
-            self.workers.map(
-                accumulation.summarise,
-                lo,
-                hi,
-                h - 1,
-                self._logged,
-                self._log,
-                self._policy,
-                *self._folding(env),
-                self._outer,
-                self.values.values[h],
-                self.u[h - 1],
-                response,
-                gram,
-                b,
-                work=(response.size + gram.size) // 16,  # these stream: 16 cost as much as a draw
-            )
+            seen = (h - 1, self._logged, self._log, self._policy, *self._folding(env), self._outer)
+            sums = (self.values.values[h], self.u[h - 1], response, gram, b)
+            work = (response.size + gram.size) // 16  # these stream: 16 cost as much as a draw
+            self.workers.map(accumulation.summarise, lo, hi, *seen, *sums, work=work)
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
@@ -214,9 +178,8 @@ class FiniteExperience:
             self._logged = 0
             need = n
         if need > size:
-            grown = np.empty((m, rows, max(need, min(2 * size, self._capacity))), np.uint32)
-            grown[:, :, : self._logged] = self._log[:, :, : self._logged]
-            self._log = grown
+            most = max(need, min(2 * size, self._capacity))
+            self._log = grown(self._log, most, self._logged, axis=2)
 
     def _spill(self, m: int, horizon: int) -> None:
         """Count the logged episodes into a table of (x, x')."""

@@ -145,41 +145,17 @@ class SparseExperience(FiniteExperience):
         self._gram = np.zeros((self._policy.shape[0], len(self.agents), self._packed))
         for lo, hi, env in self._groups:
             reward, moving, _, index = self._folding(env)
-            self.workers.map(
-                _fold,
-                lo,
-                hi,
-                self._logged,
-                self._log,
-                self._spilled,
-                self._policy,
-                reward,
-                moving,
-                index,
-                self._rows,
-                self._successors,
-                self.u,
-                self.response,
-                self._gram,
-            )
+            seen = (self._logged, self._log, self._spilled, self._policy, reward, moving, index)
+            sums = (self._rows, self._successors, self.u, self.response, self._gram)
+            self.workers.map(_fold, lo, hi, *seen, *sums)
         self._logged = 0
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, d), and b_h over the whole history, (m, d)."""
-        b = np.empty((len(self.agents), self.dim))
-        self.workers.map(
-            _respond,
-            0,
-            len(self.agents),
-            self.values.index,
-            self._rows,
-            self._successors,
-            self.values.values[h],
-            self.u[h - 1],
-            self.response[h - 1],
-            b,
-            work=self.response[h - 1].size,
-        )
+        m, counts = len(self.agents), self.response[h - 1]
+        b = np.empty((m, self.dim))
+        cells = (self.values.index, self._rows, self._successors, self.values.values[h])
+        self.workers.map(_respond, 0, m, *cells, self.u[h - 1], counts, b, work=counts.size)
         return self._gram[h - 1], b
 
     def _spill(self, m: int, horizon: int) -> None:
@@ -187,16 +163,6 @@ class SparseExperience(FiniteExperience):
             # the trigger needs visits of states only: a table with one column
             self._table = np.zeros((m, horizon, len(self.values.index), 1), np.int64)
             self._spilled = np.zeros((m, horizon, len(self._successors)), np.int64)
-        self.workers.map(
-            _spill_cells,
-            0,
-            m,
-            self._logged,
-            self._log,
-            self._policy,
-            self.values.index.shape[1],
-            self._rows,
-            self._successors,
-            self._spilled,
-            self._table,
-        )
+        seen = (self._logged, self._log, self._policy, self.values.index.shape[1])
+        cells = (self._rows, self._successors, self._spilled, self._table)
+        self.workers.map(_spill_cells, 0, m, *seen, *cells)

@@ -25,7 +25,7 @@ from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
 from fedlsvi.experience.trigger_search import CountTrigger, Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues, TabularValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 FEW_ROWS = 256
 """Feature rows per matrix product (`values.ROWS`): episodes of a black box come by the dozen."""
@@ -50,12 +50,9 @@ class EpisodeStore:
             ("rewards", rewards, self.steps),
             ("lengths", lengths, self.episodes),
         ):
-            old = getattr(self, name)
-            need = at + len(new)
+            old, need = getattr(self, name), at + len(new)
             if need > len(old):
-                grown = np.empty((max(need, 2 * len(old)), *old.shape[1:]), old.dtype)
-                grown[:at] = old[:at]
-                setattr(self, name, grown)
+                setattr(self, name, grown(old, max(need, 2 * len(old)), at))
             getattr(self, name)[at:need] = new
         self.steps += len(actions)
         self.episodes += len(lengths)
@@ -246,10 +243,7 @@ class TransitionCounts:
         new, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         earned = np.bincount(place, rewards, minlength=len(new))
         merged = np.union1d(self.keys, new)
-        for name, old, more in (
-            ("counts", self.counts, counts),
-            ("earned", self.earned, earned),
-        ):
+        for name, old, more in (("counts", self.counts, counts), ("earned", self.earned, earned)):
             total = np.zeros(len(merged), old.dtype)
             total[np.searchsorted(merged, self.keys)] = old
             total[np.searchsorted(merged, new)] += more
@@ -399,9 +393,7 @@ class GymFiniteExperience:
             return
         for name in ("_log", "_paid"):
             old = getattr(self, name)
-            grown = np.empty((*old.shape[:2], max(need, 2 * size)), old.dtype)
-            grown[:, :, : self._logged] = old[:, :, : self._logged]
-            setattr(self, name, grown)
+            setattr(self, name, grown(old, max(need, 2 * size), self._logged, axis=2))
 
 
 def _close_off(played: Played, env: GymWorld) -> None:

@@ -218,37 +218,24 @@ class CountTrigger:
         log_gamma: float,
         clock: int,
     ) -> Firing:
-        """Search n episodes for the first one that fires.
+        """Search the n episodes that begin at `offset` of the log for the first one that fires.
 
         Args:
-            log: Visited states (m, H+1, episodes); the n episodes begin at `offset`.
-            table: Counts (m, H, S, ·) of episodes of this round that are no longer logged.
-            marks: Rows, norms and slots of the greedy actions (`TabularValues.marks`).
+            log: Visited states (m, H+1, episodes).
+            table: Counts (m, H, S, ·) of this round's episodes that are no longer logged.
+            marks: `TabularValues.marks` of the greedy actions.
             before: Episodes of the round before those n.
             offset: Episodes in the log before those n.
-            n: Number of episodes to search.
+            n: Number of episodes.
             log_gamma: log γ.
             clock: 1, or 0 for determinants alone.
         """
         when, steps = np.zeros((2, len(log)), np.int64)
         if n > 0:
-            self._workers.map(
-                first_firing_counts,
-                0,
-                len(log),
-                self._sums,
-                before,
-                offset,
-                n,
-                log,
-                table,
-                marks,
-                log_gamma,
-                clock,
-                when,
-                steps,
-                work=self._sums.size * n,
-            )
+            seen = (self._sums, before, offset, n, log, table, marks)
+            rule = (log_gamma, clock, when, steps)
+            work = self._sums.size * n
+            self._workers.map(first_firing_counts, 0, len(log), *seen, *rule, work=work)
         return _earliest(before, when, steps)
 
 

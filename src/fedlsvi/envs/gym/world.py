@@ -51,12 +51,7 @@ class GymWorld(Environment):
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
 
     def __init__(
-        self,
-        maker: Maker,
-        probe: Any,
-        name: str,
-        horizon: int,
-        reward_range: tuple[float, float],
+        self, maker: Maker, probe: Any, name: str, horizon: int, reward_range: tuple[float, float]
     ) -> None:
         self.maker, self.name, self.horizon = maker, name, horizon
         self.reward_range = reward_range
