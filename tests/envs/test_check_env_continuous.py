@@ -1,4 +1,4 @@
-"""What `check_env` finds in a continuous environment of one's own."""
+"""What `check_env` finds in a custom continuous environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A continuous environment of one's own, of which nobody knows V*: `reset` and `step` suffice."""
+"""A custom continuous environment, of which nobody knows V*: `reset` and `step` suffice."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 ENVIRONMENT = 0
-"""Stream of the environments' draws; algorithms that randomise use streams of their own."""
+"""Stream of the environments' draws; algorithms that randomise use other streams."""
 
 WORD = 2**32
 """Episodes, agents and streams are numbered below this."""

@@ -63,9 +63,9 @@ class Environment(ABC):
 
 
 def no_features(seen: str) -> InvalidFeatures:
-    """What to say of an environment without features of its own; `seen` says what it shows."""
+    """The error for an environment without default features; `seen` says what it shows."""
     return InvalidFeatures(
-        f"{seen} and has no features of its own: give features=, e.g. FourierFeatures(), "
+        f"{seen} and has no default features: give features=, e.g. FourierFeatures(), "
         "RBFFeatures(), TileFeatures() or a function from states (n, s) to (n, A, d)",
         code="missing-features",
     )

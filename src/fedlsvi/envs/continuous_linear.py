@@ -27,7 +27,14 @@ class ContinuousLinearMDP(ContinuousMDP):
     V^π asks the policy at `points` places and at every kink and bisects each change of action that
     it sees; it is good to about 1e-9 when no action comes back between two neighbouring places.
 
-    initial: a state in [0, 1], "uniform", or a list of states, one per agent.
+    Args:
+        dim: d, the number of knots.
+        n_actions: A.
+        horizon: H.
+        seed: Of the laws and rewards.
+        initial: A state in [0, 1], "uniform", or a list of states, one per agent.
+        points: Places at which V^π asks the policy.
+        cells: Pieces into which each law is cut.
     """
 
     registry_name = "continuous-linear"

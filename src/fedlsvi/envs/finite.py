@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 class FiniteMDP(Environment):
     """An MDP with states 0..S−1 and actions 0..A−1.
 
-    P: laws of the next state, (S, A, S), or (H, S, A, S) with one per step.
-    r: rewards in [0, 1], (S, A) or (H, S, A); or per transition, (S, A, S) or (H, S, A, S).
-    horizon: H; may be left out where P or r has a leading axis of H > 1 steps.
-    initial: a state; a law of floats (S,); a list of states or laws (M, S), one per agent (agent m
-        uses entry m mod M); or "uniform". Integers are states, floats are laws.
-    phi: features (S, A, d) in which the problem is linear, if any; else features are one-hot.
-
     `P`, `r` (mean rewards) and `reward_on_transition` keep a leading axis of 1 where stationary.
     Draw 0 of an episode picks the first state, draw h the transition out of step h.
+
+    Args:
+        P: Laws of the next state, (S, A, S), or (H, S, A, S) with one per step.
+        r: Rewards in [0, 1], (S, A) or (H, S, A); or per transition, (S, A, S) or (H, S, A, S).
+        horizon: H; may be left out where P or r has a leading axis of H > 1 steps.
+        initial: A state; a law of floats (S,); a list of states or laws (M, S), one per agent
+            (agent m uses entry m mod M); or "uniform". Integers are states, floats are laws.
+        phi: Features (S, A, d) in which the problem is linear, if any; else features are one-hot.
+        name: What reports call it.
     """
 
     first_observation: int = 0

@@ -23,16 +23,20 @@ NOISES = ("linear", "point")
 class XiCloseMDP(FiniteMDP):
     """Agent m's own MDP: P^m = (1−w)P + wN^m and r^m = (1−w)r + wu^m, around `reference`.
 
-    mode "mix":   w = ξ, so distances are at most ξ.
-    mode "exact": w(x,a) = min(1, ξ/distance), so they are exactly ξ wherever N^m and u^m are that
-                  far away, and smaller elsewhere.
-    noise "linear": N^m = ⟨φ, ν^m⟩ with ν^m_i ~ Dirichlet(0.1) and u^m = ⟨φ, ϑ^m⟩ with ϑ^m uniform.
-                  Mixed by "mix" the agent is itself linear in φ. Needs features on the simplex.
-    noise "point": N^m is a point mass and u^m is 0 or 1, drawn per step, state and action: not
-                  linear in φ.
-
     The features are the reference's φ; noise is drawn from (seed, agent). Both distances are
     measured on the arrays at construction: `kernel_distance` and `reward_distance`, (steps, S, A).
+
+    Args:
+        reference: The linear MDP in the middle, or its `spec()`.
+        agent: m.
+        xi: ξ.
+        mode: "mix" has w = ξ, so distances are at most ξ. "exact" has w(x,a) = min(1, ξ/distance),
+            so they are exactly ξ wherever N^m and u^m are that far away, and smaller elsewhere.
+        noise: "linear" has N^m = ⟨φ, ν^m⟩ with ν^m_i ~ Dirichlet(0.1) and u^m = ⟨φ, ϑ^m⟩ with ϑ^m
+            uniform; mixed by "mix" the agent is itself linear in φ. It needs features on the
+            simplex. "point" draws point masses N^m and u^m of 0 or 1 per step, state and action,
+            which are not linear in φ.
+        seed: Of the noise.
     """
 
     registry_name = "xi-close"

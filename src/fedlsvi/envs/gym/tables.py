@@ -76,7 +76,7 @@ def read_tables(env: Any) -> Tables | None:
 def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
     """Whether a random walk in the environment is possible in its tables: starts and steps."""
     rng, first = np.random.default_rng(0), tables.first_observation
-    # of their own, because a walk that never ends shows one start only
+    # apart from the walk, because one that never ends shows one start only
     starts = [env.reset(seed=k)[0] - first for k in range(steps)]
     if not all(0 <= x < len(tables.P) and tables.initial[x] > 0.0 for x in starts):
         return False
