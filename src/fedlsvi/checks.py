@@ -65,7 +65,8 @@ def integer(
         return int(value)
     bound = f"of at least {least:,}"
     if most != WORD - 1:
-        bound = f"from {least:,} to {most:,}"
+        top = "2^63 − 1" if most == 2**63 - 1 else f"{most:,}"
+        bound = f"from {least:,} to {top}"
     elif whole and value > most:
         bound = "below 2^32"
     raise _refusal(name, value, f"an integer {bound}", hint, error)

@@ -102,7 +102,7 @@ def test_comparisons_rank_it_by_return(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--env", "slide", "--out", "r"], "Slide has states of dimension 1 and has no features"),
+        (["--env", "slide", "--out", "r"], "Slide has states of dimension 1"),
         ([*PLAY, "--algorithm", "independent"], "needs an environment that knows V* and V^π"),
         ([*PLAY, "--algorithm", "fed-ucbvi"], 'choose "fed-lsvi", "periodic" or "stale"'),
     ],
