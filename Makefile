@@ -1,19 +1,21 @@
 # make demo   run Fed-LSVI against learning alone, print a table, write plots and a report
 # make test   lint, types, import order and all tests
 # make docs   the documentation as a site, build/docs/index.html
-# Everything happens in .venv, which the first call sets up.
+# make dist   wheel and sdist in build/dist, checked, and tried in an empty environment
+# Everything runs in .venv, which the first call sets up.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT := $(VENV)/light
 STAMP := $(VENV)/installed
+DIST := build/dist
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# PyTorch is large, and one test needs it: installed where CI is set, else that test says it is skipped
+# PyTorch is large and one test needs it: installed only if CI is set; otherwise that test is skipped
 EXTRAS = dev$(if $(CI),$(comma)torch)
 comma := ,
 
-.PHONY: demo test lint docs browser bench study clean
+.PHONY: demo test lint docs dist browser bench study clean
 
 demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
@@ -25,8 +27,16 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo build/docs/index.html
 
-# Some tests look at pages in Chromium, which is no Python package: installed where CI is set, else
-# those tests say that they are skipped
+# The wheel is built from the sdist, so a file missing from either is noticed here.
+dist: $(LIGHT)
+	$(INSTALL) -e '.[release]'
+	rm -rf $(DIST)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir $(DIST)
+	$(BIN)/twine check --strict $(DIST)/*
+	PYTHON=$(PYTHON) bash .ci/try-wheel $(DIST)/*.whl
+
+# Some tests look at pages in Chromium, which pip cannot install: installed here if CI is set;
+# otherwise those tests are skipped
 browser:
 	@if [ -n "$(CI)" ] && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium >/dev/null; fi

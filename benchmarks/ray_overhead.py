@@ -94,7 +94,7 @@ def main(episodes: int = 1_000_000) -> list[Row]:
     )
     connect()
     session = learner.prepare(env, episodes, 0, transport=partial(on_ray, cohorts=2))
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     checks = watch(transport.guard, "upload")
     follows = watch(session, "_follow")
     asked, waits, exchange = [], [], transport.exchange

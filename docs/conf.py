@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it into build/docs, and any warning is an error."""
+"""Sphinx configuration. `make docs` builds the site into build/docs; any warning is an error."""
 
 from __future__ import annotations
 
@@ -11,49 +11,39 @@ project = "fedlsvi"
 author = "the authors of fedlsvi"
 version = release = fedlsvi.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.header"]  # the README begins where its page does
+suppress_warnings = ["myst.header"]  # the README starts below the first heading level
 
 html_theme = "furo"
 html_title = f"fedlsvi {release}"
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = html_show_copyright = False
 
-default_role = "code"  # docstrings mark code with single backticks, as Markdown does
+default_role = "code"  # docstrings mark code with single backticks, as in Markdown
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True}
 add_module_names = False
 python_maximum_signature_line_length = 88
 
-PARAMETERS = re.compile(r"(\w[\w, ]*?)\s{2,}(\S.*)|([a-zA-Z_]\w*(?: \"\w+\")?):\s+(\S.*)")
-"""A line of a docstring that says what a parameter is: its name, then two spaces or more or a
-colon, then the text."""
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes as one list, beside those documented in the class body
+napoleon_use_rtype = False
+
+COLUMNS = re.compile(r"\w+( \"\w+\")?(:  ?| {2,})\S.*")
 
 
-def columns_to_list(
-    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
-    """Docstrings list parameters in two columns; the site shows them as a list of definitions."""
-    made: list[str] = []
-    inside = False
-    for line in (line.replace("|", r"\|") for line in lines):
-        found = PARAMETERS.fullmatch(line)
-        if found and (inside or not made or made[-1] == ""):  # a list begins a paragraph
-            term, text = found[1] or found[3], found[2] or found[4]
-            made += [*([] if inside else [""]), f"`{term}`", f"    {text}"]
-            inside = True
-        elif inside and line.startswith("  "):
-            made.append(f"    {line.strip()}")
-        else:
-            made += ["", line] if inside else [line]
-            inside = False
-    lines[:] = made
+def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Outside code, |x| is an absolute value and not a reference to a substitution."""
+    lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda bar: bar[1] or r"\|", line) for line in lines]
+    if any(COLUMNS.fullmatch(line) for line in lines):  # not yet Google style: as running text
+        lines[:] = [line.strip() for line in lines]
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", columns_to_list)
+    """Called by Sphinx; before napoleon, which has priority 500."""
+    app.connect("autodoc-process-docstring", plain_bars, priority=400)

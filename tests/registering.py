@@ -15,6 +15,6 @@ from fedlsvi.features import registry
 def named_features(name: str, make: Any) -> Iterator[None]:
     """`make` is registered under this name, and forgotten at the end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+        patch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
         registry.register(name, make, "one's own")
         yield

@@ -36,3 +36,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"fedlsvi.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

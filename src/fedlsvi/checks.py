@@ -1,4 +1,7 @@
-"""Checks of what a user gives: each names the field, the value and what was expected."""
+"""Checks of user input. Each error names the field, the value and what was expected.
+
+The code of the error is "bad-" and the field's name.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ import numpy as np
 from fedlsvi.errors import InvalidInput, InvalidSetting
 
 WORD = 2**32
-"""Counters of the random generator are 32 bits wide."""
+"""Counters of the random generator have 32 bits: episodes, agents, streams are below this."""
+
+SEEDS = 2**63
+"""Seeds are below this: every generator here takes them."""
 
 
 def is_integer(value: Any) -> bool:
-    """Whether this is an integer of Python or NumPy, and not a boolean."""
+    """Whether this is a Python or NumPy integer, and not a boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a finite real number of Python or NumPy, and not a boolean."""
+    """Whether this is a finite Python or NumPy real number, and not a boolean."""
     real = isinstance(value, int | float | np.integer | np.floating)
     return real and not isinstance(value, bool) and finite(value)
 
@@ -34,7 +40,7 @@ def finite(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers as Python's own, which settings files and JSON can hold."""
+    """A NumPy number as a Python one, which settings files and JSON can hold."""
     if isinstance(value, np.integer):
         return int(value)
     return float(value) if isinstance(value, np.floating) else value
@@ -59,22 +65,29 @@ def integer(
     most: int = WORD - 1,
     error: type[InvalidInput] = InvalidSetting,
 ) -> int:
-    """An integer from `least` to `most`; below 2^32 unless `most` says otherwise."""
+    """An integer from `least` to `most`.
+
+    Args:
+        name: The field.
+        value: What was given.
+        least: The smallest value allowed.
+        hint: What to do instead, appended to the message.
+        most: The largest value allowed; below 2^32 by default.
+        error: The class of the error.
+    """
     whole = is_integer(value)
     if whole and least <= value <= most:
         return int(value)
-    bound = f"of at least {least:,}"
-    if most != WORD - 1:
-        top = "2^63 − 1" if most == 2**63 - 1 else f"{most:,}"
-        bound = f"from {least:,} to {top}"
-    elif whole and value > most:
-        bound = "below 2^32"
+    limit = {WORD: "2^32", SEEDS: "2^63"}.get(most + 1)
+    bound = f"from {least:,} to {most:,}"
+    if limit is not None:
+        bound = f"below {limit}" if whole and value > most else f"of at least {least:,}"
     raise _refusal(name, value, f"an integer {bound}", hint, error)
 
 
 def check_seed(seed: Any) -> int:
     """A seed that every random generator here takes."""
-    return integer("seed", seed, 0, most=2**63 - 1)
+    return integer("seed", seed, 0, most=SEEDS - 1)
 
 
 def number(
@@ -83,14 +96,31 @@ def number(
     least: float = -math.inf,
     hint: str = "",
     *,
+    most: float = math.inf,
     strict: bool = False,
     error: type[InvalidInput] = InvalidSetting,
 ) -> float:
-    """A finite number of at least, or with `strict` above, `least`."""
-    if is_number(value) and (value > least or (value == least and not strict)):
+    """A finite number from `least` to `most`, or with `strict` between them.
+
+    Args:
+        name: The field.
+        value: What was given.
+        least: The lower bound; −∞ is none.
+        hint: What to do instead, appended to the message.
+        most: The upper bound; ∞ is none.
+        strict: Whether the bounds themselves are excluded.
+        error: The class of the error.
+    """
+    inside = is_number(value) and least <= value <= most
+    if inside and not (strict and value in (least, most)):
         return float(value)
-    bound = f" {'above' if strict else 'of at least'} {least:g}" if math.isfinite(least) else ""
-    raise _refusal(name, value, f"a finite number{bound}", hint, error)
+    bounds = []
+    if math.isfinite(least):
+        bounds.append(f"{'above' if strict else 'of at least'} {least:g}")
+    if math.isfinite(most):
+        bounds.append(f"{'below' if strict else 'at most'} {most:g}")
+    expected = f"a finite number {' and '.join(bounds)}".rstrip()
+    raise _refusal(name, value, expected, hint, error)
 
 
 def choice(

@@ -1,9 +1,9 @@
 """The numbers of a run: what the user may set, how it is checked, what it becomes.
 
 `Settings` holds what was asked for (`gamma="auto"`, a preset); `Parameters` holds the numbers in
-force once the problem is known. Two presets: `paper` is the theorems' (λ = 1, β of Theorem 1 or 2,
-clip [0, H], lower where a `value_range` is given), `practical` the one that learns
-(docs/defaults.md has the study behind it).
+force once the problem is known. There are two presets. `paper` uses the theorems' λ = 1, β and clip
+[0, H], lower where a `value_range` is given. `practical` learns faster (docs/defaults.md has the
+study behind it).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRACTICAL_BETA = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asks of Fed-LSVI. None leaves a number to the preset."""
+    """What a user asks of Fed-LSVI; `fedlsvi.FedLSVI` explains each. None means the preset's."""
 
     n_agents: int
     gamma: float | Literal["auto"] = "auto"
@@ -59,9 +59,7 @@ class Settings:
                 raise InvalidSetting(
                     f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it", code="bad-lam"
                 )
-        number("xi", self.xi, 0.0, "xi=0 says that all agents share one linear MDP")
-        if self.xi > 1.0:
-            raise InvalidSetting(f"xi must be at most 1 (a total variation), got {self.xi!r}")
+        number("xi", self.xi, 0.0, "xi=0 if all agents share one linear MDP", most=1.0)
         if self.value_range is not None:
             hint = "give the largest return of an episode, in rewards mapped to [0, 1]"
             number("value_range", self.value_range, 0.0, hint, strict=True)
@@ -69,18 +67,22 @@ class Settings:
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
-        number(
-            "confidence",
-            self.confidence,
-            0.0,
-            "the theorems hold with probability 1 − 2p",
-            strict=True,
-        )
-        if self.confidence >= 1.0:
-            raise InvalidSetting(f"confidence must be below 1, got {self.confidence!r}")
+        hint = "the theorems hold with probability 1 − 2·confidence"
+        number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        """The numbers in force on a problem of this size."""
+    def resolve(
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
+    ) -> Parameters:
+        """The numbers in force on a problem of this size.
+
+        Args:
+            episodes: T, per agent.
+            horizon: H.
+            dim: d, the dimension of the features.
+            one_hot: Whether every φ(x,a) is a unit vector.
+            pooled: How many agents' episodes one model is learned from; None is all of them. Only
+                these can differ from one another, so only they widen β where ξ > 0.
+        """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
@@ -88,17 +90,19 @@ class Settings:
             packing = "diagonal" if one_hot else "packed"
         elif packing == "diagonal" and not one_hot:
             raise InvalidSetting(
-                'packing="diagonal" needs one-hot features, and these are not: use packing="auto"'
+                'packing="diagonal" needs one-hot features, and these are not: use packing="auto"',
+                code="bad-packing",
             )
         gamma = theory.gamma_auto(M, d, T) if self.gamma == "auto" else float(self.gamma)
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
+        pooled = M if pooled is None else pooled
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta)
+            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, M, T, self.xi)
+            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, pooled, T, self.xi)
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "

@@ -46,7 +46,7 @@ class InvalidSetting(InvalidInput):
 
 
 REGISTRIES = ("environment", "algorithm", "features")
-"""What modules of one's own add names to."""
+"""What extension modules add names to."""
 
 
 class UnknownName(InvalidInput):
@@ -57,7 +57,7 @@ class UnknownName(InvalidInput):
         near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(choices)}."
         if what in REGISTRIES:
-            hint += " Your own need --import or FEDLSVI_IMPORT."
+            hint += " To use your own, pass --import FILE or set FEDLSVI_IMPORT."
         super().__init__(f"unknown {what} '{name}': {hint}", code=f"unknown-{what.split()[0]}")
 
     def __reduce__(self) -> tuple[object, ...]:

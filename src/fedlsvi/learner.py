@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -18,8 +17,9 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import UnknownName
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Observer, check_observers
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
+from fedlsvi.registry import resolve
 from fedlsvi.run import Run
 
 ENGINES = {"ray": "fedlsvi.remote.ray.on_ray:on_ray"}
@@ -62,20 +62,26 @@ class Algorithm(ABC):
     ) -> Run:
         """Play `episodes` episodes per agent and return what was learned and what it cost.
 
-        env         an environment, its registered name, a Gymnasium id or `EnvSpec`, a function
-                    that makes an environment, or a list with one of these for each agent
-        features    a feature map, an (S, A, d) array, a callable on a batch of states, or None for
-                    the environment's own
-        horizon, reward_range, env_kwargs   for Gymnasium environments (`fedlsvi.envs.gym`): H,
-                    left out it is the spec's; (low, high) of the rewards; arguments of `make`
-        progress    a progress bar; None shows one in a terminal
-        observers   called with the record of each round
-        transport   "inprocess", "ray", a transport, or a function that makes one for a plan; it
-                    changes where agents are and never the result
-        cohorts, threads, block   how the work is cut; they change the time and never the result
-        keep_models  keep the model and the policy of every round, for study; in memory only
-        folder      a run folder to write as the run goes; `fedlsvi.resume` continues a killed run
-        checkpoint_seconds   time between two checkpoints of the folder; 0 is after every round
+        Args:
+            env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
+                makes an environment, or a list with one of these for each agent.
+            episodes: T, episodes per agent.
+            seed: The same seed gives the same run, to the last bit.
+            features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
+                for the environment's own.
+            horizon: H of a Gymnasium environment; None is that of its spec.
+            reward_range: (low, high) of a Gymnasium environment's rewards.
+            env_kwargs: Arguments of `gymnasium.make`.
+            progress: A progress bar; None shows one in a terminal.
+            observers: Called with the record of each round.
+            transport: "inprocess", "ray", a transport, or a function that makes one for a plan; it
+                changes where agents are and never the result.
+            cohorts: Shares into which the agents are cut; changes the time and never the result.
+            threads: Threads that explore; likewise.
+            block: Episodes that are explored at once; likewise.
+            keep_models: Keep the model and the policy of every round, for study; in memory only.
+            folder: A run folder to write as the run goes; `fedlsvi.resume` continues a killed run.
+            checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
         env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
@@ -117,19 +123,20 @@ class Algorithm(ABC):
 class FedLSVI(Algorithm):
     """Federated least-squares value iteration with optimism (Liang, Zhang, Xue).
 
-    n_agents     M, the number of agents that learn together
-    gamma        trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1)
-    beta         bonus scale β; None takes the preset's, "theory" the theorems'
-    lam          ridge λ > 0; None takes the preset's
-    xi           how far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2
-    value_range  the largest return of an episode, where it is known to be below H; in rewards that
-                 are mapped to [0, 1], not in the environment's own units
-    preset       "practical" learns, "paper" is the theorems' λ = 1, β and clip
-    overshoot    "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo)
-    packing      how Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is
-                 diagonal for one-hot features and packed otherwise
-    confidence   p of the theorems
-    c_beta       the constant c of the theorems' β
+    Args:
+        n_agents: M, the number of agents that learn together.
+        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).
+        beta: Bonus scale β; None takes the preset's, "theory" the theorems'.
+        lam: Ridge λ > 0; None takes the preset's.
+        xi: How far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2.
+        value_range: The largest return of an episode, where it is known to be below H; in rewards
+            that are mapped to [0, 1], not in the environment's own units.
+        preset: "practical" learns, "paper" is the theorems' λ = 1, β and clip.
+        overshoot: "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo).
+        packing: How Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is
+            diagonal for one-hot features and packed otherwise.
+        confidence: p of the theorems.
+        c_beta: The constant c of the theorems' β.
     """
 
     name = "fed-lsvi"
@@ -149,19 +156,9 @@ class FedLSVI(Algorithm):
         confidence: float = 0.05,
         c_beta: float = 1.0,
     ) -> None:
-        self.settings = Settings(
-            n_agents=n_agents,
-            gamma=gamma,
-            beta=beta,
-            lam=lam,
-            xi=xi,
-            value_range=value_range,
-            preset=preset,
-            overshoot=overshoot,
-            packing=packing,
-            confidence=confidence,
-            c_beta=c_beta,
-        )
+        given = dict(locals())
+        del given["self"]
+        self.settings = Settings(**given)
 
     def prepare(
         self,
@@ -180,7 +177,7 @@ class FedLSVI(Algorithm):
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
         count = cohort_count(cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
-        return Session(plan, count, keep_models, chosen)
+        return Session(FederatedPlayer.of(plan, count, chosen), keep_models)
 
 
 def choose(
@@ -198,18 +195,17 @@ def choose(
 
 
 def placed(transport: Any, folder: str | PathLike[str] | None, cohorts: int | None = None) -> Any:
-    """The same transport, with the agents' journals beside the run folder (`folder.agents`)."""
+    """The same transport, which knows the run folder."""
     if not isinstance(transport, str) or transport == "inprocess" or folder is None:
         return transport
-    return partial(engine(transport), cohorts=cohorts, journal=f"{folder}.agents")
+    return partial(engine(transport), cohorts=cohorts, folder=folder)
 
 
 def engine(name: str) -> Callable[..., Transport]:
     """The function that places the agents of a plan on an engine, imported when it is needed."""
     if name not in ENGINES:
         raise UnknownName("transport", name, ["inprocess", *ENGINES])
-    module, _, function = ENGINES[name].partition(":")
-    found: Callable[..., Transport] = getattr(import_module(module), function)
+    found: Callable[..., Transport] = resolve(ENGINES[name])
     return found
 
 

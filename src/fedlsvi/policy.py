@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import integer
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.values import BlockValues, TabularValues
@@ -34,7 +35,7 @@ class Policy:
     @classmethod
     def of(cls, session: Session) -> Policy:
         """The policy after the last synchronisation."""
-        values: Values = session.values  # type: ignore[assignment]
+        values: Values = session.player.values
         plan = session.plan
         spaces = Spaces.of(plan.envs[0])
         return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])
@@ -84,9 +85,5 @@ class Policy:
 
         States are what the learner sees: numbers from 0, int (n,), or flattened, float (n, s).
         """
-        whole = isinstance(step, int | np.integer) and not isinstance(step, bool)
-        if not whole or not 1 <= step <= self.horizon:
-            raise InvalidInput(
-                f"step must be an integer from 1 to {self.horizon}, got {step!r}", code="bad-step"
-            )
-        return self.values.act(int(step), self.spaces.states(states))
+        h = integer("step", step, 1, most=self.horizon, error=InvalidInput)
+        return self.values.act(h, self.spaces.states(states))

@@ -77,7 +77,8 @@ class Run:
     algorithm: str = "fed-lsvi"
     """Its name in the registry."""
     raw_scalars_per_step: int = 3
-    """ρ = s + 2: state, action and reward of one step, were trajectories shared."""
+    """ρ = s + 2: state, action and reward of one step, were trajectories shared; 0 where the
+    environments are known to the agents alone."""
     plan: Plan | None = field(default=None, repr=False)
     """What was played; None where the run was read from a folder."""
     folder: str | None = None
@@ -93,13 +94,13 @@ class Run:
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
         """The result of a session that has played all its episodes."""
-        plan, server = session.plan, session.server
+        plan, player = session.plan, session.player
         return cls(
             regret=session.regret,
             taus=[1, *(r.last + 1 for r in session.records)],
-            w=server.w,
-            gram_packed=server.gram,
-            ledger=session.transport.ledger,
+            w=player.w,
+            gram_packed=player.gram,
+            ledger=player.ledger,
             policy=Policy.of(session),
             records=session.records,
             parameters=plan.parameters,
@@ -108,8 +109,8 @@ class Run:
             environment=plan.describe(),
             models=session.models,
             policies=session.policies,
-            algorithm=session.algorithm,
-            counts=dict(session.counts),
+            algorithm=player.algorithm,
+            counts=dict(player.counts),
             raw_scalars_per_step=raw_scalars_per_step(plan),
             plan=plan,
             folder=folder,
@@ -132,9 +133,11 @@ class Run:
         return self.taus[-1] - 1
 
     @property
-    def scalars_raw(self) -> int:
-        """What sharing every trajectory would have cost one way, MtHρ."""
+    def scalars_raw(self) -> int | None:
+        """What sharing every trajectory would have cost one way, MtHρ, where ρ is known."""
         p = self.parameters
+        if self.raw_scalars_per_step == 0:
+            return None
         return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
 
     @property

@@ -67,13 +67,13 @@ def continued(learner: Any, env: Any, episodes: int, after: int, seed: int = 3) 
             break
     last = records[-1].last
     assert last < episodes
-    arrays, kept = session.state()
+    arrays, kept = session.player.state()
     arrays = {key: np.array(array) for key, array in arrays.items()}
-    history, regret = session.history(0, last), np.array(session.regret[:last])
+    history, regret = session.player.history(0, last), np.array(session.regret[:last])
     session.close()
     again = learner.prepare(env, episodes, seed)
     if history:
-        again.extend(0, history)
+        again.player.extend(0, history)
     again.restore(arrays, kept, regret, records)
     drive(again, [])
     return Run.of(again, learner.settings)

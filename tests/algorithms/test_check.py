@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from algorithms.roster import NAMES
+from expecting import refused
 from fedlsvi.algorithms import centralised, check_algorithm, register, registry
-from fedlsvi.algorithms.shared.comparator import Stretch
+from fedlsvi.algorithms.shared.comparator import Segment
 from fedlsvi.errors import InvalidInput
 
 
@@ -19,63 +20,63 @@ def test_every_algorithm_passes(name: str) -> None:
     check_algorithm(name)
 
 
-def deaf(play: Any, done: Stretch) -> Stretch:
+def deaf(play: Any, done: Segment) -> Segment:
     """Nobody measures."""
-    play.ruler.gaps[:] = 0.0
+    play.regret_meter.gaps[:] = 0.0
     return done
 
 
-def cheating(play: Any, done: Stretch) -> Stretch:
+def cheating(play: Any, done: Segment) -> Segment:
     """Something is sent that the formula does not know."""
     play.channel.broadcast("down_model", np.zeros(1))
     return done
 
 
-def forgetful(play: Any, done: Stretch) -> Stretch:
+def forgetful(play: Any, done: Segment) -> Segment:
     """What it knows is in no checkpoint."""
     play.calls = getattr(play, "calls", 0) + 1
-    play.ruler.gaps[play.t] += play.calls
+    play.regret_meter.gaps[play.t] += play.calls
     return done
 
 
-def negative(play: Any, done: Stretch) -> Stretch:
-    play.ruler.gaps[play.t] = -1.0
+def negative(play: Any, done: Segment) -> Segment:
+    play.regret_meter.gaps[play.t] = -1.0
     return done
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"),
+    ("fault", "code"),
     [
-        (deaf, "regret is zero"),
-        (cheating, "the formula says"),
-        (forgetful, "must go on to the same bits"),
-        (negative, "must not fall"),
+        (deaf, "no-regret"),
+        (cheating, "wrong-formula"),
+        (forgetful, "not-resumable"),
+        (negative, "regret-falls"),
     ],
 )
-def test_broken_promises_are_named(
-    fault: Callable[[Any, Stretch], Stretch], why: str, monkeypatch: pytest.MonkeyPatch
+def test_a_broken_contract_is_named(
+    fault: Callable[[Any, Segment], Segment], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
 
     class Play(centralised.CentralisedPlay):
         algorithm = "broken"
 
-        def advance(self) -> Stretch:
+        def advance(self) -> Segment:
             return fault(self, super().advance())
 
     class Broken(centralised.Centralised):
         name = "broken"
 
-        def session(self, plan: Any, cohorts: Any, keep_models: bool) -> Any:
+        def play(self, plan: Any, cohorts: Any, keep_models: bool) -> Any:
             return Play(plan, self.settings, keep_models)
 
-    register("broken", Broken, "breaks a promise", centralised.scalars)
-    with pytest.raises(InvalidInput, match=f"check_algorithm: .*{why}"):
+    register("broken", Broken, "breaks its contract", centralised.scalars)
+    with refused(InvalidInput, code):
         check_algorithm("broken")
 
 
 def test_names_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     register("another", centralised.Centralised, "under a wrong name")
-    with pytest.raises(InvalidInput, match="must be the registered name"):
+    with refused(InvalidInput, "bad-name", "'another'"):
         check_algorithm("another")

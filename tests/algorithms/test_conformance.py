@@ -23,6 +23,7 @@ from algorithms.roster import (
     strangers,
     tabular,
 )
+from expecting import refused
 from fedlsvi.algorithms import registry
 from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP
 from fedlsvi.errors import InvalidInput, UnknownName
@@ -175,54 +176,51 @@ def test_agents_that_differ(name: str) -> None:
     base = tabular()
     apart = FiniteMDP(base.P, base.r, horizon=3, initial=np.eye(4)[:2])
     for env in (strangers(7), apart):
-        with pytest.raises(InvalidInput, match="2 different laws among its 3 agents: give one"):
+        with refused(InvalidInput, "different-environments", "2 different", "3 agents"):
             learn(name, env, 60)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_wrong_settings_are_refused_with_a_sentence(name: str) -> None:
-    with pytest.raises(InvalidInput, match="n_agents must be an integer of at least 1, got 0"):
+def test_wrong_settings_are_refused(name: str) -> None:
+    with refused(InvalidInput, "bad-n_agents", "0"):
         registry.make(name, n_agents=0)
-    with pytest.raises(UnknownName, match="unknown setting of algorithm"):
+    with refused(UnknownName, "unknown-setting", "'n_agentz'", "'n_agents'"):
         registry.make(name, n_agentz=1)
-    with pytest.raises(InvalidInput, match="value_range must be a"):
+    with refused(InvalidInput, "bad-value_range", "-1.0"):
         registry.make(name, value_range=-1.0)
-    with pytest.raises(InvalidInput, match='preset must be one of "practical", "paper"'):
+    with refused(InvalidInput, "bad-preset", "'best'", '"practical", "paper"'):
         registry.make(name, preset="best")
-    with pytest.raises(InvalidInput, match="episodes must be an integer of at least 1, got 0"):
+    with refused(InvalidInput, "bad-episodes", "0"):
         learn(name, tabular(), 0)
-    with pytest.raises(InvalidInput, match="seed must be an integer"):
+    with pytest.raises(InvalidInput, match="seed"):
         learn(name, tabular(), 5, seed=-1)
     with pytest.raises(InvalidInput, match="env is a list of 2, but n_agents is 3"):
         learn(name, [tabular(), tabular()], 5)
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "value", "sentence"),
+    ("name", "setting", "value"),
     [
-        ("periodic", "period", 0, "period must be an integer of at least 1, got 0"),
-        ("stale", "gamma", 0.5, "gamma must be a finite number of at least 1, got 0.5"),
-        ("low-switching", "eta", 0.5, "eta must be a finite number of at least 1, got 0.5"),
-        ("rare-switch", "budget", 0, "budget must be an integer of at least 1, got 0"),
-        ("coop-lsvi", "threshold", "often", "threshold must be a finite number, got 'often'"),
-        ("coopts-phe", "sigma", -1.0, "sigma must be a finite number of at least 0, got -1.0"),
-        ("coopts-phe", "samples", 0, "samples must be an integer of at least 1, got 0"),
-        ("coopts-lmc", "steps", 0, "steps must be an integer of at least 1, got 0"),
-        ("async-coop", "alpha", -1.0, "alpha must be a finite number above -1, got -1.0"),
-        ("async-coop", "schedule", "fair", 'schedule must be one of "round-robin", "random"'),
-        ("fedq-hoeffding", "c", float("nan"), "c must be a finite number of at least 0, got nan"),
-        ("fedq-advantage", "reference", 0, "reference must be an integer of at least 1, got 0"),
-        ("fed-ucbvi", "epsilon", -0.1, "epsilon must be a finite number of at least 0, got -0.1"),
-        ("lsvi-ucb-pp", "c_D", -1.0, "c_D must be a finite number of at least 0, got -1.0"),
-        ("independent", "beta", -1.0, "beta must be a finite number of at least 0, got -1.0"),
+        ("periodic", "period", 0),
+        ("stale", "gamma", 0.5),
+        ("low-switching", "eta", 0.5),
+        ("rare-switch", "budget", 0),
+        ("coop-lsvi", "threshold", "often"),
+        ("coopts-phe", "sigma", -1.0),
+        ("coopts-phe", "samples", 0),
+        ("coopts-lmc", "steps", 0),
+        ("async-coop", "alpha", -1.0),
+        ("async-coop", "schedule", "fair"),
+        ("fedq-hoeffding", "c", float("nan")),
+        ("fedq-advantage", "reference", 0),
+        ("fed-ucbvi", "epsilon", -0.1),
+        ("lsvi-ucb-pp", "c_D", -1.0),
+        ("independent", "beta", -1.0),
     ],
 )
-def test_own_settings_are_refused_with_a_sentence(
-    name: str, setting: str, value: Any, sentence: str
-) -> None:
-    with pytest.raises(InvalidInput) as caught:
+def test_own_settings_are_refused(name: str, setting: str, value: Any) -> None:
+    with refused(InvalidInput, f"bad-{setting}", setting, repr(value)):
         registry.make(name, **{setting: value})
-    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -236,7 +234,7 @@ def test_continuous_states_are_played_or_refused(name: str) -> None:
         assert formula is not None
         assert run.ledger.scalars == dict.fromkeys(run.ledger.scalars, 0) | formula(run)
     else:
-        with pytest.raises(InvalidInput, match=f"{name} needs a finite state space, .*continuous"):
+        with refused(InvalidInput, "needs-finite-states", name):
             learn(name, env, 6)
 
 
@@ -248,7 +246,7 @@ def test_sums_that_do_not_fit_are_refused(name: str, monkeypatch: pytest.MonkeyP
     if name in small | {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage"}:
         learn(name, tabular(), 3)
     else:
-        with pytest.raises(InvalidInput, match=f"{name} would keep .* GiB of sums"):
+        with refused(InvalidInput, "sums-too-large", name):
             learn(name, tabular(), 3)
 
 

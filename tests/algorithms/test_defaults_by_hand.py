@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.algorithms import registry
+from fedlsvi.core import theory
 from fedlsvi.envs import FiniteMDP
 
 COOPERATIVE = ["coop-lsvi", "coopts-phe", "coopts-lmc"]
@@ -54,7 +55,7 @@ def test_cooperating_agents_exchange_at_t_log_mt_over_dm(name: str) -> None:
     run = learned(name, standstill(2), 2, 10, lam=1.0)
     assert run.taus == [1, 6, 11]
     assert [record.triggers for record in run.records] == [[(0, 1), (1, 1)], []]
-    agents = prepared(name, standstill(2, 2), 5, 100).agents  # d = 4
+    agents = prepared(name, standstill(2, 2), 5, 100).player.agents  # d = 4
     assert [agent.threshold for agent in agents] == pytest.approx([5.0 * math.log(500.0)] * 5)
 
 
@@ -79,7 +80,7 @@ def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
     6SAH/δ = 480, 6e(2T + 1) = 126e."""
     session = prepared("fed-ucbvi", standstill(2, horizon=2), 3, 10, epsilon=epsilon)
     beta = math.log(480.0) + math.log(126.0) + 1.0
-    assert session.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
+    assert session.player.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RANDOMISED)
@@ -96,7 +97,7 @@ def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
 )
 def test_scale_of_the_noise(name: str, settings: dict[str, Any], sigma: float) -> None:
     """H = 3, d = 4."""
-    agents = prepared(name, standstill(2, 2, 3), 2, 10, **settings).agents
+    agents = prepared(name, standstill(2, 2, 3), 2, 10, **settings).player.agents
     assert [agent.sigma for agent in agents] == pytest.approx([sigma, sigma])
 
 
@@ -104,13 +105,13 @@ def test_radii_of_plus_plus_in_the_paper() -> None:
     """H = d = 4, λ = 1/H²: H√(dλ) = 2, H²√(dλ) = 8, d^{3/2} = 8. K = MT = 30, δ = .05:
     ℓ = log(dHK/(δλ)) = log(480·20·16) = log 153,600. d³H² = 1,024."""
     env, ell = standstill(2, 2, 4), math.log(153_600.0)
-    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper").agent
+    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper").player.agent
     radii = [2.0 + 2.0 * ell, 2.0 + 32.0 * ell, 8.0 + 128.0 * ell]
     assert np.allclose(agent.gram, 1.0 / 16.0, rtol=1e-15)
     assert list(agent.radii) == pytest.approx(radii, rel=1e-12)
     assert list(agent.factors) == pytest.approx([4096.0, 2048.0])
     scaled = {"c": 0.5, "c_D": 0.25, "c_sigma": 0.125}
-    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper", **scaled).agent
+    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper", **scaled).player.agent
     assert list(agent.radii) == pytest.approx([radius / 2.0 for radius in radii], rel=1e-12)
     assert list(agent.factors) == pytest.approx([1024.0, 256.0])
 
@@ -127,7 +128,7 @@ def test_radii_of_plus_plus_in_the_paper() -> None:
 def test_radii_of_plus_plus_in_practice(settings: dict[str, Any], radii: list[float]) -> None:
     """H = 4, R = min(H, value_range), c = .1: β = β̄ = cR/√H = cR/2, β̃ = Rβ. c_D = 1/(4d³H) makes
     4c_Dd³H² = H, and c_σ = 1/(2d³H²) makes 2c_σd³H² = 1, whatever d is. λ = .001/H²."""
-    agent = prepared("lsvi-ucb-pp", standstill(2, 2, 4), 3, 10, **settings).agent
+    agent = prepared("lsvi-ucb-pp", standstill(2, 2, 4), 3, 10, **settings).player.agent
     assert np.allclose(agent.gram, 0.001 / 16.0, rtol=1e-14)
     assert list(agent.radii) == pytest.approx(radii)
     assert list(agent.factors) == pytest.approx([4.0, 1.0])
@@ -148,3 +149,26 @@ def test_plus_plus_names_the_lowest_step_that_doubled(
     growth = [1.0 + 50.0 * first**2, 1.0 + 50.0 * second**2]
     assert run.gram[:, 0, 0] == pytest.approx([0.01 * grown for grown in growth])
     assert run.records[0].triggers == [(0, step)]
+
+
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+@pytest.mark.parametrize("name", ["independent", "low-switching", "rare-switch"])
+def test_agents_that_learn_alone_do_not_pay_for_those_who_differ(name: str, preset: str) -> None:
+    """ξ = .01, T = 50, H = 4, d = 6: 2Hξ√(dT) = .08·√300 ≈ 1.39 for any M, not eight times that
+    for 64. Where agents share one model it grows with M; where ξ = 0 there is nothing to pay."""
+
+    def width(algorithm: str, M: int) -> float:
+        settings = {"n_agents": M, "preset": preset, "confidence": 0.1}
+        far, near = (
+            registry.make(algorithm, **settings, xi=xi).settings.resolve(50, 4, 6, True).beta
+            for xi in (0.01, 0.0)
+        )
+        if preset == "paper":  # Theorem 2 halves p inside of the logarithm
+            near = theory.beta_homogeneous(6, 4, M, 50, 0.05, 1.0)
+        return float(far - near)
+
+    alone = 0.08 * math.sqrt(300.0)
+    assert width(name, 1) == pytest.approx(alone, rel=1e-9)
+    assert width(name, 64) == pytest.approx(alone, rel=1e-9)
+    assert width("centralised", 64) == pytest.approx(8.0 * alone, rel=1e-9)
+    assert width("fed-lsvi", 64) == pytest.approx(8.0 * alone, rel=1e-9)

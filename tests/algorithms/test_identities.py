@@ -185,7 +185,7 @@ def test_coop_is_its_algorithm_box(problem: Problem, threshold: float) -> None:
     learner = registry.make("coop-lsvi", n_agents=M, threshold=threshold, **PAPER)
     session = learner.prepare(problem.envs, T, 1)
     followed: list[list[Any]] = []
-    for agent in session.agents:  # type: ignore[attr-defined]
+    for agent in session.player.agents:  # type: ignore[attr-defined]
 
         def watch(t: int, agent: Any = agent, play: Any = agent.episode) -> Any:
             followed.append([t, agent.m, agent.policy.copy()])
@@ -203,11 +203,11 @@ def test_coop_is_its_algorithm_box(problem: Problem, threshold: float) -> None:
             assert np.array_equal(advice[t][m], policies[t][m])
     assert_few_near_ties(near)
     assert_close(session.regret, regret_of(policies, worlds(problem.envs, M, 1)), "regret")
-    for m, agent in enumerate(session.agents):  # type: ignore[attr-defined]
+    for m, agent in enumerate(session.player.agents):  # type: ignore[attr-defined]
         w, gram = learners[m].model()
-        assert_close(agent.memory.w, w, "w")
-        diagonal = agent.memory.gram.ndim == 2
-        assert_close(agent.memory.gram, np.diagonal(gram, axis1=1, axis2=2) if diagonal else gram,
+        assert_close(agent.sums.w, w, "w")
+        diagonal = agent.sums.gram.ndim == 2
+        assert_close(agent.sums.gram, np.diagonal(gram, axis1=1, axis2=2) if diagonal else gram,
                      "Λ")  # fmt: skip
 
 
@@ -253,9 +253,12 @@ def test_switches_are_counted_for_every_agent() -> None:
         for record in session.rounds():
             listed += sum(h > 0 for _, h in record.triggers)
             cut |= len(record.triggers) == LISTED
-            assert cut or session.counts["switches"] == listed
-        rounds = [agent.server.k for agent in session.agents]  # type: ignore[attr-defined]
-        assert session.counts == {"switches": sum(rounds) - M, "most_switches": max(rounds) - 1}
+            assert cut or session.player.counts["switches"] == listed
+        rounds = [agent.server.k for agent in session.player.agents]  # type: ignore[attr-defined]
+        assert session.player.counts == {
+            "switches": sum(rounds) - M,
+            "most_switches": max(rounds) - 1,
+        }
         assert cut == (M > LISTED)
     run = play("low-switching", one_hot(2), 2, 60)
     (said,) = [line for line in single_lines(run.summary()) if "switches" in line]

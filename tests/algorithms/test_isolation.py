@@ -17,7 +17,7 @@ from algorithms.roster import AGENTS, ANCHOR, NAMES, make, strangers
 from fedlsvi.algorithms.coop_lsvi import CoopLSVI, CoopPlay
 from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.comparator import Play
-from fedlsvi.algorithms.shared.regret_meter import Ruler, Seat
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter, RegretMeter
 from fedlsvi.envs.base import Environment
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap
@@ -29,8 +29,8 @@ SEVERAL = [name for name in NAMES if name != ANCHOR]
 
 OUTSIDE = (
     Plan,
-    Ruler,
-    Seat,
+    RegretMeter,
+    GroupMeter,
     Environment,
     FeatureMap,
     Workers,
@@ -61,10 +61,10 @@ def arrays_of(thing: Any, seen: set[int] | None = None) -> Iterator[np.ndarray]:
 
 
 def parties(session: Any) -> dict[str, Any]:
-    if isinstance(session, Play):
-        return session.parties()
-    cohorts = {f"cohort{c}": cohort for c, cohort in enumerate(session.cohorts)}
-    return cohorts | {"server": session.server}
+    if isinstance(session.player, Play):
+        return session.player.parties()
+    cohorts = {f"cohort{c}": cohort for c, cohort in enumerate(session.player.cohorts)}
+    return cohorts | {"server": session.player.server}
 
 
 def shared(session: Any) -> list[tuple[str, str]]:
@@ -109,11 +109,11 @@ class Cheat(CoopPlay):
     def exchange(self) -> None:
         super().exchange()
         for agent in self.agents:
-            agent.memory = self.agents[0].memory
+            agent.sums = self.agents[0].sums
 
 
 class CheatingCoop(CoopLSVI):
-    session_type = Cheat
+    play_type = Cheat
 
 
 class Peek(CoopPlay):
@@ -121,11 +121,11 @@ class Peek(CoopPlay):
 
     def exchange(self) -> None:
         super().exchange()
-        self.agents[1].window = self.agents[0].memory.u[:1]  # type: ignore[attr-defined]
+        self.agents[1].window = self.agents[0].sums.u[:1]  # type: ignore[attr-defined]
 
 
 class PeekingCoop(CoopLSVI):
-    session_type = Peek
+    play_type = Peek
 
 
 @pytest.mark.parametrize("kind", [CheatingCoop, PeekingCoop])
@@ -140,7 +140,7 @@ def test_a_shared_reference_is_noticed(kind: Any) -> None:
 def test_what_arrives_is_a_frozen_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages are read-only, count what they carry, and alias nobody's memory."""
     session = prepared(name)
-    before = sum(session.transport.ledger.scalars.values())
+    before = sum(session.player.ledger.scalars.values())
     carried = 0
 
     def watch(method: str, copies: int) -> None:
@@ -164,8 +164,8 @@ def test_what_arrives_is_a_frozen_copy(name: str, monkeypatch: pytest.MonkeyPatc
     for record in session.rounds():
         if record.k > 3:
             break
-    if isinstance(session, Play):
-        scalars = session.transport.ledger.scalars
+    if isinstance(session.player, Play):
+        scalars = session.player.ledger.scalars
         assert carried == sum(scalars.values()) - scalars["signal"] - before
     session.close()
 

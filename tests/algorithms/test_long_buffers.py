@@ -11,7 +11,7 @@ from agreement import assert_close
 from algorithms.literal_linear import literal_coop
 from algorithms.roster import CONTINUOUS, continued, make, plain
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.envs import ContinuousLinearMDP
 from problems import one_hot, simplex
 
@@ -23,7 +23,7 @@ THRESHOLD = 80.0
 def test_unsent_episodes_are_all_that_was_seen(name: str) -> None:
     """40 episodes: the buffer of 16 has grown twice."""
     session = registry.make(name, n_agents=2, threshold=1e9).prepare(one_hot(1).one, 40, 1)
-    agent = session.agents[1]  # type: ignore[attr-defined]
+    agent = session.player.agents[1]  # type: ignore[attr-defined]
     seen = []
     for t in range(1, 41):
         seen.append([part.copy() for part in agent.episode(t)])
@@ -39,7 +39,7 @@ def test_coop_shares_everything_since_the_last_time() -> None:
         problem.envs, T, 1
     )
     followed: list[list[Any]] = [[] for _ in range(T)]
-    for agent in session.agents:  # type: ignore[attr-defined]
+    for agent in session.player.agents:  # type: ignore[attr-defined]
 
         def watch(t: int, agent: Any = agent, play: Any = agent.episode) -> Any:
             followed[t - 1].append(agent.policy.copy())
@@ -53,10 +53,10 @@ def test_coop_shares_everything_since_the_last_time() -> None:
     assert ends == syncs
     assert syncs == [18, 52]
     assert np.array_equal(followed, policies)
-    for agent, learner in zip(session.agents, learners, strict=True):  # type: ignore[attr-defined]
+    for agent, learner in zip(session.player.agents, learners, strict=True):  # type: ignore[attr-defined]
         w, gram = learner.model()
-        assert_close(agent.memory.w, w, "w")
-        assert_close(agent.memory.gram, gram, "Λ")
+        assert_close(agent.sums.w, w, "w")
+        assert_close(agent.sums.gram, gram, "Λ")
 
 
 @pytest.mark.parametrize(("name", "stream"), [("coopts-phe", 1), ("coopts-lmc", 2)])
@@ -65,7 +65,7 @@ def test_noise_is_that_of_the_agent_and_the_episode(name: str, stream: int, prob
     """The policy of episode t is drawn with the normals of (seed, stream, m, t), nobody else's."""
     session = registry.make(name, n_agents=3, threshold=6.0).prepare(problem.envs, 5, 7)
     drawn: dict[tuple[int, int], np.ndarray] = {}
-    for agent in session.agents:  # type: ignore[attr-defined]
+    for agent in session.player.agents:  # type: ignore[attr-defined]
         drawn[agent.m, 1] = agent.noise.copy()
 
         def watch(agent: Any = agent, renew: Any = agent.renew) -> None:
@@ -78,7 +78,7 @@ def test_noise_is_that_of_the_agent_and_the_episode(name: str, stream: int, prob
     assert set(drawn) >= {(m, t) for m in range(3) for t in range(1, 6)}
     for (m, t), noise in drawn.items():
         expected = np.empty_like(noise)
-        perturbed.normals(7, stream, m, t, expected)
+        thompson_kernels.normals(7, stream, m, t, expected)
         assert np.array_equal(noise, expected), f"agent {m}, episode {t}"
     assert len({noise.tobytes() for noise in drawn.values()}) == len(drawn)
 

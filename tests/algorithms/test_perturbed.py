@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedlsvi.algorithms.shared import backward_kernels as replan
-from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared import backward_kernels, thompson_kernels
 from literal import philox_4x32
 
 
@@ -22,7 +21,7 @@ def sums(seed: int, d: int, n: int = 40) -> tuple[np.ndarray, np.ndarray, np.nda
 def test_normals_are_keyed_and_standard() -> None:
     """Box–Muller on the keyed uniforms of (seed, stream, agent, episode), worked out in Python."""
     out = np.empty((3, 5))
-    perturbed.normals(9, 1, 4, 17, out)
+    thompson_kernels.normals(9, 1, 4, 17, out)
     expected = []
     for block in range(8):
         a, b, c, d = philox_4x32((block, 17, 4, 1), (9, 0))
@@ -31,11 +30,11 @@ def test_normals_are_keyed_and_standard() -> None:
         expected += [radius * np.cos(2 * np.pi * v), radius * np.sin(2 * np.pi * v)]
     assert np.allclose(out.ravel(), expected[:15], rtol=1e-12)
     many = np.empty(20000)
-    perturbed.normals(0, 1, 0, 1, many)
+    thompson_kernels.normals(0, 1, 0, 1, many)
     assert stats.kstest(many, "norm").pvalue > 1e-3
     other = np.empty((3, 5))
     for key in ((10, 1, 4, 17), (9, 2, 4, 17), (9, 1, 5, 17), (9, 1, 4, 18)):
-        perturbed.normals(*key, other)
+        thompson_kernels.normals(*key, other)
         assert not np.any(other == out)
 
 
@@ -75,17 +74,17 @@ def test_phe_kernel_samples_that_gaussian(diagonal: bool) -> None:
     shift = 100.0  # keeps the clip at 0 out of the way
     moved = (gram @ (mean + shift))[None]
     for t in range(len(draws)):
-        perturbed.normals(5, 1, 0, t, noise)
+        thompson_kernels.normals(5, 1, 0, t, noise)
         if diagonal:
             index = np.arange(d)[:, None]
             grams = np.diag(gram)[None].copy()
-            perturbed.phe_diagonal(
+            thompson_kernels.phe_diagonal(
                 index, moved, response, grams, sigma, noise, top, w, values, policy
             )
         else:
             phi = np.eye(d)[:, None, :].copy()
             phi.setflags(write=False)  # as feature tables are
-            perturbed.phe_dense(
+            thompson_kernels.phe_dense(
                 phi, moved, response, gram[None], sigma, noise, top, w, values, policy
             )
         draws[t] = values[0] - shift
@@ -113,7 +112,7 @@ def test_langevin_law_is_that_of_the_steps(steps: int) -> None:
     # the kernel is affine in the noise: its image of unit vectors is the square root of cov
     chain = np.tile(w0 @ basis, (d + 1, 1))
     noise = np.vstack([np.zeros(d), np.eye(d)])
-    perturbed.langevin(target, curvature, steps, sigma, noise, chain)
+    thompson_kernels.langevin(target, curvature, steps, sigma, noise, chain)
     turned = chain @ basis.T
     assert np.allclose(turned[0], mean, atol=1e-12)
     root = (turned[1:] - turned[0]).T
@@ -125,7 +124,7 @@ def test_langevin_settles_at_the_posterior() -> None:
     curvature, target = np.array([1.0, 30.0, 400.0]), np.array([0.3, -1.0, 2.0])
     chain = np.full((4, 3), 50.0)
     noise = np.vstack([np.zeros(3), np.eye(3)])
-    perturbed.langevin(target, curvature, 10**6, 0.5, noise, chain)
+    thompson_kernels.langevin(target, curvature, 10**6, 0.5, noise, chain)
     eta = 0.25 / 400.0
     assert np.allclose(chain[0], target, atol=1e-12)
     width = 0.5 / np.sqrt(curvature * (1.0 - eta * curvature))
@@ -151,7 +150,7 @@ def test_lmc_kernels_agree_where_both_apply(steps: int) -> None:
         w, values = np.zeros((H, d)), np.zeros((H + 1, S))
         policy = np.zeros((H, S), np.int32)
         gram = np.stack([np.diag(c) for c in counts]) if dense else counts
-        kernel = perturbed.lmc_dense if dense else perturbed.lmc_diagonal
+        kernel = thompson_kernels.lmc_dense if dense else thompson_kernels.lmc_diagonal
         kernel(phi if dense else index, u, response, gram, 0.7, steps, quiet, top, w, chain,
                values, policy)  # fmt: skip
         results.append((w, chain, values, policy))
@@ -165,8 +164,8 @@ def test_growth_is_the_difference_of_log_determinants() -> None:
     base = np.stack([np.eye(5)] * 2)
     gram = base + np.einsum("hni,hnj->hij", rows, rows)
     out, logdet = np.empty(2), np.zeros(2)
-    replan.growth(gram, np.empty((2, 0)), logdet, out)
+    backward_kernels.growth(gram, np.empty((2, 0)), logdet, out)
     assert np.allclose(out, np.linalg.slogdet(gram)[1])
     entries, before = 1.0 + rng.random((2, 600)) * 1e6, np.ones((2, 600))
-    replan.growth(entries, before, logdet, out)
+    backward_kernels.growth(entries, before, logdet, out)
     assert np.allclose(out, np.log(entries).sum(axis=1))

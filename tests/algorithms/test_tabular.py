@@ -15,7 +15,7 @@ from algorithms.literal_tabular import (
     literal_ucbvi,
 )
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.fed_ucbvi import late
+from fedlsvi.algorithms.fed_ucbvi import late_threshold
 from fedlsvi.envs import RandomMDP
 from problems import one_hot, simplex, transition_rewards
 
@@ -62,10 +62,10 @@ def test_ucbvi_is_value_iteration_on_pooled_data(
     problem: Any, M: int, T: int, c: float, early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weighted by visits, the agents' averages are those of the pooled data; both triggers."""
-    bound = 10.0 if early else late(
+    bound = 10.0 if early else late_threshold(
         registry.make("fed-ucbvi", n_agents=M, preset="paper").prepare(problem.envs, T, 1).plan, 0.0
     )  # fmt: skip
-    monkeypatch.setattr("fedlsvi.algorithms.fed_ucbvi.late", lambda plan, epsilon: bound)
+    monkeypatch.setattr("fedlsvi.algorithms.fed_ucbvi.late_threshold", lambda plan, epsilon: bound)
     run = played("fed-ucbvi", problem, M, T, c=c)
     is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, [3.0] * 3, bound))
 
@@ -78,7 +78,7 @@ def test_plus_plus_is_weighted_regression(problem: Any, preset: str) -> None:
     scale = {"c": 0.05, "c_D": 1e-4, "c_sigma": 1e-4} if preset == "paper" else {}
     learner = registry.make("lsvi-ucb-pp", n_agents=2, preset=preset, **scale)
     session = learner.prepare(problem.envs, 20, 1)
-    agent, p = session.agent, session.plan.parameters
+    agent, p = session.player.agent, session.plan.parameters
     renewals = []
 
     def renew(original: Any = agent.renew) -> None:
@@ -88,19 +88,19 @@ def test_plus_plus_is_weighted_regression(problem: Any, preset: str) -> None:
     agent.renew = renew
     for record in session.rounds():
         due = [k for k in renewals if k <= 40]  # after the last episode there is nobody to follow
-        assert session.counts == {"switches": len(due), "most_switches": len(due)}
+        assert session.player.counts == {"switches": len(due), "most_switches": len(due)}
         assert record.k == len(renewals)
     expected, policies, sigma = literal_plus(
         problem.one, problem.phi, 40, 1, p.lam, agent.radii, agent.factors, p.ceilings
     )
     assert renewals[: len(expected)] == expected
     assert len(renewals) - len(expected) in (0, 1)
-    assert session.counts["switches"] == len(expected)
+    assert session.player.counts["switches"] == len(expected)
     dense = agent.gram if agent.gram.ndim == 3 else np.stack([np.diag(g) for g in agent.gram])
     assert_close(dense, sigma, "Σ", 1e-8)
     if len(renewals) == len(expected):
         assert np.array_equal(agent.policy, policies[-1])
-    assert session.transport.ledger.total == 0
+    assert session.player.ledger.total == 0
 
 
 def test_the_publicly_known_order() -> None:

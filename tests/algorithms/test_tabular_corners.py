@@ -12,7 +12,7 @@ import pytest
 from algorithms.literal_tabular import literal_advantage, literal_fedq, literal_ucbvi
 from algorithms.test_tabular import KINDS, is_literal
 from fedlsvi.algorithms import registry
-from fedlsvi.algorithms.fed_ucbvi import late
+from fedlsvi.algorithms.fed_ucbvi import late_threshold
 from fedlsvi.algorithms.fedq_bernstein import bernstein
 from fedlsvi.algorithms.shared.fedq import first_reaching
 from literal import follow, worlds
@@ -41,14 +41,16 @@ def test_literal_codes_agree_below_a_ceiling(problem: Problem) -> None:
     is_literal(run, literal_advantage(problem.envs, M, T, 1, 0.2, list(top), 40), 1e-7)
     for c in 0.3, 2.0:  # the larger one reaches the ceiling, where scores tie, after many visits
         run, top, plan = below("fed-ucbvi", problem, c=c)
-        is_literal(run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late(plan, 0.0)))
+        is_literal(
+            run, literal_ucbvi(problem.envs, M, T, 1, c, list(top), late_threshold(plan, 0.0))
+        )
 
 
 def test_scores_at_the_ceiling_tie() -> None:
     """Fed-UCBVI chooses by Q, which is clipped: c = 2, H = 3 and one or two visits of an action are
     a bonus of 3 whatever it earned, so Q = 1.5 for both actions, and the lower one is taken."""
     settings = {"n_agents": 1, "c": 2.0, "value_range": 1.5}
-    server = registry.make("fed-ucbvi", **settings).prepare(one_hot(3).one, T, 1).coordinator  # type: ignore[attr-defined]
+    server = registry.make("fed-ucbvi", **settings).prepare(one_hot(3).one, T, 1).player.tables  # type: ignore[attr-defined]
     n = np.tile([2, 1], (1, 4, 1))
     nothing = np.zeros(n.shape)
     server.back_up(1, n, np.tile([0.1, 0.9], (1, 4, 1)), nothing, nothing)
@@ -146,7 +148,7 @@ def test_the_tables_of_plus_plus_only_tighten(problem: Problem) -> None:
     session = registry.make("lsvi-ucb-pp", n_agents=2).prepare(problem.envs, 20, 1)
     for _ in session.rounds():
         pass
-    agent = session.agent  # type: ignore[attr-defined]
+    agent = session.player.agent  # type: ignore[attr-defined]
     score, low = agent.score.copy(), agent.low.copy()
     agent.renew()
     assert (agent.score <= score).all()

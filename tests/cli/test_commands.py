@@ -243,9 +243,9 @@ def test_an_algorithm_of_ones_own_is_a_row_like_the_others(
         def __init__(self, n_agents: int = 1, *, gamma: float = 4.0) -> None:
             super().__init__(n_agents, gamma=gamma, beta=2.0)
 
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     registry.register("cautious", Cautious, "explores more")
-    with pytest.raises(InvalidInput, match="registered already"):
+    with pytest.raises(InvalidInput, match="already registered"):
         registry.register("cautious", Cautious, "again")
     rows = as_json(capsys, "list", "algorithms")["algorithms"]
     assert {"n_agents": 1, "gamma": 4.0} in [row["parameters"] for row in rows]

@@ -36,7 +36,7 @@ gymnasium.register("Toy-v0", Toy)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test imports is gone after it."""
     monkeypatch.setenv(extensions.VARIABLE, "")
-    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
+    monkeypatch.setattr(envs_registry.REGISTRY, "rows", dict(envs_registry.REGISTRY.rows))
     monkeypatch.delitem(sys.modules, "my_room", raising=False)
     extensions.load_extensions.cache_clear()
 
@@ -120,10 +120,10 @@ def test_settings_cannot_name_a_module(
 ) -> None:
     """A run that needs a module does not import it by itself."""
     Path("my_room.py").write_text(ROOM)
-    known = dict(envs_registry._ENTRIES)
+    known = dict(envs_registry.REGISTRY.rows)
     play = ["run", "--env", "my-room", "--episodes", "20", "--out", "first"]
     assert main(["--import", "my_room.py", *play]) == 0
-    monkeypatch.setattr(envs_registry, "_ENTRIES", known)
+    monkeypatch.setattr(envs_registry.REGISTRY, "rows", known)
     monkeypatch.setenv(extensions.VARIABLE, "")
     monkeypatch.delitem(sys.modules, "my_room")
     extensions.load_extensions.cache_clear()

@@ -123,7 +123,7 @@ def test_a_wrong_federation_is_refused_and_nothing_written(
         ("federate stop nowhere", "nowhere holds no project"),
         ("federate status mine", "federation.toml has no [parties] as `fedlsvi federate init`"),
         ("federate demo --episodes 0", "--episodes must be at least 1, got 0"),
-        ("resume mine", "mine is the project of a federation: `fedlsvi federate start mine`"),
+        ("resume mine", "federation.toml has no [parties]"),
         ("verify log --agents 0:1", "--agents '0:1' needs --ledger"),
         (
             "verify log --ledger ledger.json --agents 0,2",

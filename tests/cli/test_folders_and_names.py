@@ -98,7 +98,7 @@ def test_a_constructor_that_returns_nothing_is_named(monkeypatch: pytest.MonkeyP
         return None
 
     for registry in (env_registry, algorithm_registry, feature_registry):
-        monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+        monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
         registry.register("hollow", nothing, "")  # type: ignore[attr-defined]
         with pytest.raises(InvalidInput, match="'hollow' returned None"):
             registry.make("hollow")  # type: ignore[attr-defined]

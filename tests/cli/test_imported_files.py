@@ -44,7 +44,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test imports is gone after it."""
     monkeypatch.setenv(extensions.VARIABLE, "")
     for registry in (envs_registry, algorithms_registry):
-        monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))  # type: ignore[attr-defined]
+        monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))  # type: ignore[attr-defined]
     for name in ("my_room", "my_other", "my_twin", "my_pack", "my_pack.inner"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     extensions.load_extensions.cache_clear()
@@ -83,7 +83,7 @@ register("my-twin", Twin, "Fed-LSVI by another name")
 def forget() -> None:
     """As in a new process; registries are put back by `forgotten`."""
     for registry, name in ((envs_registry, "my-room"), (algorithms_registry, "my-twin")):
-        registry._ENTRIES.pop(name, None)  # type: ignore[attr-defined]
+        registry.REGISTRY.rows.pop(name, None)  # type: ignore[attr-defined]
     for name in ("my_room", "my_twin"):
         sys.modules.pop(name, None)
     os.environ[extensions.VARIABLE] = ""

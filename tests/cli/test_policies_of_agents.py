@@ -26,7 +26,7 @@ def ward(agent: int = 0, beds: int = 2) -> FiniteMDP:
 @pytest.fixture
 def wards(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run of three agents, each on a ward of its own."""
-    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
+    monkeypatch.setattr(envs_registry.REGISTRY, "rows", dict(envs_registry.REGISTRY.rows))
     envs_registry.register("ward", ward, "one for each agent")
     line = ["run", "--env", "ward", "--set", "env.beds=3", "--agents", "3", "--episodes", "30"]
     assert main([*line, "--out", "run"]) == 0

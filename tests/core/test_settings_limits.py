@@ -19,7 +19,7 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.protocol import plan
 from fedlsvi.protocol.plan import make_plan, own_features
 from fedlsvi.run import Bound
-from fedlsvi.storage.describe import describe
+from fedlsvi.storage.run_header import describe
 
 HUGE = 10**400
 

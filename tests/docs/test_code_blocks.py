@@ -19,7 +19,7 @@ from fedlsvi.envs import registry as envs_registry
 from fedlsvi.features import registry as features_registry
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SHORT: dict[str, list[str]] = {
     "run": [], "resume": [], "report": [], "list": [], "evaluate": [], "record": [],
     "compare": ["--jobs", "1"], "tune": ["--jobs", "1"],
@@ -67,7 +67,7 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     page registers is gone after it. Commands are given less to do."""
     monkeypatch.chdir(tmp_path)
     for registry in (envs_registry, features_registry, algorithms_registry):
-        monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+        monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     for code in blocks(page, "toml"):
         if "[env]" in code:
             Path("settings.toml").write_text(code, encoding="utf-8")
@@ -136,7 +136,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_module_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    table = page[page.index("| module |") : page.index("## Imports go one way")]
+    table = page[page.index("| module |") : page.index("## The path of one message")]
     named = {part.rstrip("/") for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
              for part in re.findall(r"`(.+?)`", row)}  # fmt: skip
     found = {path.stem for path in (ROOT / "src" / "fedlsvi").iterdir()

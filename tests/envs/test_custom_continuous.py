@@ -56,7 +56,7 @@ PLAY = ["--env", "slide", "--features", "tiles", "--episodes", "30"]
 def registered(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The class in a file that --import names; forgotten after the test."""
     monkeypatch.setenv(extensions.VARIABLE, "")
-    monkeypatch.setattr(envs_registry, "_ENTRIES", dict(envs_registry._ENTRIES))
+    monkeypatch.setattr(envs_registry.REGISTRY, "rows", dict(envs_registry.REGISTRY.rows))
     monkeypatch.delitem(sys.modules, "slide", raising=False)
     extensions.load_extensions.cache_clear()
     Path("slide.py").write_text(SLIDE + 'register("slide", Slide, "a point on [0, 1]")\n')
@@ -117,7 +117,7 @@ def test_mean_returns_are_those_of_the_episodes_however_the_work_is_cut() -> Non
     """Rewards 0 and 1 stand for −1 and 3: a return is 4·Σr − H."""
     session = FedLSVI(3).prepare(Slide(), 40, 5, features=TILES, cohorts=2)
     records = list(session.rounds())
-    paid = np.concatenate([c.experience.rewards for c in session.cohorts])  # type: ignore[attr-defined]
+    paid = np.concatenate([c.experience.rewards for c in session.player.cohorts])  # type: ignore[attr-defined]
     for record in records:
         earned = 4.0 * paid[:, :, record.first - 1 : record.last].sum(axis=1) - 3.0
         assert record.mean_return == pytest.approx(earned.mean())

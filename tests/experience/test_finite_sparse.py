@@ -77,10 +77,10 @@ def test_a_restored_session_goes_on_to_the_same_bits() -> None:
     records = list(whole.rounds())
     rounds = half.rounds()
     kept = [next(rounds) for _ in range(4)]
-    arrays, plain = half.state()
+    arrays, plain = half.player.state()
     rest.restore({k: a.copy() for k, a in arrays.items()}, plain, None, kept)
     assert [r.last for r in rest.rounds()] == [r.last for r in records[4:]]
-    assert np.array_equal(rest.server.w, whole.server.w)
+    assert np.array_equal(rest.player.server.w, whole.player.server.w)
 
 
 def test_the_choice_is_a_matter_of_size_and_of_true_one_hot_features() -> None:

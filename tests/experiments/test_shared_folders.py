@@ -57,18 +57,6 @@ def test_one_command_at_a_time_has_the_file(tmp_path: Path) -> None:
     after.close()
 
 
-def test_without_locks_no_line_is_written_over_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "lock", lambda path, refusal: None)
-    path = tmp_path / "cells.jsonl"
-    both = [Shelf(path), Shelf(path)]
-    for seed, shelf in enumerate(both):
-        run_all([small(seed)], shelf, jobs=1)
-        shelf.close()
-    assert set(Shelf.read(path)) == {small(0).key, small(1).key}
-
-
 def test_a_file_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     path.write_text("{}\n")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expecting import refused
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidFeatures, InvalidInput
 from fedlsvi.features import CallableFeatures, OneHot, TableFeatures, resolve, scale
@@ -107,61 +108,59 @@ def bad(entry: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("features", "message"),
+    ("features", "code", "fragments"),
     [
-        (bad(1.5), r"features\[x=2, a=1\] has norm 1.5 > 1: divide by the largest norm"),
-        (bad(np.nan), r"features\[x=2, a=1, i=0\] is nan: replace it"),
-        (bad(np.inf), r"features\[x=2, a=1, i=0\] is inf"),
-        (np.zeros((3, 2)), r"three axes \(states, actions, d\), got shape \(3, 2\)"),
-        (np.zeros((3, 2, 0)), r"got shape \(3, 2, 0\)"),
-        ("what", "unknown features 'what'"),
-        ([[["a"]]], "array of real numbers, got list"),
-        ([[[0.5 + 0.1j]]], "array of real numbers, got list"),
-        (np.zeros((4, 2, 1)), r"shape \(4, 2, 1\), FiniteMDP has 3 states and 2 actions: give"),
-        (OneHot, r"the class OneHot: make an instance, OneHot\(...\)"),
-        (OneHot(3, 5), "OneHot has 3 states and 5 actions, FiniteMDP has 3 and 2"),
-        (lambda x: np.zeros((1, 2, 1)), r"gave shape \(1, 2, 1\) for 3 states"),
-        (lambda x: bad(2.0)[x], r"features\[x=2, a=1\] has norm 2 > 1"),
-        (lambda x: None, "three axes|array of real numbers"),
-        ("hat", "hat features need a state in"),
-        ("rbf", "rbf features need a continuous state space, FiniteMDP has a finite one"),
-        ("fourier", "fourier features need a continuous state space"),
+        (bad(1.5), "norm-above-1", "x=2, a=1; 1.5"),
+        (bad(np.nan), "not-finite", "x=2, a=1, i=0; nan"),
+        (bad(np.inf), "not-finite", "x=2, a=1, i=0; inf"),
+        (np.zeros((3, 2)), "bad-shape", "(3, 2)"),
+        (np.zeros((3, 2, 0)), "bad-shape", "(3, 2, 0)"),
+        ("what", "unknown-features", "'what'"),
+        ([[["a"]]], "not-an-array", "list"),
+        ([[[0.5 + 0.1j]]], "not-an-array", "list"),
+        (np.zeros((4, 2, 1)), "bad-shape", "(4, 2, 1); FiniteMDP; 3 states; (3, 2, d)"),
+        (OneHot, "features-not-made", "OneHot()"),
+        (OneHot(3, 5), "bad-shape", "3 states; 5 actions; FiniteMDP; 3 and 2"),
+        (lambda x: np.zeros((1, 2, 1)), "bad-shape", "(1, 2, 1); 3 states"),
+        (lambda x: bad(2.0)[x], "norm-above-1", "x=2, a=1; 2"),
+        (lambda x: None, "bad-shape", ""),
+        ("hat", "needs-unit-interval", "FiniteMDP"),
+        ("rbf", "needs-continuous-states", "rbf; FiniteMDP"),
+        ("fourier", "needs-continuous-states", "fourier"),
     ],
 )
-def test_bad_features_are_refused_with_the_place_and_the_fix(
-    features: object, message: str
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_bad_features_are_refused(features: object, code: str, fragments: str) -> None:
+    with refused(InvalidInput, code, *fragments.split("; ")):
         resolve(features, uniform_mdp(3, 2))
 
 
 def test_norms_may_exceed_one_by_rounding_only() -> None:
     assert TableFeatures(bad(1.0 + 1e-10)).dim == 2
-    with pytest.raises(InvalidFeatures, match=r"has norm 1\.00000001 > 1: divide"):
+    with refused(InvalidFeatures, "norm-above-1", "1.00000001"):
         TableFeatures(bad(1.0 + 1e-8))
 
 
 @pytest.mark.parametrize(
-    ("phi", "by", "message"),
+    ("phi", "by", "code"),
     [
-        (np.zeros((1, 1, 1)), None, "zero everywhere"),
-        (np.ones((1, 1, 1)), 0.0, "by must be a positive number, got 0.0"),
-        (np.ones((1, 1, 1)), np.nan, "by must be a positive number, got nan"),
-        (lambda x: x, None, "by is required to scale a callable"),
+        (np.zeros((1, 1, 1)), None, "zero-features"),
+        (np.ones((1, 1, 1)), 0.0, "bad-by"),
+        (np.ones((1, 1, 1)), np.nan, "bad-by"),
+        (lambda x: x, None, "bad-by"),
     ],
 )
-def test_scale_refuses_what_it_cannot_scale(phi: object, by: float | None, message: str) -> None:
-    with pytest.raises(InvalidFeatures, match=message):
+def test_scale_refuses_what_it_cannot_scale(phi: object, by: float | None, code: str) -> None:
+    with refused(InvalidFeatures, code):
         scale(phi, by)
 
 
 def test_unbound_one_hot_says_that_it_is_unbound() -> None:
-    with pytest.raises(InvalidFeatures, match=r"not bound: call .bind\(env\)"):
+    with refused(InvalidFeatures, "unbound"):
         OneHot()(np.arange(2))
-    with pytest.raises(InvalidFeatures, match=r"not bound: call .bind\(env\)"):
+    with refused(InvalidFeatures, "unbound"):
         _ = OneHot().table
 
 
 def test_a_feature_map_must_be_callable() -> None:
-    with pytest.raises(InvalidFeatures, match="must be callable, got int"):
+    with refused(InvalidFeatures, "not-callable", "int"):
         CallableFeatures(3)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def arrays(message: Any) -> list[np.ndarray]:
 )
 def test_no_message_changes_after_it_was_sent(env: Any, features: Any, packing: Any) -> None:
     session = FedLSVI(2, gamma=6.0, packing=packing).prepare(env, 40, features=features, cohorts=2)
-    deliver = session.transport.deliver
+    deliver = session.player.transport.deliver
     sent: list[tuple[Any, list[np.ndarray]]] = []
 
     def listen(message: Any) -> Any:
@@ -44,7 +44,7 @@ def test_no_message_changes_after_it_was_sent(env: Any, features: Any, packing: 
                 sent.append((one, [array.copy() for array in arrays(one)]))
         return replies
 
-    session.transport.deliver = listen  # type: ignore[method-assign]
+    session.player.transport.deliver = listen  # type: ignore[method-assign]
     assert len(list(session.rounds())) > 1
     session.close()
     kinds = {type(message) for message, _ in sent}

@@ -70,7 +70,7 @@ def test_exclude_goes_on_and_writes_it_down() -> None:
     notes = [note for record in session.records for note in record.notes]
     assert len(notes) == 1
     assert "agents 2 to 3 excluded" in notes[0]
-    by_agent = session.transport.ledger.by_agent["up_stats"]
+    by_agent = session.player.transport.ledger.by_agent["up_stats"]
     assert by_agent[0] > by_agent[2]
     # the closed formula is of M agents who all stay
     assert "scalars" not in Run.of(session, LEARNER.settings).bounds

@@ -26,7 +26,7 @@ def run_with_audits(folder: Path) -> Any:
     """A session of three sites with logs; what they sent is kept beside."""
     learner = FedLSVI(n_agents=3, gamma=8.0)
     session = learner.prepare(problems.continuous().envs, 60, 1, transport=over_frames(3))
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     for c, handler in enumerate(transport.handlers):
         handler.outbox = Audit(folder / f"{c}.jsonl", durable=False)
     return session
@@ -36,7 +36,7 @@ def test_totals_are_those_of_the_ledger(tmp_path: Path) -> None:
     session = run_with_audits(tmp_path)
     drive(session, [])
     for c in range(3):
-        counted = int(session.transport.ledger.by_agent["up_stats"][c])
+        counted = int(session.player.transport.ledger.by_agent["up_stats"][c])
         assert verify(tmp_path / f"{c}.jsonl", counted).scalars["Upload"] == counted
     with pytest.raises(DamagedFile, match="ledger"):
         verify(tmp_path / "0.jsonl", counted + 1)
@@ -78,7 +78,7 @@ def run_with_a_late_site(folder: Path, absent: Any, late: range) -> tuple[Path, 
     session = learner.prepare(problems.one_hot().envs, 40, 1, transport=transport)
     drive(session, [])
     notes = [note for record in session.records for note in record.notes]
-    return folder / "1.jsonl", int(session.transport.ledger.by_agent["up_stats"][1]), notes
+    return folder / "1.jsonl", int(session.player.transport.ledger.by_agent["up_stats"][1]), notes
 
 
 def uploads_in(path: Path) -> list[dict[str, Any]]:
@@ -108,7 +108,10 @@ def test_lines_cut_off_the_end_show_where_the_server_counted_them(tmp_path: Path
     """The chain alone cannot tell; nor can the ledger where what was cut off is no upload."""
     session = run_with_audits(tmp_path)
     drive(session, [])
-    path, counted = tmp_path / "0.jsonl", int(session.transport.ledger.by_agent["up_stats"][0])
+    path, counted = (
+        tmp_path / "0.jsonl",
+        int(session.player.transport.ledger.by_agent["up_stats"][0]),
+    )
     rows = path.read_text().splitlines()
     last = uploads_in(path)[-1]["n"]
     assert last < len(rows)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from canary import PATTERN, Marked, contents, leaks, listen
-from fedlsvi import FedLSVI
+from fedlsvi import FedLSVI, load
 from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import Reply, Signal, Upload
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.endpoint import Station
-from fedlsvi.remote.flare_server import serve
+from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import Patience
@@ -64,8 +64,10 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
         return Station(cohort, plan.parameters, run, journal, audit)
 
     transport = Local(plan.parameters, [make], run, Patience(60.0, 1))
+    p = plan.parameters
+    federation = Federation("canary", 60, p.horizon, p.dim, 1, settings={"gamma": 8.0})
     with suppress(FedLSVIError):
-        serve(plan.parameters, transport, folder / "server")
+        serve(federation.open_run(folder / "server", [(0, 2)], print), transport, [])
     transport.close()
     assert sent
     log = (folder / "sent.jsonl").read_bytes()
@@ -78,7 +80,7 @@ def test_states_never_leave(tmp_path: Path) -> None:
     left = what_left(tmp_path)
     assert leaks(left) == {}
     assert json.loads(left["log"].splitlines()[-1])["n"] > 50
-    assert (tmp_path / "server" / "model.safetensors").exists()
+    assert load(tmp_path / "server").played == 60
     assert contents(tmp_path / "journal").count(PATTERN) >= 60 * 2 * 3
 
 

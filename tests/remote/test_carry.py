@@ -26,8 +26,7 @@ from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import Patience
 from fedlsvi.remote.threads import Local
-from fedlsvi.storage.run_writer import Journal as Records
-from fedlsvi.storage.run_writer import begin
+from fedlsvi.storage.run_writer import RunWriter, begin
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 EPISODES = 40
@@ -92,11 +91,15 @@ def check_accounts(session: Any) -> None:
     """Played once more with everybody present and the models that this run had in its rounds: Λ has
     every episode of every agent exactly once, and w comes from fresh responses of all. Of a cohort
     that is still away, Λ and b have what it sent up to the last episode that was accepted."""
-    server, carried, p = session.server, session.transport.carried, session.plan.parameters
-    H, layout = p.horizon, session.server.layout
+    server, carried, p = (
+        session.player.server,
+        session.player.transport.carried,
+        session.plan.parameters,
+    )
+    H, layout = p.horizon, session.player.server.layout
     cohort = session.plan.cohort(0, 4)
     cohort.start(Server(layout, p.lam, p.gamma, p.beta, p.episodes).parameters())
-    gram, b = np.zeros_like(session.transport.guard.gram), np.zeros_like(carried.b)
+    gram, b = np.zeros_like(session.player.transport.guard.gram), np.zeros_like(carried.b)
     upto = np.full((4, H), EPISODES)
     if carried.away:
         assert list(carried.away) == [1]
@@ -109,7 +112,7 @@ def check_accounts(session: Any) -> None:
             b[counted, h - 1] = upload.b[counted]
             small = np.diagonal(model[h - 1]) if layout.packing == "diagonal" else model[h - 1]
             upload = cohort.receive(Model(h, w[h - 1], pack(small, layout.packing)))
-    np.testing.assert_allclose(session.transport.guard.gram, gram, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(session.player.transport.guard.gram, gram, rtol=1e-12, atol=1e-12)
     for h in range(1, H + 1):
         full = unpack(gram[h - 1].sum(axis=0), layout.dim, layout.packing)
         full = (np.diag(full) if full.ndim == 1 else full) + p.lam * np.eye(layout.dim)
@@ -124,9 +127,9 @@ PROBLEMS = [problems.one_hot(), problems.continuous()]
 def test_nobody_away_is_the_run_without_carry(tmp_path: Path) -> None:
     here = LEARNER.learn(problems.simplex().envs, EPISODES, 1, progress=False)
     session = play(problems.simplex(), lambda n: None, tmp_path)
-    assert session.server.w.tobytes() == here.w.tobytes()
-    assert session.server.gram.tobytes() == here.gram_packed.tobytes()
-    assert len(session.transport.carried.past) <= 2
+    assert session.player.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.gram.tobytes() == here.gram_packed.tobytes()
+    assert len(session.player.transport.carried.past) <= 2
     assert not notes(session)
 
 
@@ -137,7 +140,7 @@ def test_silence_of_one_exchange_a_round_or_several(
     problem: Any, kind: str, length: int, tmp_path: Path
 ) -> None:
     session = play(problem, between(20, 19 + length, kind), tmp_path)
-    assert not session.transport.carried.away
+    assert not session.player.transport.carried.away
     assert any("agents 2 to 3 carried" in note for note in notes(session))
     assert any("agents 2 to 3 taken back" in note for note in notes(session))
     check_accounts(session)
@@ -149,9 +152,9 @@ def test_silence_at_every_position_of_a_round(position: int, kind: str, tmp_path
     """Explore, Stop, the models of each step and Keep: what was accepted before is not counted
     again, what was not comes later."""
     session = play(problems.one_hot(), between(21 + position, 21 + position, kind), tmp_path)
-    lost = {t.__name__ for t in session.transport.said[20:29]}
+    lost = {t.__name__ for t in session.player.transport.said[20:29]}
     assert {"Explore", "Stop", "Model", "Keep"} <= lost
-    assert not session.transport.carried.away
+    assert not session.player.transport.carried.away
     check_accounts(session)
 
 
@@ -176,30 +179,30 @@ def test_any_silence_loses_no_episode(losses: list[tuple[int, int, bool]], probl
 def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
     """Its Gram matrices stay, its responses are the last ones, and every record names it."""
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path)
-    carried, counted = session.transport.carried, session.transport.guard.gram
+    carried, counted = session.player.transport.carried, session.player.transport.guard.gram
     assert list(carried.away) == [1]
     lost = carried.away[1]
     for record in session.records[lost:]:
         assert record.notes == [f"round {record.k}: agents 2 to 3 carried, away since round {lost}"]
     assert (carried.upto[1] == counted[:, 2:].sum(axis=2).T).all()
     check_accounts(session)
-    by_agent = session.transport.ledger.by_agent
+    by_agent = session.player.transport.ledger.by_agent
     assert by_agent["up_stats"][2] < by_agent["up_stats"][0]
 
 
 def test_a_cohort_that_stays_away_too_long_is_excluded(tmp_path: Path) -> None:
     patience = Patience(30.0, 1, absent="carry", carry=3)
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path, patience)
-    assert list(session.transport.excluded) == [1]
+    assert list(session.player.transport.excluded) == [1]
     assert any("excluded (away for 3 rounds)" in note for note in notes(session))
-    assert not session.transport.guard.gram[:, 2:].any()
-    assert len(session.transport.carried.past) <= 2
+    assert not session.player.transport.guard.gram[:, 2:].any()
+    assert len(session.player.transport.carried.past) <= 2
 
 
 def test_nobody_left_is_said(tmp_path: Path) -> None:
     session = LEARNER.prepare(problems.one_hot().envs, EPISODES, 1, transport=lossy(
         lambda n: "request" if n > 20 else None, tmp_path))  # fmt: skip
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     inner = transport.exchange
     transport.exchange = lambda frames, deadline: (
         inner(frames, deadline) if transport.exchanges < 20 else iter(())
@@ -224,7 +227,7 @@ def test_the_ledger_and_the_log_of_a_site_agree(
             problems.one_hot().envs, EPISODES, 1,
             transport=lossy(lambda n: kind if n in positions else None, folder),  # noqa: B023
         )  # fmt: skip
-        transport: Any = session.transport
+        transport: Any = session.player.transport
         transport.handlers[1].outbox = Audit(folder / "sent.jsonl", durable=False)
         drive(session, [])
         counted = int(transport.ledger.by_agent["up_stats"][2:].sum())
@@ -241,7 +244,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     session = LEARNER.prepare(
         problem.envs, EPISODES, 1, transport=lossy(between(20, 32), journals), keep_models=True
     )
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     inner = transport.exchange
 
     def exchange(frames: Any, deadline: float) -> Any:
@@ -252,7 +255,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     transport.exchange = exchange
     run = begin(folder, session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
-        drive(session, [Records(run, session, 0.0)])
+        drive(session, [RunWriter(run, session, 0.0)])
     made: list[Any] = []
 
     def again(plan: Any) -> Any:
@@ -270,8 +273,8 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
 
 def test_resume_of_a_run_with_agents_away_needs_carry(tmp_path: Path) -> None:
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path / "one")
-    arrays, carried = session.transport.carried.state()
-    arrays |= session.transport.guard.state()
+    arrays, carried = session.player.transport.carried.state()
+    arrays |= session.player.transport.guard.state()
     other = lossy(lambda n: None, tmp_path / "two", Patience())(session.plan)
     with pytest.raises(InvalidSetting, match='absent="carry"'):
         other.restore(arrays, {"excluded": {}, "carried": carried}, EPISODES, 5)
@@ -283,7 +286,7 @@ def test_what_is_owed_is_checked(tmp_path: Path) -> None:
     session = LEARNER.prepare(
         problems.one_hot().envs, EPISODES, 1, transport=lossy(between(20, 32), tmp_path)
     )
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     handler, lied = transport.handlers[1], []
     honest = handler.handle
 
@@ -304,10 +307,10 @@ def test_a_snapshot_whose_answer_was_lost(tmp_path: Path) -> None:
     """The cohort made its first snapshot, the server does not know, and takes it back from the very
     beginning: what its journal then has is the whole of its history."""
     problem = problems.continuous()
-    first = play(problem, lambda n: None, tmp_path / "whole").transport.said.index(Keep) + 1
+    first = play(problem, lambda n: None, tmp_path / "whole").player.transport.said.index(Keep) + 1
     session = play(problem, between(first, first, "reply"), tmp_path / "lost")
     check_accounts(session)
-    live = session.transport.handlers[1].cohort.experience
+    live = session.player.transport.handlers[1].cohort.experience
     station = makers(session.plan, 2, tmp_path / "lost", durable=False, threads=1)[1]()
     kept = station.cohort.experience
     assert kept.t == EPISODES

@@ -34,8 +34,8 @@ def in_the_middle(problem: Any, packing: str = "auto", rounds: int = 4) -> Any:
     playing = session.rounds()
     for _ in range(rounds):
         next(playing)
-    transport: Any = session.transport
-    signal = transport.wait(session.server.t, 200 - session.server.t)
+    transport: Any = session.player.transport
+    signal = transport.wait(session.player.server.t, 200 - session.player.server.t)
     transport._turn([0])
     transport.guard.sends(Stop(signal.t))
     frame = encode(Stop(signal.t), transport._address(0))
@@ -45,9 +45,9 @@ def in_the_middle(problem: Any, packing: str = "auto", rounds: int = 4) -> Any:
 
 
 def fingerprint(session: Any) -> str:
-    guard = session.transport.guard
-    parts = (session.server.w, session.server.gram, guard.gram, guard.last)
-    plain = (session.server.t, session.server.k, guard.t, guard.round, guard.length)
+    guard = session.player.transport.guard
+    parts = (session.player.server.w, session.player.server.gram, guard.gram, guard.last)
+    plain = (session.player.server.t, session.player.server.k, guard.t, guard.round, guard.length)
     return hashlib.sha256(b"".join(a.tobytes() for a in parts) + repr(plain).encode()).hexdigest()
 
 
@@ -166,8 +166,8 @@ def test_rank_is_at_most_the_number_of_episodes() -> None:
     learner = FedLSVI(n_agents=2, gamma=1.0, lam=0.5)
     plan = learner.prepare(problems.simplex().envs, 20, 0).plan
     session = learner.prepare(problems.simplex().envs, 20, 0, transport=over_frames(1))
-    guard = Guard(plan.layout, session.transport.guard.facts)  # type: ignore[attr-defined]
-    guard.sends(session.server.parameters())
+    guard = Guard(plan.layout, session.player.transport.guard.facts)  # type: ignore[attr-defined]
+    guard.sends(session.player.server.parameters())
     guard.sends(Stop(1))
     d = plan.layout.dim
     gram = np.tile((np.eye(d) / d)[np.triu_indices(d)], (2, 1))
@@ -191,7 +191,7 @@ def test_unlawful_signals(signal: Signal, words: str) -> None:
     learner = FedLSVI(n_agents=2, gamma=6.0)
     session = learner.prepare(problems.simplex().envs, 20, 0, transport=over_frames(1))
     with pytest.raises(Refusal, match=words):
-        session.transport.guard.signal(0, 2, signal)  # type: ignore[attr-defined]
+        session.player.transport.guard.signal(0, 2, signal)  # type: ignore[attr-defined]
     session.close()
 
 
@@ -211,8 +211,8 @@ def test_who_signals_must_show_the_determinant() -> None:
 def test_damaged_frames_are_refused(data: Any) -> None:
     """Truncated, oversize, any byte changed: never decoded, whatever kind it was."""
     session, _, upload = _cached()
-    layout = session.transport.layout
-    frame = encode(upload, session.transport._address(0))
+    layout = session.player.transport.layout
+    frame = encode(upload, session.player.transport._address(0))
     way = data.draw(st.sampled_from(["cut", "more", "flip"]))
     at = data.draw(st.integers(0, len(frame) - 1))
     if way == "cut":
@@ -265,8 +265,8 @@ def test_exclusion_goes_on_without_the_cohort_and_says_so() -> None:
     noted = [note for record in session.records for note in record.notes]
     assert len(noted) == 1
     assert "agents 2 to 3 excluded" in noted[0]
-    traces = session.server.gram.trace(axis1=1, axis2=2)
-    others = session.transport.guard.gram[:, :2].sum(axis=1)  # type: ignore[attr-defined]
+    traces = session.player.server.gram.trace(axis1=1, axis2=2)
+    others = session.player.transport.guard.gram[:, :2].sum(axis=1)  # type: ignore[attr-defined]
     diagonal = np.cumsum([0, *range(session.plan.layout.dim, 1, -1)])
     assert np.allclose(traces - 0.5 * session.plan.layout.dim, others[:, diagonal].sum(axis=1))
-    assert not session.transport.guard.gram[:, 2:].any()  # type: ignore[attr-defined]
+    assert not session.player.transport.guard.gram[:, 2:].any()  # type: ignore[attr-defined]

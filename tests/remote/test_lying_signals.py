@@ -35,7 +35,7 @@ def session_with_a_liar(overshoot: Any, patience: Patience, lie: Callable[[int],
     session = learner.prepare(
         problems.simplex().envs, EPISODES, 1, transport=over_frames(3, patience=patience)
     )
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     honest = transport.handlers[LIAR].handle
 
     def handle(frame: bytes) -> bytes:
@@ -66,7 +66,7 @@ def test_a_signal_beyond_what_was_asked_names_its_sender(lie: Any, overshoot: st
     session = session_with_a_liar(overshoot, Patience(60.0, 1), lie)
     with pytest.raises(Refusal, match="agent 2, round 3: signal's t is") as refused:
         drive(session, [])
-    start, asked = session.server.t, session.transport.asked
+    start, asked = session.player.server.t, session.player.transport.asked
     assert 0 < asked < 39
     assert refused.value.bound == f"{start + 1} to {start + asked}"
 
@@ -77,8 +77,8 @@ def test_the_others_go_on_without_a_liar(lie: Any, overshoot: str) -> None:
     patience = Patience(60.0, 1, refused="exclude")
     session = session_with_a_liar(overshoot, patience, lie)
     drive(session, [])
-    assert list(session.transport.excluded) == [LIAR]
-    assert session.server.t == EPISODES
+    assert list(session.player.transport.excluded) == [LIAR]
+    assert session.player.server.t == EPISODES
     assert all(record.overshoot >= 0 for record in session.records)
 
 
@@ -86,8 +86,8 @@ def test_the_last_episode_that_was_asked_for_may_be_signalled() -> None:
     """Also in the second question of a round: the numbers that were asked for add up."""
     learner = FedLSVI(n_agents=2, gamma=6.0)
     session = learner.prepare(problems.simplex().envs, 20, 0, transport=over_frames(1))
-    guard = session.transport.guard  # type: ignore[attr-defined]
-    guard.sends(session.server.parameters())
+    guard = session.player.transport.guard  # type: ignore[attr-defined]
+    guard.sends(session.player.server.parameters())
     for limit, last in ((1, 1), (2, 3), (9, 6)):
         guard.sends(Explore(limit))
         guard.signal(0, 2, Signal(last, np.array([1]), np.array([1])))

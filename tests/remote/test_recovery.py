@@ -27,8 +27,7 @@ from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.ray import on_ray as cluster
 from fedlsvi.remote.threads import Local
-from fedlsvi.storage.run_writer import Journal as Records
-from fedlsvi.storage.run_writer import begin
+from fedlsvi.storage.run_writer import RunWriter, begin
 from transports_over_frames import over_frames
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
@@ -111,7 +110,7 @@ def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any
     )  # fmt: skip
     run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
     with pytest.raises(KeyboardInterrupt):
-        drive(session, [Records(run, session, 0.0)])
+        drive(session, [RunWriter(run, session, 0.0)])
     return session
 
 
@@ -185,7 +184,10 @@ def test_a_damaged_snapshot_is_made_again_from_the_one_before(
     assert [len(list(journal.glob("*.json"))) for journal in journals] == [1 + (after > 12)] * 2
     for journal in journals:
         flip(newest(journal, kind))
-    (live, _), made = session.transport.handlers, makers(session.plan, 2, tmp_path / "journals")
+    (live, _), made = (
+        session.player.transport.handlers,
+        makers(session.plan, 2, tmp_path / "journals"),
+    )
     for said in (1, 1):  # the second time it is whole
         station = made[0]()
         assert (station._last, station._reply) == (live._last, live._reply)

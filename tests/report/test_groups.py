@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from fedlsvi.report import write_report
 from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
 from fedlsvi.storage import load
-from fedlsvi.storage.run_header import Setup, read_setup
 
 LAZY = np.eye(2)[np.array([[0, 1], [0, 1], [0, 0]])]
 """Two features for three states and two actions."""
@@ -57,14 +55,7 @@ def from_folder(run: Run, folder: Path) -> Run:
     return load(folder)
 
 
-def from_an_earlier_folder(run: Run, folder: Path) -> Run:
-    """As it was written before folders had the fingerprint of the features."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlsvi.storage.run_header.features_fingerprint", lambda plan: None)
-        return from_folder(run, folder)
-
-
-@pytest.mark.parametrize("kept", [in_memory, from_folder, from_an_earlier_folder])
+@pytest.mark.parametrize("kept", [in_memory, from_folder])
 @pytest.mark.parametrize("maps", MAPS)
 def test_features_tell_settings_apart(
     maps: str, kept: Callable[[Run, Path], Run], tmp_path: Path
@@ -74,8 +65,6 @@ def test_features_tell_settings_apart(
     runs = [played(env, phi, seed) for seed, phi in enumerate((one, one, other))]
     assert len({run.parameters.dim for run in runs}) == 1
     read = [kept(run, tmp_path / str(run.seed)) for run in runs]
-    if maps == "functions" and kept is from_an_earlier_folder:
-        return  # it has their names alone, and these are equal
     for given in (read, [runs[0], *read[1:]]):
         groups = grouped(given)
         assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [2]]
@@ -146,17 +135,3 @@ def _paid(high: float) -> FiniteMDP:
     env = FiniteMDP(np.full((2, 2, 2), 0.5), np.eye(2), horizon=3)
     env.reward_range = (0.0, high)
     return env
-
-
-def test_what_an_earlier_folder_does_not_say_is_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has no fingerprint of what is not finite, nor a reward range."""
-    runs = [played(Nameless(4, 2, 3, cells=64), None, seed) for seed in range(2)]
-    earlier = from_folder(runs[1], tmp_path / "x")
-
-    def without(folder: Any) -> Setup:
-        return replace(read_setup(folder), fingerprints=[None], reward_range=None)
-
-    monkeypatch.setattr("fedlsvi.report.groups.read_setup", without)
-    assert len(grouped([runs[0], earlier])) == 1

@@ -234,7 +234,7 @@ def test_a_function_of_ones_own_must_be_given_again(tmp_path: Path) -> None:
 def test_a_function_registered_by_name_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     registry.register("own-hat", lambda: CallableFeatures(own_hat), "a function of one's own")
     env = ContinuousLinearMDP(**CONTINUOUS)
     broken_off(tmp_path / "x", env, features="own-hat")
@@ -277,12 +277,12 @@ def test_presets_of_a_later_version_do_not_reach_a_run_under_way(
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path) -> None:
     """However short the interval that was asked for, as long as it is not 0."""
-    from fedlsvi.storage.run_writer import Journal
+    from fedlsvi.storage.run_writer import RunWriter
 
     spent: list[float] = []
-    original = Journal.checkpoint
+    original = RunWriter.checkpoint
 
-    def slow(self: Journal) -> None:
+    def slow(self: RunWriter) -> None:
         import time
 
         time.sleep(0.01)
@@ -290,7 +290,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path) -> None:
         spent.append(1.0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "checkpoint", slow)
+        patch.setattr(RunWriter, "checkpoint", slow)
         learner(gamma=2.0).learn(
             small(), 300, **TINY, folder=tmp_path / "x", checkpoint_seconds=1e-9
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
 from fedlsvi.features import CallableFeatures, FeatureMap, HatFeatures
 from fedlsvi.protocol.plan import make_plan
-from fedlsvi.storage.describe import features_fingerprint, fingerprints
-from fedlsvi.storage.run_header import Setup, read_setup
+from fedlsvi.storage.run_header import features_fingerprint, fingerprints
 from registering import named_features
 
 
@@ -138,45 +136,9 @@ def test_an_object_may_stand_in_for_a_name_that_is_not_known(tmp_path: Path) -> 
     assert fedlsvi.resume(tmp_path / "x", features=hat, progress=False).played == 24
 
 
-def test_folders_of_earlier_versions_are_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They know nothing of the features, nor of an environment that is not finite."""
-    env = gymnasium("FrozenLake-v1", horizon=4, tables=False)
-    for name, world in (("x", continuous()), ("y", env)):
-        broken_off(tmp_path / name, world)
-        numbers = json.loads((tmp_path / name / "parameters.json").read_text())
-        assert None not in numbers["fingerprints"]
-
-        def without(folder: Any) -> Setup:
-            found = read_setup(folder)
-            return Setup(**vars(found) | {"fingerprints": [None], "features": None})
-
-        monkeypatch.setattr(fedlsvi.storage.runs, "read_setup", without)
-        assert fedlsvi.resume(tmp_path / name, env=world, progress=False).played == 24
-
-
-@pytest.mark.parametrize("env", [continuous(), finite()], ids=["continuous", "finite"])
-def test_features_of_earlier_folders_are_made_again_to_compare(
-    env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They have no fingerprint of the map, but mostly say how it is made."""
-    own = env.default_features()
-    broken_off(tmp_path / "x", env)
-
-    def without(folder: Any) -> Setup:
-        return Setup(**vars(read_setup(folder)) | {"features": None})
-
-    monkeypatch.setattr(fedlsvi.storage.runs, "read_setup", without)
-    other = CallableFeatures(lambda states: own(states)[:, ::-1])
-    with pytest.raises(StoreError, match="the features are not those"):
-        fedlsvi.resume(tmp_path / "x", features=other, progress=False)
-    assert fedlsvi.resume(tmp_path / "x", features=own, progress=False).played == 24
-
-
 def test_a_table_is_read_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its numbers are not made into lists first; −0 is 0."""
-    monkeypatch.setattr(fedlsvi.storage.describe, "_parameters", lambda phi: pytest.fail("asked"))
+    monkeypatch.setattr(fedlsvi.storage.run_header, "_parameters", lambda phi: pytest.fail("asked"))
     env, settings = finite(), FedLSVI(2).settings
     table = np.where(env.phi == env.phi.max(), 0.5, 0.0)
     signed = np.where(table == 0.0, -0.0, table)

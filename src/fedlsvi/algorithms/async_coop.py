@@ -1,4 +1,4 @@
-"""Async-Coop-LSVI-UCB: one agent at a time, and only the agent that has learned something speaks.
+"""Async-Coop-LSVI-UCB: one agent at a time, and only an agent that has learned something sends.
 
 Min, He, Wang, Gu (2023), "Cooperative multi-agent reinforcement learning: asynchronous
 communication and linear function approximation", ICML 2023, arXiv 2305.06446. In global episode
@@ -7,8 +7,8 @@ h, it uploads its trajectories since its last upload; the server backs up on eve
 received and sends that agent, and nobody else, (w, Λser). Nothing is synchronous.
 
 An "episode" of the run is M global ones, so T per agent on average. Schedules: "round-robin",
-"random" (uniform), "skewed" (agent m with weight 1/(1 + m)). The order is drawn from a stream of
-its own; agent m's i-th episode uses the draws (m, i) whenever it is played.
+"random" (uniform), "skewed" (agent m with weight 1/(1 + m)). The order has its own
+random stream; agent m's i-th episode uses the draws (m, i) whenever it is played.
 
 Checked: regret Õ(d^{3/2}H²√K), communication Õ(dHM²) and the lower bound Ω(dM) (abstract); a
 determinant criterion, no aggregation from other agents. From memory: the protocol's details,
@@ -27,11 +27,11 @@ import numpy as np
 
 from fedlsvi.algorithms.centralised import start
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.lsvi_sums import Memory, rebuild
+from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, rebuild
 from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.algorithms.shared.single_agent import above
+from fedlsvi.algorithms.shared.single_agent import strictly_above
 from fedlsvi.checks import choice, number
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
@@ -42,12 +42,17 @@ from fedlsvi.run import Run
 
 Schedule = Literal["round-robin", "random", "skewed"]
 STREAM = 3
-"""Of the keyed generator, for the order of the agents."""
+"""Stream of the keyed generator for the order of the agents."""
 
 
 @dataclass(frozen=True)
 class AsyncSettings(LinearSettings):
-    """alpha: α of the trigger, "auto" is 1/M², below 0 is every episode.  schedule: who plays."""
+    """Settings of Async-Coop-LSVI-UCB, in addition to `LinearSettings`.
+
+    Attributes:
+        alpha: α of the trigger; "auto" is 1/M², below 0 is every episode.
+        schedule: Who plays when: "round-robin", "random" or "skewed".
+    """
 
     alpha: float | Literal["auto"] = "auto"
     schedule: Schedule = "round-robin"
@@ -60,7 +65,7 @@ class AsyncSettings(LinearSettings):
 
 
 def order(schedule: Schedule, seed: int, M: int, T: int) -> np.ndarray:
-    """m_k for k = 1 … MT."""
+    """m_k for k = 1 … MT, (MT,)."""
     if schedule == "round-robin":
         return np.tile(np.arange(M), T)
     weights = np.ones(M) if schedule == "random" else 1.0 / np.arange(1, M + 1)
@@ -70,14 +75,14 @@ def order(schedule: Schedule, seed: int, M: int, T: int) -> np.ndarray:
 
 
 class AsyncAgent:
-    """Plays on a frozen policy and knows when it has something to say."""
+    """Plays on a frozen policy and knows when it has something to send."""
 
     def __init__(self, plan: Plan, m: int, alpha: float, budget: int) -> None:
         self.m, self.budget, self.packing = m, budget, plan.parameters.packing
         values = plan.values()
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.array([m]))
-        self._log_gamma = above(float(np.log(1.0 + alpha)))
+        self._log_gamma = strictly_above(float(np.log(1.0 + alpha)))
         self.t, self.length, self.step, self.guess = 0, 0, 0, 1
         self.receive(*start(plan))
 
@@ -97,10 +102,9 @@ class AsyncAgent:
         while n > 0:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)
             sums[:] = 0.0
-            first_firing_counts(
-                0, 1, sums, 0, 0, n, self._explorer.log, table, self.values.marks,
-                self._log_gamma, 0, when, steps,
-            )  # fmt: skip
+            marks, log = self.values.marks, self._explorer.log
+            rule = (self._log_gamma, 0, when, steps)
+            first_firing_counts(0, 1, sums, 0, 0, n, log, table, marks, *rule)
             if when[0] > 0 or n == left:
                 break
             n = min(2 * n, left)
@@ -110,7 +114,7 @@ class AsyncAgent:
         self.unsent = tuple(a[:, :, : self.length] for a in seen)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Its model, and where it stands; what it has seen since can be played again."""
+        """Its model and position; what it has seen since can be played again."""
         w, gram = self.model
         return {"w": w, "gram": gram, "t": np.array([self.t])}
 
@@ -122,7 +126,7 @@ class AsyncAgent:
 
 
 class AsyncPlay(Play):
-    """Events in the order of the global episodes at which they happen."""
+    """Uploads in the order of the global episodes after which they happen."""
 
     algorithm = "async-coop"
 
@@ -133,69 +137,67 @@ class AsyncPlay(Play):
         self.turns = [np.flatnonzero(turns == m) for m in range(p.n_agents)]
         alpha = p.n_agents**-2.0 if settings.alpha == "auto" else float(settings.alpha)
         self.agents = [AsyncAgent(plan, m, alpha, len(k)) for m, k in enumerate(self.turns)]
-        self.memory = Memory(plan)
-        self.values = self.memory.values
-        self.seats = [self.ruler.seat([m]) for m in range(p.n_agents)]
+        self.sums = LSVISums(plan)
+        self.values = self.sums.values
+        self.meters = [self.regret_meter.group([m]) for m in range(p.n_agents)]
         self.counts = {"events": 0, "uploaded": 0}
         self.due: list[tuple[int, int]] = []
         self._begun = False
 
     def parties(self) -> dict[str, Any]:
-        return {f"agent{agent.m}": agent for agent in self.agents} | {"server": self.memory}
+        return {f"agent{agent.m}": agent for agent in self.agents} | {"server": self.sums}
 
     def launch(self, agent: AsyncAgent, measure: bool = True) -> None:
-        """Let an agent play up to its next message; nothing it does depends on the others."""
+        """Let an agent play up to its next upload; nothing it does until then depends on others."""
         m, first = agent.m, agent.t + 1
         agent.play()
         if agent.length > 0 and measure:
             when = self.turns[m][first - 1 : first - 1 + agent.length] // len(self.agents)
-            self.seats[m].spread(first, agent.length, agent.values.policy, when)
+            self.meters[m].record_at(first, agent.length, agent.values.policy, when)
         if agent.step > 0:
             heapq.heappush(self.due, (int(self.turns[m][agent.t + agent.length - 1]), m))
 
-    def advance(self) -> Stretch:
+    def advance(self) -> Segment:
         if not self._begun:
             self._begun = True
             for agent in self.agents:
                 self.launch(agent)
-        M, T, fired = len(self.agents), self.server.T, []
+        M, T, fired = len(self.agents), self.episodes, []
         wanted = self.due[0][0] // M + 1 if self.due else T
-        last = min(max(wanted, self.t + self.stretch), self.t + self.pause, T)
+        last = min(max(wanted, self.t + self.segment_length), self.t + self.pause, T)
         while self.due and self.due[0][0] // M < last:
             agent = self.agents[heapq.heappop(self.due)[1]]
             fired.append((agent.m, agent.step))
             self.counts["events"] += 1
             self.counts["uploaded"] += agent.length
-            self.memory.add(self.channel.send(agent.m, "up_raw", *agent.unsent))
+            self.sums.add(self.channel.send(agent.m, "up_raw", *agent.unsent))
             began = perf_counter()
-            self.memory.replan()
+            self.sums.backward_pass()
             self.planning += perf_counter() - began
-            agent.receive(*self.channel.send(agent.m, "down_model", *self.memory.model()))
+            agent.receive(*self.channel.send(agent.m, "down_model", *self.sums.model()))
             self.launch(agent)
-        return Stretch(last, len(fired), fired, len(fired))
+        return Segment(last, len(fired), fired, len(fired))
 
     def followed(self) -> np.ndarray:
         return self.agents[0].values.policy
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.memory.w, self.memory.gram
+        return self.sums.w, self.sums.gram
 
     def resumed(self) -> None:
-        self.memory.replan()
+        self.sums.backward_pass()
         self._begun = True
         for agent in self.agents:
             self.launch(agent, measure=False)
 
 
 class AsyncCoop(Comparator):
-    """Agents that speak one by one, when a determinant has grown. Other settings: as `FedLSVI`."""
+    """Agents that upload one by one, when a determinant has grown. Other settings: as `FedLSVI`."""
 
     name = "async-coop"
     settings_type = AsyncSettings
-    session_type = AsyncPlay
-
-    def sums(self, n_agents: int) -> int:
-        return 1
+    play_type = AsyncPlay
+    sums_of = "server"
 
 
 def scalars(run: Run) -> dict[str, int]:

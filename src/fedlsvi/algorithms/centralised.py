@@ -2,12 +2,12 @@
 
 LSVI-UCB (Jin, Yang, Wang, Jordan 2020) on the pooled data of M agents. All agents follow the same
 π_t; after each episode they upload what they saw, the server backs up through all steps on all data
-and sends (w, Λ), from which each agent builds its Q. Nothing can be learned faster from the same
-episodes by least squares. The price grows with T: M·H·ρ raw scalars up and M·H(P + d) down after
-every episode.
+and sends (w, Λ), from which each agent builds its Q. Least squares cannot learn faster from the
+same episodes. The cost grows with T: M·H·ρ raw scalars up and M·H(P + d) down after every episode.
 
-Checked: with M = 1 it is LSVI-UCB, and with any M it is Fed-LSVI at γ = 1, by tests against literal
-codes of both. From memory: Jin et al. clip at H only from above; we clip at [0, c_h] like Fed-LSVI.
+Checked: with M = 1 it is LSVI-UCB, and with any M it is Fed-LSVI at γ = 1 (tests against literal
+implementations of both). From memory: Jin et al. clip at H only from above; we clip at [0, c_h]
+like Fed-LSVI.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
+from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.lsvi_sums import Memory, rebuild
+from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, rebuild
 from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import identity, pack, packed_size, unpack
@@ -33,8 +34,8 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 
-class Followers:
-    """All M agents: they play the server's policy and keep nothing."""
+class FiniteFollowers(Stateless):
+    """All M agents on finite states: they play the server's policy and keep nothing."""
 
     def __init__(self, plan: Plan) -> None:
         self.packing = plan.parameters.packing
@@ -45,52 +46,48 @@ class Followers:
 
     @property
     def policy(self) -> Any:
-        """What they follow now."""
+        """The table that they follow now, (H, S)."""
         return self.values.policy
 
     def play(self, t: int) -> Message:
-        """Episode t of every agent: (states, actions, rewards)."""
+        """Episode t of every agent: (states, actions, rewards), each (M, H, 1)."""
         return self._explorer.play(t, 1, self.values.policy)
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
         """Build Q and π from the server's model."""
         rebuild(self.values, w, gram, self.packing)
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Nothing: the model comes from the server."""
-        return {}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Nothing to put back."""
-
-
-class ContinuousFollowers(Followers):
-    """The same where states are real vectors."""
+class ContinuousFollowers(Stateless):
+    """All M agents where states are real vectors."""
 
     def __init__(self, plan: Plan) -> None:
         p = plan.parameters
         self.packing, self.dim = p.packing, p.dim
         self.experience = plan.cohort(0, p.n_agents).experience
-        self.blocks: BlockValues = self.experience.values  # type: ignore[attr-defined]
+        self.values: BlockValues = self.experience.values  # type: ignore[attr-defined]
         self.receive(*start(plan))
 
     @property
     def policy(self) -> Any:
-        return self.blocks.frozen()
+        """The values that they follow now, frozen."""
+        return self.values.frozen()
 
     def play(self, t: int) -> Message:
+        """Episode t of every agent: (states, actions, rewards), states (M, H, 1, s)."""
         self.experience.begin(t - 1)
         self.experience.explore(1)
         seen = self.experience.history(t - 1, t)
         return seen["states"][:, :-1], seen["actions"], seen["rewards"]
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
+        """Build Q and π from the server's model."""
         for h, one in enumerate(unpack(gram, self.dim, self.packing), start=1):
-            self.blocks.update(h, w[h - 1], one)
+            self.values.update(h, w[h - 1], one)
 
 
-class Buffer:
-    """The server's copy of all episodes, relabelled from the start at every replan."""
+class EpisodeBuffer:
+    """The server's copy of all episodes, relabelled from the start in every backward pass."""
 
     def __init__(self, plan: Plan) -> None:
         p = plan.parameters
@@ -116,7 +113,7 @@ class Buffer:
         self.experience.begin(at)
         self.experience.length = actions.shape[2]
 
-    def replan(self) -> None:
+    def backward_pass(self) -> None:
         """The backward pass over everything in the buffer."""
         H, d = self.w.shape
         for h in range(H, 0, -1):
@@ -143,7 +140,7 @@ class Buffer:
 
 
 def start(plan: Plan) -> Message:
-    """The model before the first episode, w = 0 and Λ = λI: every agent knows it by itself."""
+    """The model before the first episode, w = 0 and Λ = λI, which is never sent."""
     p = plan.parameters
     gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
     return np.zeros((p.horizon, p.dim)), pack(gram, p.packing)
@@ -157,44 +154,42 @@ class CentralisedPlay(Play):
     def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
         finite = isinstance(plan.envs[0], FiniteMDP)
-        self.agents = Followers(plan) if finite else ContinuousFollowers(plan)
-        self.memory: Memory | Buffer = Memory(plan) if finite else Buffer(plan)
-        self.values = self.agents.values if finite else self.agents.blocks  # type: ignore[attr-defined]
-        self.seat = self.ruler.seat(range(plan.parameters.n_agents))
+        self.agents = FiniteFollowers(plan) if finite else ContinuousFollowers(plan)
+        self.pool = LSVISums(plan) if finite else EpisodeBuffer(plan)
+        self.values = self.agents.values
+        self.meter = self.regret_meter.group(range(plan.parameters.n_agents))
 
     def parties(self) -> dict[str, Any]:
-        return {"agents": self.agents, "server": self.memory}
+        return {"agents": self.agents, "server": self.pool}
 
-    def advance(self) -> Stretch:
-        last = min(self.t + self.stretch, self.server.T)
+    def advance(self) -> Segment:
+        last = min(self.t + self.segment_length, self.episodes)
         for t in range(self.t + 1, last + 1):
             episodes = self.agents.play(t)
-            self.seat.hold(t, 1, self.agents.policy)
-            self.memory.add(self.channel.gather("up_raw", *episodes))
+            self.meter.record(t, 1, self.agents.policy)
+            self.pool.add(self.channel.gather("up_raw", *episodes))
             began = perf_counter()
-            self.memory.replan()
+            self.pool.backward_pass()
             self.planning += perf_counter() - began
-            self.agents.receive(*self.channel.broadcast("down_model", *self.memory.model()))
-        return Stretch(last, rounds=last - self.t)
+            self.agents.receive(*self.channel.broadcast("down_model", *self.pool.model()))
+        return Segment(last, rounds=last - self.t)
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.memory.w, self.memory.gram
+        return self.pool.w, self.pool.gram
 
     def resumed(self) -> None:
-        self.memory.w[:] = self.server.w
-        self.agents.receive(*self.memory.model())
+        self.pool.w[:] = self.w
+        self.agents.receive(*self.pool.model())
 
 
 class Centralised(Comparator):
-    """LSVI-UCB on everybody's trajectories, pooled after every episode. Settings: as `FedLSVI`."""
+    """LSVI-UCB on all trajectories, pooled after every episode. Settings: as `FedLSVI`."""
 
     name = "centralised"
     settings_type = LinearSettings
-    session_type = CentralisedPlay
+    play_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP)
-
-    def sums(self, n_agents: int) -> int:
-        return 1
+    sums_of = "server"
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`check_algorithm`: what every algorithm must do, run over every registered one by the tests."""
+"""`check_algorithm`: what every algorithm must do; the tests run it on every registered one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from fedlsvi.algorithms.registry import entry, make
 from fedlsvi.algorithms.shared.comparator import Play
-from fedlsvi.algorithms.shared.contract import states
-from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.contract import party_states
+from fedlsvi.algorithms.shared.regret_meter import RegretMeter
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.garnet import RandomMDP
 from fedlsvi.envs.linear import RandomLinearMDP
@@ -27,17 +27,26 @@ EPISODES = 60
 
 
 def check_algorithm(name: str, **settings: Any) -> None:
-    """Raise InvalidInput at the first promise of the interface that the algorithm breaks.
+    """Play an algorithm on two small problems, one tabular and one linear, and check its contract.
 
-    It is played on two small problems, one tabular and one linear, with these settings: records and
-    regret fit together, regret is that of the policy which the run reports, a seed gives the same
-    run however the work is cut and wherever it is stopped, the ledger holds what the registered
-    formula says, and where nothing is sent nobody learns from others.
+    Records and regret fit together; the regret is that of the policy which the run reports; a seed
+    gives the same run however the work is split and wherever it is stopped; the ledger holds what
+    the registered formula says; where nothing is sent, nobody learns from others.
+
+    Args:
+        name: The registered name.
+        **settings: Settings of the algorithm.
+
+    Raises:
+        InvalidInput: The first violation of the contract; its `code` names it.
     """
     row = entry(name)
     known = row.parameters()
-    _require(next(iter(known), None) == "n_agents", "its first setting must be n_agents")
-    _require(make(name).name == name, "its class attribute `name` must be the registered name")
+    first = next(iter(known), None)
+    _require(
+        first == "n_agents", "bad-first-setting", f"its first setting is {first}, not n_agents"
+    )
+    _require(make(name).name == name, "bad-name", f"its class attribute `name` must be '{name}'")
     tabular = _tabular(1)
     linear = RandomLinearMDP(n_states=6, n_actions=3, dim=4, horizon=3, seed=2)
     for env in (tabular, linear):
@@ -45,22 +54,26 @@ def check_algorithm(name: str, **settings: Any) -> None:
         run = _learn(name, env, settings)
         _require(
             _global_draws() == drawn,
+            "global-generator",
             "it draws from Python's or NumPy's global generator: draw from the run's seed",
         )
         _check_records(run, name)
-        _same(run, _learn(name, env, settings), "the same seed must give the same run")
+        again = _learn(name, env, settings)
+        _same(run, again, "not-repeatable", "the same seed must give the same run")
         cut = _learn(name, env, settings, threads=2, block=7, cohorts=AGENTS)
-        _same(run, cut, "threads, block and cohorts may change the time and never the result")
-        _same(run, _stopped(name, env, settings), "a stopped run must go on to the same bits")
+        _same(run, cut, "depends-on-split", "threads, block and cohorts must not change the result")
+        resumed = _resumed(name, env, settings)
+        _same(run, resumed, "not-resumable", "a resumed run must give the same bits")
         _check_reported(name, env, settings)
         if row.scalars is not None:
             expected = dict.fromkeys(run.ledger.scalars, 0) | row.scalars(run)
             _require(
                 run.ledger.scalars == expected,
+                "wrong-formula",
                 f"the ledger has {run.ledger.scalars}, the formula says {expected}",
             )
     run, other = (_learn(name, tabular, settings, seed=seed) for seed in (5, 6))
-    _require(_bits(other) != _bits(run), "the seed must matter")
+    _require(_bits(other) != _bits(run), "seed-ignored", "another seed must give another run")
     if run.ledger.total == 0:
         _check_alone(name, settings)
 
@@ -74,8 +87,8 @@ def _learn(name: str, env: Any, settings: dict[str, Any], seed: int = 5, **optio
     return learner.learn(env, EPISODES, seed, progress=False, **options)
 
 
-def _stopped(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
-    """The run of a session that took over from another one in the middle."""
+def _resumed(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
+    """A run that one session begins and another one continues."""
     learner = make(name, n_agents=AGENTS, **settings)
     first = learner.prepare(env, EPISODES, 5)
     records: list[RoundRecord] = []
@@ -83,14 +96,15 @@ def _stopped(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
         records.append(record)
         if record.last >= EPISODES // 3:
             break
-    arrays, plain = first.state()
+    arrays, plain = first.player.state()
     _check_apart(first)
     arrays = {key: array.copy() for key, array in arrays.items()}
     try:
         plain = json.loads(json.dumps(plain))
     except TypeError as error:
         raise InvalidInput(
-            f"check_algorithm: self.counts must be a dict of Python's integers ({error})"
+            f"check_algorithm: self.counts must be a dict of Python integers ({error})",
+            code="bad-counts",
         ) from None
     regret = None if first.regret is None else first.regret[: records[-1].last].copy()
     first.close()
@@ -101,72 +115,83 @@ def _stopped(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
 
 
 def _check_apart(session: Session) -> None:
-    """No two parties hold the same memory; a message, which is read-only, they may."""
-    if not isinstance(session, Play):
+    """No two parties hold the same array, unless it is read-only, as messages are."""
+    player = session.player
+    if not isinstance(player, Play):
         return
     held = {
         party: [array for array in arrays.values() if array.flags.writeable]
-        for party, arrays in states(session.algorithm, session.parties())
+        for party, arrays in party_states(player.algorithm, player.parties())
     }
     for one, other in combinations(held, 2):
         _require(
             not any(np.may_share_memory(a, b) for a in held[one] for b in held[other]),
-            f"parties '{one}' and '{other}' share an array: what one tells the other goes through "
-            "the channel",
+            "shared-array",
+            f"parties '{one}' and '{other}' share an array: send it through the channel",
         )
 
 
 def _check_reported(name: str, env: FiniteMDP, settings: dict[str, Any]) -> None:
-    """What one agent follows is what the session says that it follows: a policy that was held after
-    it had been renewed, or `values` that nobody renews, give another regret."""
+    """One agent follows the policy that the run reports: a policy recorded after it was renewed, or
+    `values` that nobody renews, give another regret."""
     learner = make(name, n_agents=1, **settings)
     run = learner.learn(env, EPISODES, 5, progress=False, keep_models=True)
     assert run.regret is not None
     assert run.plan is not None
-    steps, seat = np.diff(run.regret, prepend=0.0), Ruler(run.plan).seat([0])
+    steps, meter = np.diff(run.regret, prepend=0.0), RegretMeter(run.plan).group([0])
     for record, policy in zip(run.records, run.policies, strict=True):
         t = record.first
         _require(
-            abs(steps[t - 1] - seat.measure(t, 1, policy)[0]) < 1e-9,
-            f"the regret of episode {t} is not that of the policy which self.values (or followed) "
-            "had before it: hold the policy that was played, before it is renewed",
+            abs(steps[t - 1] - meter.measure(t, 1, policy)[0]) < 1e-9,
+            "regret-of-another-policy",
+            f"the regret of episode {t} is not that of the policy in self.values (or followed) "
+            "before it: record the policy that was played, before it is renewed",
         )
 
 
 def _check_alone(name: str, settings: dict[str, Any]) -> None:
-    """The model of the run is agent 0's, who cannot know what the others meet."""
+    """The run reports the model of agent 0, who cannot know what the others see."""
     runs = []
     for other in (7, 8):
         envs = [_tabular(1), *[_tabular(other)] * (AGENTS - 1)]
         try:
             runs.append(_learn(name, envs, settings))
-        except InvalidEnvironment:  # it says itself that all agents must meet the same MDP
+        except InvalidEnvironment:  # it needs the same MDP for all agents, and says so
             return
     _require(
         _bits(runs[0])[1:] == _bits(runs[1])[1:],
-        "nothing was sent, but agent 0's model depends on what other agents saw: let what they "
-        "tell each other go through the channel",
+        "not-sent",
+        "nothing was sent, but agent 0's model depends on what other agents saw: exchange it "
+        "through the channel",
     )
 
 
 def _check_records(run: Run, name: str) -> None:
-    _require(run.algorithm == name, "its session's `algorithm` must be the registered name")
-    _require(run.taus[0] == 1 and run.taus[-1] == EPISODES + 1, "records must cover all episodes")
+    _require(run.algorithm == name, "bad-name", f"its player's `algorithm` must be '{name}'")
+    ends = run.taus[0], run.taus[-1]
+    _require(ends == (1, EPISODES + 1), "bad-records", "records must cover all episodes")
     k = 0
     for i, record in enumerate(run.records):
         k += record.rounds
         fits = record.first == run.taus[i] and record.last == run.taus[i + 1] - 1
-        _require(fits and record.k == k, f"record {i} does not follow the one before it")
-        _require(np.isfinite(record.logdet).all(), f"log det Λ is not finite in record {i}")
+        _require(fits and record.k == k, "bad-records", f"record {i} does not follow the last one")
+        finite = np.isfinite(record.logdet).all()
+        _require(finite, "logdet-not-finite", f"log det Λ is not finite in record {i}")
     assert run.regret is not None  # these problems know V*
     steps = np.diff(run.regret, prepend=0.0)
-    _require(run.regret.shape == (EPISODES,), "regret must have a value for every episode")
-    _require(steps.min() >= -1e-9, "regret must not fall: were all policies held by a seat?")
-    _require(steps.max() > 0.0, "regret is zero: was any policy held by a seat?")
+    complete = run.regret.shape == (EPISODES,)
+    _require(complete, "bad-regret", "regret must have a value for every episode")
+    _require(
+        steps.min() >= -1e-9, "regret-falls", "regret must not fall: was every policy recorded?"
+    )
+    _require(steps.max() > 0.0, "no-regret", "regret is zero: was any policy recorded?")
     last = run.records[-1].scalars
-    _require(last == run.ledger.scalars, "the last record must hold the ledger's totals")
+    totals = last == run.ledger.scalars
+    _require(totals, "bad-records", "the last record must hold the ledger's totals")
     parts = {category: int(one.sum()) for category, one in run.ledger.by_agent.items()}
-    _require(parts == last, "the ledger counts an agent twice: was it named twice in one signal?")
+    _require(
+        parts == last, "counted-twice", "the ledger counts an agent twice: is it twice in a signal?"
+    )
 
 
 def _bits(run: Run) -> list[bytes]:
@@ -174,22 +199,22 @@ def _bits(run: Run) -> list[bytes]:
     return [run.regret.tobytes(), run.w.tobytes(), run.gram.tobytes(), run.policy.table.tobytes()]
 
 
-def _told(run: Run) -> list[Any]:
-    """What the run says of itself, but for the time that it took."""
+def _account(run: Run) -> list[Any]:
+    """Ledger, counts and records, without the time that they took."""
     records = [record.to_dict() | {"seconds": None} for record in run.records]
     return [run.ledger.to_dict(), run.counts, records]
 
 
-def _same(one: Run, other: Run, why: str) -> None:
-    _require(_bits(one) == _bits(other) and _told(one) == _told(other), why)
+def _same(one: Run, other: Run, code: str, why: str) -> None:
+    _require(_bits(one) == _bits(other) and _account(one) == _account(other), code, why)
 
 
 def _global_draws() -> tuple[Any, ...]:
-    """How far the generators are that everybody shares."""
+    """The state of the global generators."""
     numpy: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), numpy[1].tobytes(), numpy[2:]
 
 
-def _require(holds: bool | np.bool_, why: str) -> None:
+def _require(holds: bool | np.bool_, code: str, why: str) -> None:
     if not holds:
-        raise InvalidInput(f"check_algorithm: {why}")
+        raise InvalidInput(f"check_algorithm: {why}", code=code)

@@ -1,4 +1,4 @@
-"""Coop-LSVI: agents replan alone every episode and now and then exchange all raw transitions.
+"""Coop-LSVI: agents replan alone every episode and sometimes exchange all raw transitions.
 
 Dubey, Pentland (2021), "Provably efficient cooperative multi-agent reinforcement learning with
 function approximation", arXiv 2103.04972. Agent m plans with Λ_h = λI + S_h + δS_h: what was
@@ -21,8 +21,8 @@ import numpy as np
 
 from fedlsvi.algorithms.independent import Planner
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
-from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.algorithms.shared.settings import LinearSettings, threshold_of
 from fedlsvi.checks import number
 from fedlsvi.protocol.plan import Plan
@@ -31,7 +31,11 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class CoopSettings(LinearSettings):
-    """threshold: S_thr of the trigger; "auto" is T·log(MT)/(dM), below 0 is every episode."""
+    """Settings of Coop-LSVI.
+
+    Attributes:
+        threshold: S_thr of the trigger; "auto" is T·log(MT)/(dM), below 0 is every episode.
+    """
 
     threshold: float | Literal["auto"] = "auto"
 
@@ -45,16 +49,16 @@ class CoopAgent(Planner):
     """An agent that replans after every episode and keeps what it has not shared yet."""
 
     strict = True
-    """Whether a tie with the threshold is no trigger."""
+    """Whether a tie with the threshold does not trigger."""
 
-    def __init__(self, plan: Plan, m: int, ruler: Ruler, threshold: float) -> None:
-        super().__init__(plan, m, ruler)
-        self.threshold, self.length = threshold, 0
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: Any) -> None:
+        super().__init__(plan, m, meter)
+        self.threshold, self.length = threshold_of(settings.threshold, plan.parameters), 0
         H = plan.parameters.horizon
         self._unsent = tuple(np.empty((1, H, 16), dtype) for dtype in (np.uint32, np.int32, float))
 
     def episode(self, t: int) -> Message:
-        """Play, remember, and keep a copy for the others."""
+        """Play, add to the sums, and keep a copy for the others."""
         seen = super().episode(t)
         if self.length == self._unsent[0].shape[2]:
             self._unsent = tuple(np.concatenate([a, a], axis=2) for a in self._unsent)
@@ -65,18 +69,18 @@ class CoopAgent(Planner):
 
     def triggered(self) -> int:
         """The lowest h with log det(S + δS + λI)/det(S + λI) > S_thr/Δt; 0 if there is none."""
-        grown, limit = self.memory.growth(), self.threshold / self.length
+        grown, limit = self.sums.growth(), self.threshold / self.length
         fires = grown > limit if self.strict else grown >= limit
         return int(fires.argmax()) + 1 if fires.any() else 0
 
     def unsent(self) -> Message:
-        """What it has seen since the last synchronisation."""
+        """Its episodes since the last synchronisation: (states, actions, rewards), (1, H, n)."""
         return tuple(a[:, :, : self.length] for a in self._unsent)
 
     def synchronise(self, others: Message) -> None:
-        """The union, less its own part, has arrived."""
-        self.memory.add(others)
-        self.memory.mark()
+        """Add everybody else's episodes."""
+        self.sums.add(others)
+        self.sums.mark()
         self.length = 0
 
     def state(self) -> dict[str, np.ndarray]:
@@ -96,23 +100,22 @@ class CoopPlay(Play):
     """Lock-step episodes; one agent's trigger synchronises everybody."""
 
     algorithm = "coop-lsvi"
+    agent_type: type[CoopAgent] = CoopAgent
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents = [self.agent(m) for m in range(plan.parameters.n_agents)]
-        self.values = self.agents[0].memory.values
-
-    def agent(self, m: int) -> CoopAgent:
-        """Agent m."""
-        limit = threshold_of(self.settings.threshold, self.plan.parameters)
-        return CoopAgent(self.plan, m, self.ruler, limit)
+        self.agents = [
+            self.agent_type(plan, m, self.regret_meter.group([m]), settings)
+            for m in range(plan.parameters.n_agents)
+        ]
+        self.values = self.agents[0].sums.values
 
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}
 
-    def advance(self) -> Stretch:
+    def advance(self) -> Segment:
         before = sum(agent.planning for agent in self.agents)
-        last = min(self.t + self.pause, self.server.T)
+        last = min(self.t + self.pause, self.episodes)
         fired: list[tuple[int, int]] = []
         t = self.t
         while t < last and not fired:
@@ -127,10 +130,10 @@ class CoopPlay(Play):
             for agent in self.agents:
                 agent.plan()
         self.planning = sum(agent.planning for agent in self.agents) - before
-        return Stretch(t, int(bool(fired)), fired, len(fired))
+        return Segment(t, int(bool(fired)), fired, len(fired))
 
     def exchange(self) -> None:
-        """Everybody's unsent episodes go to the server, and from there to everybody else."""
+        """Send everybody's unsent episodes to the server, and from there to everybody else."""
         sent = [self.channel.send(a.m, "up_raw", *a.unsent()) for a in self.agents]
         for agent in self.agents:
             others = [part for m, part in enumerate(sent) if m != agent.m]
@@ -141,8 +144,8 @@ class CoopPlay(Play):
                 agent.synchronise(tuple(array[:0] for array in sent[0]))
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        memory = self.agents[0].memory
-        return memory.w, memory.gram
+        sums = self.agents[0].sums
+        return sums.w, sums.gram
 
 
 class CoopLSVI(Comparator):
@@ -150,17 +153,15 @@ class CoopLSVI(Comparator):
 
     name = "coop-lsvi"
     settings_type = CoopSettings
-    session_type = CoopPlay
-
-    def sums(self, n_agents: int) -> int:
-        return n_agents
+    play_type = CoopPlay
+    sums_of = "agents"
 
 
 def scalars(run: Run) -> dict[str, int]:
     """Per synchronisation after n episodes: MnHρ up, M(M − 1)nHρ down, M + 2s of signals."""
     p, rho = run.parameters, run.raw_scalars_per_step
     M, shared, waiting, signals = p.n_agents, 0, 0, 0
-    for r in run.records:  # one without a round is a pause within a long one
+    for r in run.records:  # a record without a round interrupts a long one
         waiting += r.length
         if r.rounds:
             shared, waiting, signals = shared + waiting, 0, signals + M + 2 * r.signals

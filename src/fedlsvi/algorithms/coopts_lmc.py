@@ -6,7 +6,7 @@ of them J noisy gradient steps w ← w − 2η(Λw − b) + √(2η/β_K)·N(0, 
 greedily on the largest of the N values. Data is shared as in CoopTS-PHE.
 
 Checked: regret and communication as CoopTS-PHE (abstract); J = 4 (public code, which is neural and
-not used here). Derived: the law of J steps is an exact Gaussian, drawn at once (`perturbed`).
+not used here). Derived: the law of J steps is an exact Gaussian, drawn at once (`langevin`).
 From memory: η = 1/(4·λ_max(Λ)), models that start at 0, 1/√β_K = Õ(H√d). We write 1/β_K = 2σ², so
 that the law after many steps is nearly N(ŵ, σ²Λ⁻¹), PHE's with the same σ.
 """
@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlsvi.algorithms.coop_lsvi import CoopAgent, scalars
-from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay, scale
-from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.coop_lsvi import scalars
+from fedlsvi.algorithms.coopts_phe import PHEAgent, PHESettings, RandomisedPlay
+from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.regret_meter import Ruler
-from fedlsvi.algorithms.shared.settings import threshold_of
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.checks import integer
 from fedlsvi.protocol.plan import Plan
 
@@ -31,7 +30,11 @@ __all__ = ["CoopTSLMC", "scalars"]
 
 @dataclass(frozen=True)
 class LMCSettings(PHESettings):
-    """sigma: scale of the noise, 1/β_K = 2σ².  samples: N.  steps: J.  threshold: γ."""
+    """Settings of CoopTS-LMC, in addition to `PHESettings`; 1/β_K = 2σ².
+
+    Attributes:
+        steps: J, Langevin steps per episode.
+    """
 
     steps: int = 4
 
@@ -45,46 +48,36 @@ class LMCAgent(PHEAgent):
 
     stream = 2
 
-    def __init__(
-        self, plan: Plan, m: int, ruler: Ruler, threshold: float, sigma: float, samples: int,
-        steps: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: LMCSettings) -> None:
         p = plan.parameters
-        self.steps = steps
-        self.chain = np.zeros((p.horizon, samples, p.dim))
-        super().__init__(plan, m, ruler, threshold, sigma, samples)
+        self.steps, self.chain = settings.steps, np.zeros((p.horizon, settings.samples, p.dim))
+        super().__init__(plan, m, meter, settings)
 
     def renew(self) -> None:
         """J steps of every model with the noise of the next episode."""
-        perturbed.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
-        memory, v = self.memory, self.memory.values
-        diagonal = memory.gram.ndim == 2
-        kernel = perturbed.lmc_diagonal if diagonal else perturbed.lmc_dense
-        kernel(
-            v.index if diagonal else v.phi, memory.u, memory.response, memory.gram, self.sigma,
-            self.steps, self.noise, v.ceilings, memory.w, self.chain, v.values, v.policy,
-        )  # fmt: skip
+        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        s, v, diagonal = self.sums, self.sums.values, self.sums.gram.ndim == 2
+        kernel = thompson_kernels.lmc_diagonal if diagonal else thompson_kernels.lmc_dense
+        data = (v.index if diagonal else v.phi, s.u, s.response, s.gram)
+        result = (s.w, self.chain, v.values, v.policy)
+        kernel(*data, self.sigma, self.steps, self.noise, v.ceilings, *result)
 
     def state(self) -> dict[str, np.ndarray]:
-        policy, values = self.policy, self.memory.values.values
-        moved = {"chain": self.chain, "policy": policy, "values": values, "mean": self.memory.w}
+        policy, values = self.policy, self.sums.values.values
+        moved = {"chain": self.chain, "policy": policy, "values": values, "mean": self.sums.w}
         return super().state() | moved
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         super().restore(state)  # plans once more, but the models have moved already
         self.chain[:], self.policy[:] = state["chain"], state["policy"]
-        self.memory.values.values[:], self.memory.w[:] = state["values"], state["mean"]
+        self.sums.values.values[:], self.sums.w[:] = state["values"], state["mean"]
 
 
 class LMCPlay(RandomisedPlay):
     """With agents whose models move."""
 
     algorithm = "coopts-lmc"
-
-    def agent(self, m: int) -> CoopAgent:
-        p, s = self.plan.parameters, self.settings
-        limit, sigma = threshold_of(s.threshold, p), scale(s.sigma, p)
-        return LMCAgent(self.plan, m, self.ruler, limit, sigma, s.samples, s.steps)
+    agent_type = LMCAgent
 
 
 class CoopTSLMC(Comparator):
@@ -92,7 +85,5 @@ class CoopTSLMC(Comparator):
 
     name = "coopts-lmc"
     settings_type = LMCSettings
-    session_type = LMCPlay
-
-    def sums(self, n_agents: int) -> int:
-        return n_agents
+    play_type = LMCPlay
+    sums_of = "agents"

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms.coop_lsvi import CoopAgent, CoopPlay, scalars
-from fedlsvi.algorithms.shared import thompson_kernels as perturbed
+from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
-from fedlsvi.algorithms.shared.regret_meter import Ruler
-from fedlsvi.algorithms.shared.settings import RandomisedSettings, threshold_of
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter
+from fedlsvi.algorithms.shared.settings import RandomisedSettings
 from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_BETA, Parameters
 from fedlsvi.experience.values import TabularValues
@@ -33,12 +33,16 @@ from fedlsvi.protocol.plan import Plan
 __all__ = ["CoopTSPHE", "scalars"]
 
 STREAM = 1
-"""Of the keyed generator; the environments draw from stream 0."""
+"""Stream of the keyed generator; the environments draw from stream 0."""
 
 
 @dataclass(frozen=True)
 class PHESettings(RandomisedSettings):
-    """sigma: scale of the noise; None is the preset's.  samples: N.  threshold: γ."""
+    """Settings of CoopTS-PHE, in addition to `RandomisedSettings`.
+
+    Attributes:
+        sigma: Scale of the noise; None takes the preset's.
+    """
 
     sigma: float | None = None
 
@@ -49,29 +53,24 @@ class PHESettings(RandomisedSettings):
 
 
 class PHEAgent(CoopAgent):
-    """An agent whose value functions are perturbed anew before every episode."""
+    """An agent that perturbs its value functions again before every episode."""
 
     strict = False
     stream = STREAM
 
-    def __init__(
-        self, plan: Plan, m: int, ruler: Ruler, threshold: float, sigma: float, samples: int
-    ) -> None:
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: PHESettings) -> None:
         p = plan.parameters
-        self.sigma, self.seed = sigma, plan.seed
-        self.noise = np.empty((p.horizon, samples, p.dim))
-        super().__init__(plan, m, ruler, threshold)
+        self.sigma, self.seed = scale(settings.sigma, p), plan.seed
+        self.noise = np.empty((p.horizon, settings.samples, p.dim))
+        super().__init__(plan, m, meter, settings)
 
     def renew(self) -> None:
         """Draw the noise of the next episode, and plan with it."""
-        perturbed.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
-        memory, v = self.memory, self.memory.values
-        diagonal = memory.gram.ndim == 2
-        kernel = perturbed.phe_diagonal if diagonal else perturbed.phe_dense
-        kernel(
-            v.index if diagonal else v.phi, memory.u, memory.response, memory.gram, self.sigma,
-            self.noise, v.ceilings, memory.w, v.values, v.policy,
-        )  # fmt: skip
+        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        s, v, diagonal = self.sums, self.sums.values, self.sums.gram.ndim == 2
+        kernel = thompson_kernels.phe_diagonal if diagonal else thompson_kernels.phe_dense
+        data = (v.index if diagonal else v.phi, s.u, s.response, s.gram)
+        kernel(*data, self.sigma, self.noise, v.ceilings, s.w, v.values, v.policy)
 
 
 class RandomisedPlay(CoopPlay):
@@ -85,26 +84,22 @@ class RandomisedPlay(CoopPlay):
         return self.agents[0].policy
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        memory = self.agents[0].memory
+        sums = self.agents[0].sums
         assert isinstance(self.values, TabularValues)
-        w, gram = memory.model()
-        rebuild(self.values, w, gram, memory.packing)
-        return memory.w, memory.gram
+        w, gram = sums.model()
+        rebuild(self.values, w, gram, sums.packing)
+        return sums.w, sums.gram
 
 
 class PHEPlay(RandomisedPlay):
     """With agents that perturb."""
 
     algorithm = "coopts-phe"
-
-    def agent(self, m: int) -> CoopAgent:
-        p, s = self.plan.parameters, self.settings
-        limit = threshold_of(s.threshold, p)
-        return PHEAgent(self.plan, m, self.ruler, limit, scale(s.sigma, p), s.samples)
+    agent_type = PHEAgent
 
 
 def scale(sigma: float | None, p: Parameters) -> float:
-    """σ: as given, H√d by theory, or β's fraction of the value range in practice."""
+    """σ: as given, H√d in the paper's preset, or β's fraction of the value range."""
     if sigma is not None:
         return float(sigma)
     if p.preset == "paper":
@@ -118,7 +113,5 @@ class CoopTSPHE(Comparator):
 
     name = "coopts-phe"
     settings_type = PHESettings
-    session_type = PHEPlay
-
-    def sums(self, n_agents: int) -> int:
-        return n_agents
+    play_type = PHEPlay
+    sums_of = "agents"

@@ -8,8 +8,8 @@ p̂_mV² at every (x, a), and
 
     Q = min{Σ_m n_m(r̂_m + p̂_mV)/N + b, H},   b = c(H/N + √(Var/N)) for N ≥ 2, else H.
 
-Then π and N go down. It is called for when an agent has doubled its own visits of a cell, or, where
-N ≥ S₀ = 14ε_pTHM + 182Mβ_c, when M times its new visits would double N.
+Then π and N go down. The next one is due when an agent has doubled its own visits of a cell, or,
+where N ≥ S₀ = 14ε_pTHM + 182Mβ_c, when M times its new visits would double N.
 
 Checked: the algorithm and its constants (public code, whose trackers are broadcast along the wrong
 axis; not here), average regret Õ(√(H³SAT/M)) (abstract). From memory: the bonus of the theory has
@@ -27,7 +27,7 @@ from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.fedq import Coordinator, RoundsPlay, Visitors
+from fedlsvi.algorithms.shared.fedq import RoundsPlay, TabularAgents, TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.checks import number
 from fedlsvi.protocol.plan import Plan
@@ -36,7 +36,11 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class UCBVISettings(TabularSettings):
-    """epsilon: ε_p, how far the agents' transitions may be apart."""
+    """Settings of Fed-UCBVI, in addition to `TabularSettings`.
+
+    Attributes:
+        epsilon: ε_p, how far apart the agents' transition probabilities may be.
+    """
 
     epsilon: float = 0.0
 
@@ -57,8 +61,8 @@ def count(log, n, actions, rewards, visits, earned, moves):  # type: ignore[no-u
                 moves[i, h, x, a, log[i, h + 1, e]] += 1
 
 
-class Counters(Visitors):
-    """Agents that remember all their own visits."""
+class UCBVIAgents(TabularAgents):
+    """Agents that keep all their own counts."""
 
     def __init__(self, plan: Plan, late: float) -> None:
         super().__init__(plan)
@@ -100,7 +104,7 @@ class Counters(Visitors):
             getattr(self, name)[:] = array
 
 
-class UCBVIServer(Coordinator):
+class UCBVIServer(TabularServer):
     """Averages, weighted by visits, and the bonus."""
 
     def __init__(self, plan: Plan, c: float) -> None:
@@ -128,29 +132,29 @@ class UCBVIPlay(RoundsPlay):
 
     def __init__(self, plan: Plan, settings: UCBVISettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents: Counters = Counters(plan, late(plan, settings.epsilon))
+        self.agents: UCBVIAgents = UCBVIAgents(plan, late_threshold(plan, settings.epsilon))
 
-    def coordinate(self) -> Coordinator:
+    def make_tables(self) -> TabularServer:
         return UCBVIServer(self.plan, self.settings.c)
 
-    def brief(self) -> None:
-        if self.t == 0:  # π = 0 and N = 0 need no message
-            self.agents.begin(self.coordinator.policy, self.coordinator.N)
+    def begin_round(self) -> None:
+        if self.t == 0:  # π = 0 and N = 0 are known to all
+            self.agents.begin(self.tables.policy, self.tables.N)
 
     def synchronise(self) -> None:
         """h = H … 1: V_{h+1} down, statistics up; then π and N down."""
         self.agents.remember()
-        server = self.coordinator
+        server = self.tables
         for h in range(len(server.Q), 0, -1):
             (following,) = self.channel.broadcast("down_model", server.values[h])
             server.back_up(h, *self.channel.gather("up_stats", *self.agents.answer(h, following)))
         self.agents.begin(*self.channel.broadcast("down_model", server.policy, server.N))
 
     def resumed(self) -> None:
-        self.agents.begin(self.coordinator.policy, self.coordinator.N)
+        self.agents.begin(self.tables.policy, self.tables.N)
 
 
-def late(plan: Plan, epsilon: float) -> float:
+def late_threshold(plan: Plan, epsilon: float) -> float:
     """S₀ = 14ε_pTHM + 182Mβ_c, β_c = log(6SAH/δ) + log(6e(2T + 1))."""
     p, env = plan.parameters, plan.envs[0]
     H, M, T = p.horizon, p.n_agents, p.episodes
@@ -160,15 +164,13 @@ def late(plan: Plan, epsilon: float) -> float:
 
 
 class FedUCBVI(Comparator):
-    """n_agents: M.  c: scale of the bonus.  epsilon: ε_p.  Others: as `FedLSVI`."""
+    """Federated value iteration on counts. Settings: `UCBVISettings`."""
 
     name = "fed-ucbvi"
     settings_type = UCBVISettings
-    session_type = UCBVIPlay
+    play_type = UCBVIPlay
     tabular = True
-
-    def sums(self, n_agents: int) -> int:
-        return n_agents
+    sums_of = "agents"
 
 
 def scalars(run: Run) -> dict[str, int]:

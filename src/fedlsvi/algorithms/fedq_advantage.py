@@ -28,7 +28,7 @@ from numba import njit
 from fedlsvi.algorithms.shared import fedq
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.fedq import Coordinator, FedQPlay, Visitors
+from fedlsvi.algorithms.shared.fedq import FedQPlay, TabularAgents, TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.checks import integer
 from fedlsvi.protocol.plan import Plan
@@ -37,7 +37,11 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class AdvantageSettings(TabularSettings):
-    """reference: N₀, visits of a state after which its reference value is set."""
+    """Settings of FedQ-Advantage, in addition to `TabularSettings`.
+
+    Attributes:
+        reference: N₀, visits of a state after which its reference value is set.
+    """
 
     reference: int = 200
 
@@ -106,10 +110,10 @@ def learn(Q, N, policy, previous, current, sums, visits, rewards, new, c, over):
             cell[3:] = 0.0
 
 
-class AdvantageServer(Coordinator):
+class AdvantageServer(TabularServer):
     """Stages, sums and the reference function."""
 
-    KEPT = (*Coordinator.KEPT, "previous", "current", "sums", "reference", "settled")
+    KEPT = (*TabularServer.KEPT, "previous", "current", "sums", "reference", "settled")
 
     def __init__(self, plan: Plan, c: float, wanted: int) -> None:
         super().__init__(plan)
@@ -131,17 +135,15 @@ class AdvantageServer(Coordinator):
 
     def update(self, visits: np.ndarray, rewards: np.ndarray, *new: np.ndarray) -> None:
         """The end of a round."""
-        learn(
-            self.Q, self.N, self.policy, self.previous, self.current, self.sums, visits, rewards,
-            np.stack(new), self.c, self.over,
-        )  # fmt: skip
+        tables = (self.Q, self.N, self.policy, self.previous, self.current, self.sums)
+        learn(*tables, visits, rewards, np.stack(new), self.c, self.over)
         self.greedy()
         ripe = (self.N.sum(axis=2) >= self.wanted) & ~self.settled
         self.reference[:-1][ripe] = self.values[:-1][ripe]
         self.settled |= ripe
 
 
-class AdvantageVisitors(Visitors):
+class AdvantageAgents(TabularAgents):
     """Agents that also know V_ref."""
 
     def __init__(self, plan: Plan) -> None:
@@ -149,7 +151,7 @@ class AdvantageVisitors(Visitors):
         self.reference = np.zeros_like(self.values)
 
     def sums(self) -> np.ndarray:
-        """What a round has to say, (6, M, H, S)."""
+        """The statistics of a round, (6, M, H, S)."""
         out = np.empty((6, *self._statistics.shape[1:]))
         log, rewards = self._explorer.log, self._seen[2]
         visit_sums(log, self.length, rewards, self.values, self.reference, out)
@@ -163,13 +165,13 @@ class AdvantagePlay(FedQPlay):
 
     def __init__(self, plan: Plan, settings: AdvantageSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents: AdvantageVisitors = AdvantageVisitors(plan)
+        self.agents: AdvantageAgents = AdvantageAgents(plan)
 
-    def coordinate(self) -> Coordinator:
+    def make_tables(self) -> TabularServer:
         return AdvantageServer(self.plan, self.settings.c, self.settings.reference)
 
-    def brief(self) -> None:
-        server = self.coordinator
+    def begin_round(self) -> None:
+        server = self.tables
         policy, limits, V, reference = self.channel.broadcast(
             "down_model", server.policy, server.limits(), server.values[:-1], server.reference[:-1]
         )
@@ -182,11 +184,11 @@ class AdvantagePlay(FedQPlay):
 
 
 class FedQAdvantage(Comparator):
-    """n_agents: M.  c: scale of the bonuses.  reference: N₀.  Others: as `FedLSVI`."""
+    """Federated Q-learning with a reference function. Settings: `AdvantageSettings`."""
 
     name = "fedq-advantage"
     settings_type = AdvantageSettings
-    session_type = AdvantagePlay
+    play_type = AdvantagePlay
     tabular = True
 
 

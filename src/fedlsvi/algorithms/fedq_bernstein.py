@@ -1,4 +1,4 @@
-"""FedQ-Bernstein: FedQ-Hoeffding with a bonus that knows the variance of the next value.
+"""FedQ-Bernstein: FedQ-Hoeffding with a bonus that uses the variance of the next value.
 
 Zheng, Gao, Xue, Yang (2024), arXiv 2312.15023, as FedQ-Hoeffding. Agents also send μ, the mean of
 V²_{h+1}. With W = W₁/N − (W₂/N)², W₁ = Σnμ, W₂ = Σnv, the bonus of a round that takes a cell from
@@ -20,7 +20,7 @@ from fedlsvi.algorithms.fedq_hoeffding import HoeffdingPlay, HoeffdingServer, le
 from fedlsvi.algorithms.shared import fedq
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.fedq import Coordinator
+from fedlsvi.algorithms.shared.fedq import TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
@@ -66,10 +66,8 @@ class BernsteinServer(HoeffdingServer):
     ) -> None:
         """The end of a round; `square` are the means μ^m of V²."""
         learn(self.Q, self.N, self.policy, visits, reward, value, 0.0)
-        bernstein(
-            self.Q, self.N, self.policy, visits, value, square, self.sums, self.squares,
-            self.widths, self.c, self.iota,
-        )  # fmt: skip
+        kept = (self.sums, self.squares, self.widths)
+        bernstein(self.Q, self.N, self.policy, visits, value, square, *kept, self.c, self.iota)
         self.greedy()
 
 
@@ -78,7 +76,7 @@ class BernsteinPlay(HoeffdingPlay):
 
     algorithm = "fedq-bernstein"
 
-    def coordinate(self) -> Coordinator:
+    def make_tables(self) -> TabularServer:
         return BernsteinServer(self.plan, self.settings.c)
 
     def answers(self) -> Message:
@@ -87,11 +85,11 @@ class BernsteinPlay(HoeffdingPlay):
 
 
 class FedQBernstein(Comparator):
-    """n_agents: M.  c: scale of the bonus.  value_range, preset, confidence: as `FedLSVI`."""
+    """Federated Q-learning with a Bernstein bonus. Settings: `TabularSettings`."""
 
     name = "fedq-bernstein"
     settings_type = TabularSettings
-    session_type = BernsteinPlay
+    play_type = BernsteinPlay
     tabular = True
 
 

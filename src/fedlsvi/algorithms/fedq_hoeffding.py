@@ -22,7 +22,7 @@ from numba import njit
 from fedlsvi.algorithms.shared import fedq
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.fedq import Coordinator, FedQPlay
+from fedlsvi.algorithms.shared.fedq import FedQPlay, TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
@@ -53,7 +53,7 @@ def learn(Q, N, policy, visits, reward, value, scale):  # type: ignore[no-untype
             Q[h, x, a], N[h, x, a] = q, t
 
 
-class HoeffdingServer(Coordinator):
+class HoeffdingServer(TabularServer):
     """Q-learning from the averages of a round."""
 
     def __init__(self, plan: Plan, c: float) -> None:
@@ -76,11 +76,11 @@ class HoeffdingPlay(FedQPlay):
 
     algorithm = "fedq-hoeffding"
 
-    def coordinate(self) -> Coordinator:
+    def make_tables(self) -> TabularServer:
         return HoeffdingServer(self.plan, self.settings.c)
 
-    def brief(self) -> None:
-        server, p = self.coordinator, self.plan.parameters
+    def begin_round(self) -> None:
+        server, p = self.tables, self.plan.parameters
         policy, N, V = self.channel.broadcast(
             "down_model", server.policy, server.at_policy(server.N), server.values[:-1]
         )
@@ -93,11 +93,11 @@ class HoeffdingPlay(FedQPlay):
 
 
 class FedQHoeffding(Comparator):
-    """n_agents: M.  c: scale of the bonus.  value_range, preset, confidence: as `FedLSVI`."""
+    """Federated Q-learning with a Hoeffding bonus. Settings: `TabularSettings`."""
 
     name = "fedq-hoeffding"
     settings_type = TabularSettings
-    session_type = HoeffdingPlay
+    play_type = HoeffdingPlay
     tabular = True
 
 

@@ -1,12 +1,13 @@
-"""Independent LSVI-UCB: M agents that never speak.
+"""Independent LSVI-UCB: M agents that never communicate.
 
 LSVI-UCB (Jin, Yang, Wang, Jordan 2020), once per agent: before each episode Λ_h = λI + Σφφᵀ,
-b_h = Σφ(r + V_{h+1}(x')), backup, act greedily. What learning together is worth is measured against
-this; its regret is M times that of one agent. A record stands for many episodes; `run.counts` has
-the switches of policies, one after every episode but the last.
+b_h = Σφ(r + V_{h+1}(x')), backup, act greedily. It is the baseline for what learning together is
+worth; its regret is M times that of one agent. A record covers many episodes; `run.counts` has the
+policy switches, one after every episode but the last.
 
-Checked: regret Õ(√(d³H³·steps)) is in the abstract of the paper; M = 1 equals a literal code and
-Fed-LSVI at γ = 1 (tests). From memory: β = c·dH√log(2dT/p); we use Fed-LSVI's β at the same c.
+Checked: regret Õ(√(d³H³·steps)) is in the abstract of the paper; M = 1 equals a literal
+implementation and Fed-LSVI at γ = 1 (tests). From memory: β = c·dH√log(2dT/p); we use Fed-LSVI's β
+at the same c, and where ξ > 0 its width for one agent.
 """
 
 from __future__ import annotations
@@ -17,65 +18,60 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.lsvi_sums import Memory
-from fedlsvi.algorithms.shared.regret_meter import Ruler
-from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.algorithms.shared.single_agent import SoloPlay, renewed
+from fedlsvi.algorithms.shared.lsvi_sums import LSVISums
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
+from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, switch_counts
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import Player
 
 __all__ = ["Independent", "Planner", "scalars"]
 
 
 class Planner:
-    """One agent that replans after every episode, from everything it remembers."""
+    """One agent that replans after every episode, from everything it has seen."""
 
-    def __init__(self, plan: Plan, m: int, ruler: Ruler) -> None:
-        self.m, self.t = m, 0
-        self.memory, self._explorer = self.remember(plan), Explorer(plan, np.array([m]))
-        self.seat = ruler.seat([m])
+    def __init__(self, plan: Plan, m: int, meter: GroupMeter) -> None:
+        self.m, self.t, self.meter = m, 0, meter
+        self.sums, self._explorer = LSVISums(plan), Explorer(plan, np.array([m]))
         self.planning = 0.0
         self.plan()
 
-    def remember(self, plan: Plan) -> Memory:
-        """Where its episodes go."""
-        return Memory(plan)
-
     @property
     def policy(self) -> np.ndarray:
-        """What it follows now."""
-        return self.memory.values.policy
+        """The table that it follows now, (H, S)."""
+        return self.sums.values.policy
 
     def episode(self, t: int) -> tuple[np.ndarray, ...]:
-        """Play episode t and remember it: (states, actions, rewards), still its own."""
+        """Play episode t and add it to the sums; returns (states, actions, rewards)."""
         seen = self._explorer.play(t, 1, self.policy)
-        self.seat.hold(t, 1, self.policy)
-        self.memory.add(seen)
+        self.meter.record(t, 1, self.policy)
+        self.sums.add(seen)
         self.t = t
         return seen
 
     def plan(self) -> None:
-        """The policy of the next episode."""
+        """Compute the policy of the next episode."""
         began = perf_counter()
         self.renew()
         self.planning += perf_counter() - began
 
     def renew(self) -> None:
-        """How it plans."""
-        self.memory.replan()
+        """One backward pass; subclasses plan in other ways."""
+        self.sums.backward_pass()
 
     def state(self) -> dict[str, np.ndarray]:
-        """What it remembers."""
-        return self.memory.state() | {"t": np.array([self.t])}
+        """Its sums, and the last episode."""
+        return self.sums.state() | {"t": np.array([self.t])}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Put back what `state` gave."""
         self.t = int(state["t"][0])
-        self.memory.restore(state)
+        self.sums.restore(state)
         self.plan()
 
 
@@ -84,32 +80,33 @@ class IndependentPlay(Play):
 
     algorithm = "independent"
 
-    def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
+    def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents = [Planner(plan, m, self.ruler) for m in range(plan.parameters.n_agents)]
-        self.values = self.agents[0].memory.values
+        M = plan.parameters.n_agents
+        self.agents = [Planner(plan, m, self.regret_meter.group([m])) for m in range(M)]
+        self.values = self.agents[0].sums.values
 
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}
 
-    def advance(self) -> Stretch:
-        last = min(self.t + self.stretch, self.server.T)
+    def advance(self) -> Segment:
+        last = min(self.t + self.segment_length, self.episodes)
         for agent in self.agents:
             spent = agent.planning
             for t in range(self.t + 1, last + 1):
                 agent.episode(t)
                 agent.plan()
             self.planning += agent.planning - spent
-        # the policy after the last episode is for nobody
-        self.counts = renewed([min(last, self.server.T - 1)] * len(self.agents))
-        return Stretch(last, rounds=last - self.t)
+        # nobody follows the policy computed after the last episode
+        self.counts = switch_counts([min(last, self.episodes - 1)] * len(self.agents))
+        return Segment(last, rounds=last - self.t)
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        memory = self.agents[0].memory
-        return memory.w, memory.gram
+        sums = self.agents[0].sums
+        return sums.w, sums.gram
 
 
-class ContinuousIndependentPlay(SoloPlay):
+class ContinuousIndependentPlay(SingleAgentPlay):
     """Where states are real vectors: a threshold of 1 renews the policy after every episode."""
 
     algorithm = "independent"
@@ -122,13 +119,11 @@ class Independent(Comparator):
     """M separate copies of LSVI-UCB. Settings: as `FedLSVI`."""
 
     name = "independent"
-    settings_type = LinearSettings
+    settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP)
+    sums_of = "agents"
 
-    def sums(self, n_agents: int) -> int:
-        return n_agents
-
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         finite = isinstance(plan.envs[0], FiniteMDP)
         kind = IndependentPlay if finite else ContinuousIndependentPlay
         return kind(plan, self.settings, keep_models)

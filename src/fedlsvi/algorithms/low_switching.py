@@ -15,8 +15,8 @@ import math
 from dataclasses import dataclass
 
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.algorithms.shared.single_agent import SoloPlay, above
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
+from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, strictly_above
 from fedlsvi.checks import number
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -24,8 +24,12 @@ from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
-class LowSwitchingSettings(LinearSettings):
-    """eta: the growth of a determinant that calls for a new policy."""
+class LowSwitchingSettings(SingleAgentSettings):
+    """Settings of low-switching LSVI-UCB, in addition to `SingleAgentSettings`.
+
+    Attributes:
+        eta: η, the growth of a determinant after which the policy is renewed.
+    """
 
     eta: float = 2.0
 
@@ -34,13 +38,13 @@ class LowSwitchingSettings(LinearSettings):
         number("eta", self.eta, 1.0, "eta=2 renews the policy when a determinant has doubled")
 
 
-class LowSwitchingPlay(SoloPlay):
+class LowSwitchingPlay(SingleAgentPlay):
     """The trigger is det Λ_h > η·det Λ_h(last)."""
 
     algorithm = "low-switching"
 
     def log_threshold(self) -> float:
-        return above(math.log(self.settings.eta))
+        return strictly_above(math.log(self.settings.eta))
 
 
 class LowSwitching(Comparator):
@@ -48,7 +52,7 @@ class LowSwitching(Comparator):
 
     name = "low-switching"
     settings_type = LowSwitchingSettings
-    session_type = LowSwitchingPlay
+    play_type = LowSwitchingPlay
     worlds = (FiniteMDP, ContinuousMDP)
 
 

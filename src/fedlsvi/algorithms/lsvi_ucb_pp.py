@@ -1,8 +1,8 @@
-"""LSVI-UCB++: one agent that plays everybody's episodes, with weights that know the variance.
+"""LSVI-UCB++: one agent that plays everybody's episodes and weighs samples by their variance.
 
 He, Zhao, Zhou, Gu (2023), "Nearly minimax optimal reinforcement learning for linear Markov decision
-processes", ICML 2023. The anchor from above for learning in a federation: one agent, MT episodes,
-nothing to send; so all agents must meet the same MDP. Rewards are known. Regressions weigh a sample
+processes", ICML 2023. An upper reference for learning in a federation: one agent, MT episodes,
+nothing to send; so all agents must have the same MDP. Rewards are known. Regressions weigh a sample
 by 1/σ̄², where σ̄² bounds the variance of the next value; Q is the smallest of all optimistic
 estimates so far, Q̌ the largest of the pessimistic ones, and both are renewed only when some
 det Σ_h has doubled. With u = ‖φ‖_{Σ⁻¹}:
@@ -26,30 +26,42 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 
 from fedlsvi.algorithms.low_switching import scalars
-from fedlsvi.algorithms.shared import lsvi_ucb_pp_kernels as weighted
-from fedlsvi.algorithms.shared.comparator import Comparator, Play, Stretch
+from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.single_agent import renewed
+from fedlsvi.algorithms.shared.settings import SharedSettings
+from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number
-from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset, Settings
+from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset
 from fedlsvi.core.statistics import identity
+from fedlsvi.core.value import upper
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import Player
 
 __all__ = ["LSVIUCBPlusPlus", "scalars"]
 
 
 @dataclass(frozen=True)
-class PlusSettings:
-    """n_agents: M, whose MT episodes one agent plays.  c: scale of the three bonuses."""
+class PlusSettings(SharedSettings):
+    """Settings of LSVI-UCB++; None takes the preset's number.
+
+    Attributes:
+        n_agents: M, whose MT episodes one agent plays.
+        c: Scale of the three bonuses.
+        c_D: Scale of the distance D.
+        c_sigma: Scale of the floor of σ̄.
+    """
+
+    shared = ("n_agents", "value_range", "preset", "confidence")
+    fixed: ClassVar = {"gamma": 1.0}
 
     n_agents: int = 1
     c: float | None = None
@@ -61,24 +73,19 @@ class PlusSettings:
     confidence: float = 0.05
 
     def __post_init__(self) -> None:
-        self._common(1.0, 1.0 if self.lam is None else self.lam)
+        self.common(beta=1.0, lam=1.0 if self.lam is None else self.lam)
         for name in ("c", "c_D", "c_sigma"):
             value = getattr(self, name)
             if value is not None:
                 number(name, value, 0.0, "leave it out for the preset's, 1 is the paper's")
 
-    def _common(self, beta: float, lam: float) -> Settings:
-        names = ("n_agents", "value_range", "preset", "confidence")
-        own = {name: getattr(self, name) for name in names}
-        return Settings(**own, gamma=1.0, beta=beta, lam=lam)
-
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force; β is that of Q."""
         preset = 1.0 if self.preset == "paper" else PRACTICAL_LAM
         lam = preset / horizon**2 if self.lam is None else self.lam
-        plain = self._common(0.0, lam).resolve(episodes, horizon, dim, one_hot)
+        plain = self.common(beta=0.0, lam=lam).resolve(episodes, horizon, dim, one_hot)
         beta = self.radii(plain)[0]
-        return self._common(beta, lam).resolve(episodes, horizon, dim, one_hot)
+        return self.common(beta=beta, lam=lam).resolve(episodes, horizon, dim, one_hot)
 
     def radii(self, p: Parameters) -> tuple[float, float, float]:
         """β, β̄, β̃ with ℓ = log(dHK/(δλ)), K = MT."""
@@ -107,7 +114,165 @@ class PlusSettings:
         return 4.0 * c_D * cube, 2.0 * c_sigma * cube
 
 
-class Anchor:
+# Σ_h = LLᵀ is kept by its factor, which a new sample changes in O(d²); φ's norm, the regressions at
+# φ and the growth of log det Σ_h all follow from L⁻¹φ. With one-hot features Σ_h is its diagonal,
+# and `lower` the square roots of its entries.
+
+
+@njit(cache=True, nogil=True)
+def _rank_one(lower, v):  # type: ignore[no-untyped-def]
+    """LLᵀ + vvᵀ, in place; v is overwritten."""
+    dim = v.size
+    for j in range(dim):
+        root = np.hypot(lower[j, j], v[j])
+        c, s = root / lower[j, j], v[j] / lower[j, j]
+        lower[j, j] = root
+        for i in range(j + 1, dim):
+            lower[i, j] = (lower[i, j] + s * v[i]) / c
+            v[i] = c * v[i] - s * lower[i, j]
+
+
+@njit(cache=True, nogil=True)
+def _forward(lower, v, out):  # type: ignore[no-untyped-def]
+    """out = L⁻¹v."""
+    for i in range(v.size):
+        acc = v[i]
+        for j in range(i):
+            acc -= lower[i, j] * out[j]
+        out[i] = acc / lower[i, i]
+
+
+@njit(cache=True, nogil=True)
+def _backward(lower, v, out):  # type: ignore[no-untyped-def]
+    """out = L⁻ᵀv."""
+    for i in range(v.size - 1, -1, -1):
+        acc = v[i]
+        for j in range(i + 1, v.size):
+            acc -= lower[j, i] * out[j]
+        out[i] = acc / lower[i, i]
+
+
+@njit(inline="always")
+def _inverse_variance(at_high, at_low, at_square, u, H, radii, factors):  # type: ignore[no-untyped-def]
+    """1/σ̄² from φᵀŵ, φᵀw̌, φᵀw₂ and u = ‖φ‖_{Σ⁻¹}."""
+    _, bar, tilde = radii
+    factor_d, factor_sigma = factors
+    mean = min(max(at_high, 0.0), H)
+    variance = max(min(max(at_square, 0.0), H * H) - mean * mean, 0.0)
+    error = min(tilde * u, H * H) + min(2.0 * H * bar * u, H * H)
+    distance = factor_d * max(at_high - at_low + 2.0 * bar * u, 0.0)
+    distance = min(distance, factor_d / 4.0 * H)  # d³H³ with the same scale
+    return 1.0 / max(variance + error + distance + H, factor_sigma * factor_sigma * u)
+
+
+@njit(cache=True, nogil=True)
+def absorb(  # type: ignore[no-untyped-def]
+    states, actions, phi, index, values, below, radii, factors, gram, lower, sums, grown
+):
+    """Add episodes (H, n) one after the other until some log det Σ_h has grown by log 2.
+
+    Returns (episodes used, whether that happened); grown[h] is the growth since the last switch.
+    """
+    horizon, n = actions.shape
+    dim, n_states = sums.shape[1:]
+    H = float(horizon)
+    row, y, s = np.empty(dim), np.empty(dim), np.empty(dim)
+    for e in range(n):
+        due = False
+        for h in range(horizon):
+            x, a = states[h, e], actions[h, e]
+            high = low = square = 0.0
+            if phi.size == 0:
+                i = index[x, a]
+                entries, roots = gram[h].reshape(-1), lower[h].reshape(-1)
+                u2 = 1.0 / entries[i]
+                for z in range(n_states):
+                    p = sums[h, i, z] * u2
+                    v = values[h + 1, z]
+                    high += p * v
+                    low += p * below[h + 1, z]
+                    square += p * v * v
+                weight = _inverse_variance(high, low, square, np.sqrt(u2), H, radii, factors)
+                entries[i] += weight
+                roots[i] = np.sqrt(entries[i])
+                if h + 1 < horizon:
+                    sums[h, i, states[h + 1, e]] += weight
+            else:
+                row[:] = phi[x, a]
+                full, factor = gram[h].reshape(dim, dim), lower[h].reshape(dim, dim)
+                _forward(factor, row, y)
+                _backward(factor, y, s)
+                u2 = np.dot(y, y)
+                for z in range(n_states):
+                    p = 0.0
+                    for i in range(dim):
+                        p += sums[h, i, z] * s[i]
+                    v = values[h + 1, z]
+                    high += p * v
+                    low += p * below[h + 1, z]
+                    square += p * v * v
+                weight = _inverse_variance(high, low, square, np.sqrt(u2), H, radii, factors)
+                for i in range(dim):
+                    for j in range(dim):
+                        full[i, j] += weight * row[i] * row[j]
+                    if h + 1 < horizon:
+                        sums[h, i, states[h + 1, e]] += weight * row[i]
+                row *= np.sqrt(weight)
+                _rank_one(factor, row)
+            grown[h] += np.log1p(weight * u2)
+            if grown[h] >= np.log(2.0):
+                due = True
+        if due:
+            return e + 1, True
+    return n, False
+
+
+@njit(cache=True, nogil=True)
+def renew_tables(  # type: ignore[no-untyped-def]
+    phi, index, reward, gram, lower, sums, radii, top, score, low, values, below, policy, w
+):
+    """Q = min{r + φᵀŵ + βu, Q, c_h}, Q̌ = max{r + φᵀw̌ − β̄u, Q̌, 0}, h = H … 1.
+
+    score keeps the estimates before the clip, so that ties at the clip do not decide a policy.
+    """
+    horizon, n_states, n_actions = reward.shape
+    dim = sums.shape[1]
+    beta, bar, _ = radii
+    b, y = np.empty(dim), np.empty(dim)
+    high, under = np.empty(dim), np.empty(dim)
+    for h in range(horizon - 1, -1, -1):
+        for values_ahead, model in ((values[h + 1], high), (below[h + 1], under)):
+            for i in range(dim):
+                b[i] = np.sum(sums[h, i] * values_ahead)
+            if phi.size == 0:
+                model[:] = b / gram[h].reshape(-1)
+            else:
+                factor = lower[h].reshape(dim, dim)
+                _forward(factor, b, y)
+                _backward(factor, y, model)
+        w[h] = high
+        for x in range(n_states):
+            best, chosen, least = -np.inf, 0, 0.0
+            for a in range(n_actions):
+                if phi.size == 0:
+                    i = index[x, a]
+                    mean, floor, norm2 = high[i], under[i], 1.0 / gram[h].reshape(-1)[i]
+                else:
+                    row = phi[x, a]
+                    _forward(lower[h].reshape(dim, dim), row, y)
+                    mean, floor, norm2 = np.dot(row, high), np.dot(row, under), np.dot(y, y)
+                r = reward[h, x, a]
+                score[h, x, a] = min(score[h, x, a], upper(r + mean, norm2, beta))
+                low[h, x, a] = max(low[h, x, a], upper(r + floor, norm2, -bar))
+                if score[h, x, a] > best:
+                    best, chosen = score[h, x, a], a
+                least = max(least, low[h, x, a])
+            values[h, x] = min(max(best, 0.0), top[h])
+            below[h, x] = least
+            policy[h, x] = chosen
+
+
+class PlusPlusAgent:
     """The agent: weighted sums, both tables, and the policy between two switches."""
 
     KEPT = ("sums", "lower", "gram", "score", "low", "values", "below", "w")
@@ -141,10 +306,9 @@ class Anchor:
         while done < left and not due:
             n = min(left - done, self._guess)
             states, actions, _ = self._explorer.play(self.k + done + 1, n, self.policy)
-            used, due = weighted.absorb(
-                states[0], actions[0], self.phi, self.index, self.values, self.below, self.radii,
-                self.factors, self.gram, self.lower, self.sums, grown,
-            )  # fmt: skip
+            bounds = (self.values, self.below, self.radii, self.factors)
+            kept = (self.gram, self.lower, self.sums, grown)
+            used, due = absorb(states[0], actions[0], self.phi, self.index, *bounds, *kept)
             done += used
             self._guess = max(1, min(2 * used, 4096))
         self.k += done
@@ -152,10 +316,10 @@ class Anchor:
 
     def renew(self) -> None:
         """Both tables from all samples, backward through the steps."""
-        weighted.renew(
-            self.phi, self.index, self.reward, self.gram, self.lower, self.sums, self.radii,
-            self.top, self.score, self.low, self.values, self.below, self.policy, self.w,
-        )  # fmt: skip
+        problem = (self.phi, self.index, self.reward)
+        known = (self.gram, self.lower, self.sums, self.radii, self.top)
+        tables = (self.score, self.low, self.values, self.below, self.policy, self.w)
+        renew_tables(*problem, *known, *tables)
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything but what follows from it."""
@@ -176,27 +340,27 @@ class PlusPlay(Play):
 
     def __init__(self, plan: Plan, settings: PlusSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agent, self.seat = Anchor(plan, settings), self.ruler.seat([0])
+        self.agent, self.meter = PlusPlusAgent(plan, settings), self.regret_meter.group([0])
 
     def parties(self) -> dict[str, Any]:
         return {"agent0": self.agent}
 
-    def advance(self) -> Stretch:
+    def advance(self) -> Segment:
         agent, M = self.agent, self.plan.parameters.n_agents
         fired = []
         while agent.k // M <= self.t:
             first, policy = agent.k + 1, agent.policy.copy()
             n, step = agent.play()
-            self.seat.spread(first, n, policy, np.arange(first - 1, first - 1 + n) // M)
+            self.meter.record_at(first, n, policy, np.arange(first - 1, first - 1 + n) // M)
             if step > 0:
                 fired.append((0, step))
                 began = perf_counter()
                 agent.renew()
                 self.planning += perf_counter() - began
-        # a policy renewed after the last episode is for nobody
+        # nobody follows a policy renewed after the last episode
         idle = agent.k == agent.budget and step > 0
-        self.counts = renewed([self.server.k + len(fired) - idle])
-        return Stretch(agent.k // M, len(fired), fired)
+        self.counts = switch_counts([self.k + len(fired) - idle])
+        return Segment(agent.k // M, len(fired), fired)
 
     def followed(self) -> np.ndarray:
         return self.agent.policy
@@ -209,7 +373,7 @@ class PlusPlay(Play):
         return self.agent.w, self.agent.gram
 
 
-def refuse_different(plan: Plan) -> None:
+def check_same_law(plan: Plan) -> None:
     """One agent stands for all only where all meet the same MDP, from the same initial law."""
     seen = {
         (env.fingerprint, env.initial_law(m).tobytes())
@@ -220,7 +384,8 @@ def refuse_different(plan: Plan) -> None:
         raise InvalidEnvironment(
             f"lsvi-ucb-pp lets one agent play everybody's episodes, but the environment has "
             f"{len(seen)} different laws among its {len(plan.envs)} agents: give one environment "
-            "with one initial law, or choose another algorithm"
+            "with one initial law, or choose another algorithm",
+            code="different-environments",
         )
 
 
@@ -229,11 +394,10 @@ class LSVIUCBPlusPlus(Comparator):
 
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
-    session_type = PlusPlay
+    play_type = PlusPlay
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        refuse_different(plan)
-        return super().session(plan, cohorts, keep_models)
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        check_same_law(plan)
+        return super().play(plan, cohorts, keep_models)
 
-    def sums(self, n_agents: int) -> int:
-        return 1
+    sums_of = "server"

@@ -1,8 +1,8 @@
 """Periodic synchronisation: Fed-LSVI without its trigger, an ablation.
 
 Agents send the same statistics, stepwise backward through the horizon, but at fixed times: after
-every p-th episode and after the last. Nobody signals, because everybody can count. p = 1 is
-LSVI-UCB on pooled data, sent as statistics; it is Fed-LSVI at γ = 1 without the signals.
+every p-th episode and after the last. No signals are needed. p = 1 is LSVI-UCB on pooled data, sent
+as statistics; it is Fed-LSVI at γ = 1 without the signals.
 
 Everything here is derived from Fed-LSVI itself; there is no other source to check it against.
 """
@@ -24,14 +24,18 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Signal
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Player
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
 class PeriodicSettings(LinearSettings):
-    """period: episodes between two synchronisations."""
+    """Settings of the ablation, in addition to `LinearSettings`.
+
+    Attributes:
+        period: Episodes between two synchronisations.
+    """
 
     period: int = 100
 
@@ -40,8 +44,8 @@ class PeriodicSettings(LinearSettings):
         integer("period", self.period, 1, "period=1 synchronises after every episode")
 
 
-class Clockwork(InProcess):
-    """Every agent stops by itself when the period is over."""
+class PeriodicTransport(InProcess):
+    """Every agent stops by itself at the end of a period."""
 
     def __init__(self, cohorts: Sequence[Cohort], period: int) -> None:
         super().__init__(cohorts, float(period))
@@ -66,16 +70,6 @@ class Clockwork(InProcess):
             super().enter(category, scalars)
 
 
-class PeriodicSession(Session):
-    """Fed-LSVI's session on a clockwork."""
-
-    algorithm = "periodic"
-
-    def __init__(self, plan: Plan, cohorts: int, keep_models: bool, period: int) -> None:
-        super().__init__(plan, cohorts, keep_models)
-        self.transport = Clockwork(self.cohorts, period)
-
-
 class Periodic(Comparator):
     """Synchronise after every `period` episodes. Other settings: as `FedLSVI`."""
 
@@ -83,10 +77,10 @@ class Periodic(Comparator):
     settings_type = PeriodicSettings
     worlds = (Environment,)
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return PeriodicSession(
-            plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models, self.settings.period
-        )
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        here = plan.cohorts(cohort_count(cohorts, plan.parameters.n_agents))
+        transport = PeriodicTransport(here, self.settings.period)
+        return FederatedPlayer(plan.parameters, transport, plan, here, self.name)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -19,8 +19,8 @@ from typing import Literal
 
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.algorithms.shared.single_agent import SoloPlay, above
+from fedlsvi.algorithms.shared.settings import SingleAgentSettings
+from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, strictly_above
 from fedlsvi.checks import integer
 from fedlsvi.config import Parameters
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -30,8 +30,12 @@ __all__ = ["RareSwitch", "log_growth", "scalars"]
 
 
 @dataclass(frozen=True)
-class RareSwitchSettings(LinearSettings):
-    """budget: B, the most policies an agent may use; "auto" is ⌈dH·log(HK)⌉."""
+class RareSwitchSettings(SingleAgentSettings):
+    """Settings of RareSwitch, in addition to `SingleAgentSettings`.
+
+    Attributes:
+        budget: B, the most policies an agent may use; "auto" is ⌈dH·log(HK)⌉.
+    """
 
     budget: int | Literal["auto"] = "auto"
 
@@ -48,13 +52,13 @@ def log_growth(p: Parameters, budget: int | str) -> float:
     return p.dim * p.horizon / budget * math.log1p(p.episodes / (p.lam * p.dim))
 
 
-class RareSwitchPlay(SoloPlay):
+class RareSwitchPlay(SingleAgentPlay):
     """The trigger is det Λ_h > η·det Λ_h(last), with η from the budget."""
 
     algorithm = "rare-switch"
 
     def log_threshold(self) -> float:
-        return above(log_growth(self.plan.parameters, self.settings.budget))
+        return strictly_above(log_growth(self.plan.parameters, self.settings.budget))
 
 
 class RareSwitch(Comparator):
@@ -62,5 +66,5 @@ class RareSwitch(Comparator):
 
     name = "rare-switch"
     settings_type = RareSwitchSettings
-    session_type = RareSwitchPlay
+    play_type = RareSwitchPlay
     worlds = (FiniteMDP, ContinuousMDP)

@@ -11,32 +11,33 @@ Everything here is derived from Fed-LSVI itself; there is no other source to che
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.config import Parameters, cohort_count
+from fedlsvi.config import cohort_count
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Model, Upload
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.session import FederatedPlayer, Player
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
 class StaleSettings(LinearSettings):
-    """gamma: trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1)."""
+    """Settings of the ablation, in addition to `LinearSettings`.
+
+    Attributes:
+        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).
+    """
 
     gamma: float | Literal["auto"] = "auto"
 
-    def __post_init__(self) -> None:
-        self._common(gamma=self.gamma)
-
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        return self._common(gamma=self.gamma).resolve(episodes, horizon, dim, one_hot)
+    shared = (*LinearSettings.shared, "gamma")
+    fixed: ClassVar = {}
 
 
 class StaleCohort(Cohort):
@@ -50,26 +51,12 @@ class StaleCohort(Cohort):
         return self._ready.pop(H)
 
     def update(self, model: Model) -> Upload | None:
-        """Take the step's new model; what is sent next was ready before it came."""
+        """Take the new model of a step; the next upload was prepared before it came."""
         self._renew(model.h, model.w, model.gram)
         if model.h > 1:
             return self._ready.pop(model.h - 1)
         self.experience.begin(self.experience.t + self.experience.length)
         return None
-
-
-class StaleSession(Session):
-    """Fed-LSVI's session with stale cohorts."""
-
-    algorithm = "stale"
-
-    def __init__(self, plan: Plan, cohorts: int, keep_models: bool) -> None:
-        super().__init__(plan, cohorts, keep_models)
-        self.cohorts = [
-            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience)
-            for c in self.cohorts
-        ]
-        self.transport = InProcess(self.cohorts, plan.parameters.gamma)
 
 
 class Stale(Comparator):
@@ -79,8 +66,13 @@ class Stale(Comparator):
     settings_type = StaleSettings
     worlds = (Environment,)
 
-    def session(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Session:
-        return StaleSession(plan, cohort_count(cohorts, plan.parameters.n_agents), keep_models)
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        p = plan.parameters
+        here = [
+            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience)
+            for c in plan.cohorts(cohort_count(cohorts, p.n_agents))
+        ]
+        return FederatedPlayer(p, InProcess(here, p.gamma), plan, here, self.name)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from fedlsvi.cli.text import as_json, several_lines, single_lines
@@ -87,11 +88,13 @@ def do_resume(arguments: argparse.Namespace) -> int:
     from fedlsvi.remote.flare import project
 
     folder = Path(arguments.folder)
-    if project.is_one(folder):
-        raise InvalidInput(
-            f"{folder} is the project of a federation: `fedlsvi federate start {folder}` starts "
-            "its job again, from where it was"
-        )
+    if (where := project.to_resume(folder)) is not None:
+        number = project.start(where)
+        watch = f"watch it: fedlsvi federate status {quote(str(where))}"
+        found = {"project": str(where), "job": number}
+        text = f"job {number} is submitted again and continues at its last checkpoint; {watch}"
+        print(as_json(found) if arguments.format == "json" else text)
+        return 0
     check_seconds(arguments.checkpoint_seconds)
     if arguments.cohorts is not None and arguments.transport == "inprocess":
         raise InvalidInput(
@@ -132,10 +135,7 @@ def _transport(arguments: argparse.Namespace, folder: Path | None) -> Any:
         return "inprocess"
     from fedlsvi.remote.ray.on_ray import on_ray
 
-    journal = None if folder is None else f"{folder}.agents"
-    return partial(
-        on_ray, cohorts=arguments.cohorts, address=arguments.ray_address, journal=journal
-    )
+    return partial(on_ray, cohorts=arguments.cohorts, address=arguments.ray_address, folder=folder)
 
 
 def settings(arguments: argparse.Namespace) -> Table:

@@ -20,7 +20,8 @@ from fedlsvi.envs.gym.ids import IDS, find_spec
 from fedlsvi.envs.gym.play import Evaluation, evaluate_policy, record
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
-from fedlsvi.storage.job import ARRAYS, GIVEN, Job
+from fedlsvi.remote import federation
+from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
 
 LEARNING = ("env.reward_range", "env.tables")
@@ -95,10 +96,17 @@ def do_record(arguments: argparse.Namespace) -> int:
 
 def _ready(arguments: argparse.Namespace) -> tuple[Policy, list[Stage]]:
     """The policy, and where it is played: in one place, or one for each agent."""
+    path = Path(arguments.policy)
+    if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
+        path = federation.policy_in(kit, path)
+        arguments.policy = str(path)
+        policy, env = federation.policy_of_site(kit, path)
+        if arguments.env is None and not arguments.changes:
+            return policy, [Stage(env, None, _named(env))]
     learned = _learned(arguments.policy)
     policy = learned.policy
     stages = _stages(arguments, learned)
-    if any(made["name"] == GIVEN for made in learned.made):  # a run folder cannot make it
+    if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
             env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
@@ -216,7 +224,7 @@ def _entries(arguments: argparse.Namespace, learned: Learned) -> list[Table]:
 def _own(arguments: argparse.Namespace, learned: Learned) -> list[Table]:
     """How the policy's own environments are made, where they can be made again."""
     names = {made["name"] for made in learned.made}
-    if names & {None, GIVEN}:
+    if names & {None, AT_SITES, GIVEN}:
         return []
     if ARRAYS in names and not (Path(arguments.policy) / "settings.toml").exists():
         return []  # they stayed in the run's folder

@@ -71,6 +71,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary, "theorem_3")),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]),
+         "" if summary["scalars_raw"] is None else
          f"sharing every trajectory: {number(summary['scalars_raw'])}"),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
@@ -96,6 +97,8 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
 
 def _merit(summary: Mapping[str, Any]) -> tuple[str, str, str]:
     """Regret, or what episodes earned where nobody knows it."""
+    if summary["return"] is None and summary["regret"] is None:
+        return "regret", "not known here", ""
     if summary["return"] is None:
         most = _most(summary, "theorem_1", "theorem_2")
         return "regret", number(summary["regret"]), most

@@ -19,9 +19,6 @@ from numba import njit
 ENVIRONMENT = 0
 """Stream of the environments' draws; algorithms that randomise use other streams."""
 
-WORD = 2**32
-"""Episodes, agents and streams are numbered below this."""
-
 
 @njit(inline="always")
 def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]

@@ -22,13 +22,18 @@ def misspecification_width(d: int, H: int, M: int, T: int, xi: float) -> float:
 
 
 def beta_theory(
-    d: int, H: int, M: int, T: int, xi: float = 0.0, p: float = 0.05, c: float = 1.0
+    d: int, H: int, M: int, T: int, xi: float = 0, p: float = 0.05, c: float = 1.0, pooled: int = 0
 ) -> float:
-    """β of Theorem 1 (ξ = 0) or Theorem 2: c·H·d·√log(1 + 2dMHT/p) + 2Hξ√(dMT)."""
+    """β of Theorem 1 (ξ = 0) or Theorem 2: c·H·d·√log(1 + 2dMHT/p) + 2Hξ√(dMT).
+
+    Agents that learn alone have pooled = 1 in place of M in the last term. M stays in the
+    logarithm, since the bound holds for all of them at once.
+    """
     if xi == 0.0:
         return beta_homogeneous(d, H, M, T, p, c)
     # the theorem prints both dMHT/p and 2dMHT/p; the larger one is safe
-    return beta_homogeneous(d, H, M, T, p / 2.0, c) + misspecification_width(d, H, M, T, xi)
+    width = misspecification_width(d, H, pooled or M, T, xi)
+    return beta_homogeneous(d, H, M, T, p / 2.0, c) + width
 
 
 def gamma_auto(M: int, d: int, T: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fedlsvi.features.tent import knot
+from fedlsvi.features.hat_kernels import knot
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field
@@ -27,7 +26,6 @@ from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 from fedlsvi.storage.job import Job
-from fedlsvi.storage.lock import lock
 from fedlsvi.storage.settings_file import Table
 
 Told = Callable[["Cell", "Outcome"], None]
@@ -132,11 +130,11 @@ class Shelf:
 
     def __init__(self, path: Path) -> None:
         files.make_folder(path.parent)
-        self._lock = lock(
+        self._lock = files.lock(
             path, f"{path} is in use: another command is making its runs; repeat this one after it"
         )
         try:
-            whole = _whole_lines(path)
+            whole = files.whole_lines(path)
             self.outcomes = _outcomes(path, whole)
             self._file = files.AppendOnly(path, files.stamp(whole) if whole else None)
         except BaseException:
@@ -146,7 +144,7 @@ class Shelf:
     @staticmethod
     def read(path: Path) -> dict[str, Outcome]:
         """What is there by now; the file is left as it is, whoever writes to it."""
-        return _outcomes(path, _whole_lines(path))
+        return _outcomes(path, files.whole_lines(path))
 
     def put(self, cell: Cell, found: Outcome) -> None:
         """Keep an outcome; it is durable when this returns."""
@@ -162,14 +160,7 @@ class Shelf:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-
-
-def _whole_lines(path: Path) -> bytes:
-    """Without a last one that has no end: it was, or is, being written."""
-    data = files.read(path) if files.exists(path) else b""
-    return data[: data.rfind(b"\n") + 1]
+        self._lock.release()
 
 
 def _outcomes(path: Path, lines: bytes) -> dict[str, Outcome]:

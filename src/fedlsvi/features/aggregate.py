@@ -6,18 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import integer
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.base import Bindable, FeatureMap, unbound
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
-from fedlsvi.features.validation import whole
+from fedlsvi.features.validation import count
 
 
 class AggregateFeatures(FeatureMap):
     """φ(x,a) = e_{g(x)·A + a}: one-hot over groups of states, d = groups·A.
 
-    groups: the group of every state, (S,); or coordinates of every pair, (S, A), where actions may
-    share one too (all actions of an absorbing state, say); or a number of groups of neighbouring
-    states.
+    Args:
+        groups: The group of every state, (S,); or the coordinate of every pair, (S, A), where
+            actions may share one too (those of an absorbing state, say); or a number of groups of
+            neighbouring states.
     """
 
     one_hot = nonnegative = simplex = True
@@ -27,25 +29,29 @@ class AggregateFeatures(FeatureMap):
         if array.dtype.kind not in "iu" or array.ndim > 2 or not array.size or array.min() < 0:
             raise InvalidFeatures(
                 "groups must be numbers from 0: one for every state, (S,), or for every pair, "
-                f"(S, A); got shape {array.shape} and type {array.dtype}"
+                f"(S, A); got shape {array.shape} and type {array.dtype}",
+                code="bad-groups",
             )
-        if array.ndim == 0 and array < 1:
-            raise InvalidFeatures(f"groups must be at least 1, got {int(array)}")
+        if array.ndim == 0:
+            count("groups", int(array))
         self.groups = array.astype(np.int64)
 
     @classmethod
     def by_clusters(
         cls, points: Any, n: int, seed: int = 0, absorbing: Any = ()
     ) -> AggregateFeatures:
-        """Group states by k-means on their descriptions, points (S, p), each scaled to variance 1.
+        """Group states by k-means on their descriptions, each scaled to variance 1.
 
-        The states `absorbing` make one more group, whose actions need not be told apart.
+        Args:
+            points: Descriptions, (S, p).
+            n: How many groups.
+            seed: Of k-means.
+            absorbing: States that make one more group.
         """
-        groups = cluster(points, n, seed, absorbing)
-        return cls(groups)
+        return cls(cluster(points, n, seed, absorbing))
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        raise InvalidFeatures("aggregate features are not bound: call .bind(env) first")
+        raise unbound("aggregate")
 
     def bind(self, env: Bindable) -> TableFeatures:
         n_states, n_actions = finite_states("aggregate", env), env.n_actions
@@ -57,29 +63,28 @@ class AggregateFeatures(FeatureMap):
         if index.shape != (n_states, n_actions):
             raise InvalidFeatures(
                 f"groups have shape {self.groups.shape}, {env.name} has {states_of(env)} and "
-                f"{n_actions} actions: give one number per state, or one per state and action"
+                f"{n_actions} actions: give one number per state, or one per state and action",
+                code="bad-groups",
             )
-        # coordinates that nobody uses would only cost
+        # unused coordinates would only cost time
         _, index = np.unique(index, return_inverse=True)
         index = index.reshape(n_states, n_actions)
         return TableFeatures(np.eye(int(index.max()) + 1)[index])
 
 
 def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarray:
-    """Groups (S,) of states by k-means (SciPy's); the absorbing ones are a group of their own."""
+    """Groups (S,) of states by SciPy's k-means; the absorbing states are one more group."""
     from scipy.cluster.vq import kmeans2, whiten
 
     given = np.asarray(points, np.float64)
     if given.ndim != 2 or not np.isfinite(given).all():
-        raise InvalidFeatures(f"points must be finite numbers (S, p), got shape {given.shape}")
-    free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
-    n = whole("n", n)
-    different = len(np.unique(given[free], axis=0))
-    if n > different:
         raise InvalidFeatures(
-            f"n must be from 1 to {different} groups, as many as there are different points, "
-            f"got {n}"
+            f"points must be finite numbers (S, p), got shape {given.shape}", code="bad-points"
         )
+    free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
+    different = len(np.unique(given[free], axis=0))
+    hint = "there are not more different points"
+    n = integer("n", n, 1, hint, most=different, error=InvalidFeatures)
     groups = np.full(len(given), n, np.int64)
     if n == 1:
         groups[free] = 0

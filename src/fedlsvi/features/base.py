@@ -1,8 +1,8 @@
 """Feature maps φ: a batch of n states → (n, A, d), with ‖φ(x,a)‖₂ ≤ 1.
 
 A map may be made before the environment is known (`OneHot()`, a callable); `bind(env)` checks it
-against the environment and gives back the map to compute with. On a finite state space `resolve`
-makes a table of every map.
+against the environment and returns the map to compute with. On a finite state space `resolve` turns
+every map into a table.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 
 NORM_TOLERANCE = 1e-9
-"""How far above 1 a norm may lie through rounding."""
+"""How far rounding may take a norm above 1."""
 
 FLAGS = ("one_hot", "nonnegative", "simplex")
 
 
 class Bindable(Protocol):
-    """What a feature map needs to know of an environment: finite ones also have `n_states`, others
+    """What a feature map needs to know of an environment. Finite ones also have `n_states`, others
     `state_dim`."""
 
     @property
@@ -38,11 +38,15 @@ class Bindable(Protocol):
 class FeatureMap(ABC):
     """φ(x,a) for every action of a batch of states.
 
-    `dim`, `n_actions` and, on continuous states, `state_dim` are 0 until they are known.
-    `nonnegative`: φ ≥ 0. `simplex`: φ ≥ 0 and Σᵢ φᵢ = 1. `one_hot`: every φ(x,a) is a unit vector,
-    so that ridge regression is counting.
-    `privileged`: it was made with knowledge of the model that no learner has.
-    `made_as`: name and parameters with which the registry made it, where a map has no `spec`.
+    Attributes:
+        dim: d; 0 until it is known.
+        n_actions: A; 0 until it is known.
+        state_dim: s, on continuous states; 0 until it is known.
+        one_hot: Every φ(x,a) is a unit vector, so that ridge regression is counting.
+        nonnegative: φ ≥ 0.
+        simplex: φ ≥ 0 and Σᵢ φᵢ = 1.
+        privileged: It was made with knowledge of the model that no learner has.
+        made_as: Name and parameters with which the registry made it, if a map has no `spec`.
     """
 
     dim: int = 0
@@ -59,15 +63,15 @@ class FeatureMap(ABC):
         """φ of shape (n, A, d); states are int (n,) on finite spaces, float (n, s) otherwise."""
 
     def checked(self, states: np.ndarray) -> np.ndarray:
-        """φ(states), or an error where it is not what the class promises."""
+        """φ(states), (n, A, d); an error if sizes, norms or flags do not hold."""
         return check_batch(type(self).__name__, self, states, self(states))
 
     def fill(self, states: np.ndarray, out: np.ndarray) -> None:
-        """Write φ(states) into `out` (n, A, d); maps on a hot path override it."""
+        """Write φ(states) into `out` (n, A, d); fast maps override it."""
         out[...] = self.checked(states)
 
     def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """φ(x, a) of one action per state, (n, d): of states that `fill` has seen."""
+        """φ(x,a) of one action (n,) per state, (n, d); `fill` has checked the states."""
         rows: np.ndarray = self(states)[np.arange(len(states)), actions]
         return rows
 
@@ -76,16 +80,21 @@ class FeatureMap(ABC):
         """The map to compute with in `env`: itself or another, with `dim` and `n_actions` set."""
 
     def spec(self) -> dict[str, Any] | None:
-        """Registered name and parameters, ready for JSON; None where no name makes it again."""
+        """Registered name and parameters, ready for JSON; None if no name makes it."""
         return self.made_as
 
 
 class CallableFeatures(FeatureMap):
     """Any function from a batch of states to an (n, A, d) array.
 
-    On a finite space the function is called once, on all states. On a continuous one its answers
-    are checked at every call, because nobody can look at all of them beforehand; the flags are then
-    what the caller declares, and they are checked too.
+    On a finite space the function is called once, on all states. On a continuous one its results
+    are checked at every call, because they cannot be checked beforehand.
+
+    Args:
+        fn: The function.
+        one_hot: Declares, for continuous states, the flag of `FeatureMap`; checked at every call.
+        nonnegative: Likewise.
+        simplex: Likewise.
     """
 
     def __init__(
@@ -99,7 +108,8 @@ class CallableFeatures(FeatureMap):
         if not callable(fn):
             raise InvalidFeatures(
                 f"features must be callable, got {type(fn).__name__}: "
-                "give a function from n states to an (n, A, d) array"
+                "give a function from n states to an (n, A, d) array",
+                code="not-callable",
             )
         self.fn = fn
         self.one_hot = one_hot
@@ -126,15 +136,21 @@ class CallableFeatures(FeatureMap):
         if phi.shape[1] != env.n_actions:
             raise InvalidFeatures(
                 f"features have {phi.shape[1]} actions, {env.name} has {env.n_actions}: "
-                "return an (n, A, d) array with A = n_actions"
+                "return an (n, A, d) array with A = n_actions",
+                code="bad-n_actions",
             )
         bound.n_actions, bound.dim = phi.shape[1:]
         bound.state_dim = int(getattr(env, "state_dim", 0))
         return bound
 
 
+def unbound(what: str) -> InvalidFeatures:
+    """The error of a map that computes before it knows its environment."""
+    return InvalidFeatures(f"{what} features are not bound: call .bind(env) first", code="unbound")
+
+
 def as_features(field: str, value: Any) -> np.ndarray:
-    """A float64 (n, A, d) array without NaN, or an error that says what came instead."""
+    """The value as a float64 array (n, A, d) of finite numbers."""
     phi = _real(field, value)
     check_finite(field, phi)
     return phi
@@ -148,11 +164,13 @@ def _real(field: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise InvalidFeatures(
             f"{field} must be an array of real numbers, got {type(value).__name__}: "
-            "give one of shape (S, A, d)"
+            "give one of shape (S, A, d)",
+            code="not-an-array",
         ) from None
     if phi.ndim != 3 or 0 in phi.shape:
         raise InvalidFeatures(
-            f"{field} must have three axes (states, actions, d), got shape {np.shape(value)}"
+            f"{field} must have three axes (states, actions, d), got shape {np.shape(value)}",
+            code="bad-shape",
         )
     return phi
 
@@ -163,13 +181,20 @@ def check_finite(field: str, phi: np.ndarray, states: np.ndarray | None = None) 
         x, a, i = (int(k) for k in np.argwhere(~np.isfinite(phi))[0])
         raise InvalidFeatures(
             f"{field}[x={_state(x, states)}, a={a}, i={i}] is {phi[x, a, i]}: "
-            "replace it by a finite number"
+            "replace it by a finite number",
+            code="not-finite",
         )
 
 
 def check_batch(field: str, promised: FeatureMap, states: np.ndarray, value: Any) -> np.ndarray:
-    """φ(states) as an array, or an error where it is not what the map promises: its sizes, where
-    they are known, finite numbers, norms and flags."""
+    """φ(states) as an array (n, A, d), checked: sizes, if known, finite numbers, norms, flags.
+
+    Args:
+        field: What errors call it.
+        promised: The map, whose sizes and flags must hold.
+        states: The batch.
+        value: What the map returned for it.
+    """
     n = len(states)
     if not n:
         return np.empty((0, promised.n_actions, promised.dim))
@@ -178,30 +203,32 @@ def check_batch(field: str, promised: FeatureMap, states: np.ndarray, value: Any
     if phi.shape != expected:
         raise InvalidFeatures(
             f"{field} gave shape {phi.shape} for {n} states, expected {expected}: "
-            "always return (n, A, d) of one d"
+            "always return (n, A, d) with the same d",
+            code="bad-shape",
         )
-    # one pass sees NaN, ∞ and long rows; what it lets through has nothing of these
+    # one pass finds NaN, ∞ and long rows
     if not np.einsum("xai,xai->xa", phi, phi).max() <= 1.0:
         check_finite(field, phi, states)
         check_norms(field, phi, states)
     declared = tuple(getattr(promised, flag) for flag in FLAGS)
-    # three more passes over φ, so only where something was declared
+    # three more passes over φ, so only if a flag was declared
     found = flags(phi) if any(declared) else declared
     for flag, said, holds in zip(FLAGS, declared, found, strict=True):
         if said and not holds:
             raise InvalidFeatures(
-                f"{flag} is declared of {field} and does not hold: drop {flag}=True"
+                f"{flag} is declared for {field} and does not hold: drop {flag}=True",
+                code=f"not-{flag}",
             )
     return phi
 
 
 def _state(x: int, states: np.ndarray | None) -> Any:
-    """Row x in words: where states are vectors, the state itself."""
+    """Row x in messages: the state itself, if states are vectors."""
     return x if states is None or states.ndim < 2 else reprlib.repr(states[x].tolist())
 
 
 def largest_norm(phi: np.ndarray) -> tuple[float, int, int]:
-    """max ‖φ(x,a)‖₂ and the (x, a) where it is reached."""
+    """max ‖φ(x,a)‖₂ of φ (n, A, d), and the (x, a) where it is reached."""
     squares = np.einsum("xai,xai->xa", phi, phi)
     x, a = divmod(int(squares.argmax()), phi.shape[1])
     return float(np.sqrt(squares[x, a])), x, a
@@ -219,7 +246,7 @@ def check_norms(field: str, phi: np.ndarray, states: np.ndarray | None = None) -
 
 
 def flags(phi: np.ndarray) -> tuple[bool, bool, bool]:
-    """(one_hot, nonnegative, simplex) of a batch of features."""
+    """(one_hot, nonnegative, simplex) of features (n, A, d)."""
     nonnegative = bool((phi >= 0.0).all())
     simplex = nonnegative and bool((np.abs(phi.sum(axis=-1) - 1.0) <= NORM_TOLERANCE).all())
     one_hot = simplex and bool(((phi == 0.0) | (phi == 1.0)).all())
@@ -227,7 +254,7 @@ def flags(phi: np.ndarray) -> tuple[bool, bool, bool]:
 
 
 def probe_states(env: Any, n: int = 8) -> np.ndarray:
-    """A few initial states of a continuous environment, the same every time."""
+    """n initial states of a continuous environment, (n, s), always the same."""
     if hasattr(env, "probe"):
         first: np.ndarray = env.probe(n)
         return first
@@ -237,5 +264,5 @@ def probe_states(env: Any, n: int = 8) -> np.ndarray:
 
 
 def imagined(env: Any) -> bool:
-    """Whether the states of `probe_states` are made up, so that norms mean nothing there."""
+    """Whether `probe_states` makes states up, so that norms mean nothing there."""
     return bool(getattr(env, "imagined", False))

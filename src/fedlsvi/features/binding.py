@@ -1,4 +1,4 @@
-"""From what a caller gives as features to the map to compute with, checked in its environment."""
+"""From what a caller gives as features to the bound map, checked in its environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import is_integer
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import (
     NORM_TOLERANCE,
@@ -19,15 +20,21 @@ from fedlsvi.features.tabular import OneHot, TableFeatures, check_table_shape, t
 
 
 def resolve(features: Any, env: Any) -> FeatureMap:
-    """The bound feature map for what a caller may give: None (the environment's own), a map, its
-    registered name, an (S, A, d) array, or a callable on a batch of states."""
+    """The bound feature map for what a caller gives.
+
+    Args:
+        features: None (the environment's own), a map, its registered name, an (S, A, d) array, or a
+            callable on a batch of states.
+        env: The environment.
+    """
     if features is None:
         return _ready(env.default_features(), f"default_features() of {env.name}", env)
     if isinstance(features, str):
         features = make(features)
     if isinstance(features, type):
         raise InvalidFeatures(
-            f"features is the class {features.__name__}: make an instance, {features.__name__}(...)"
+            f"features is the class {features.__name__}: give an instance, {features.__name__}()",
+            code="features-not-made",
         )
     if isinstance(features, FeatureMap):
         bound = _ready(features.bind(env), f"{type(features).__name__}.bind", env)
@@ -46,22 +53,24 @@ def _ready(bound: Any, source: str, env: Any) -> FeatureMap:
     if not isinstance(bound, FeatureMap):
         raise InvalidFeatures(
             f"{source} returned {_kind(bound)}: return a FeatureMap, such as self, with dim and "
-            "n_actions set"
+            "n_actions set",
+            code="bad-bind",
         )
     name = type(bound).__name__
     for size, wanted in (("dim", "the length d of φ(x,a)"), ("n_actions", f"{env.n_actions}")):
         value = getattr(bound, size)
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
-        if not whole or (size == "n_actions" and value != env.n_actions):
+        positive = is_integer(value) and value >= 1
+        if not positive or (size == "n_actions" and value != env.n_actions):
             raise InvalidFeatures(
-                f"{source} returned {name} with {size} = {value!r}: set {size} to {wanted} there"
+                f"{source} returned {name} with {size} = {value!r}: set {size} to {wanted} there",
+                code=f"bad-{size}",
             )
     if isinstance(bound, TableFeatures):
-        TableFeatures.bind(bound, env)  # its sizes
+        TableFeatures.bind(bound, env)  # checks its sizes
     elif isinstance(bound, OneHot):
         OneHot.bind(bound, env)
     if type(bound).__module__.startswith("fedlsvi.features."):
-        return bound  # the tests run check_features over all of these
+        return bound  # the tests run check_features on all of these
     if hasattr(env, "n_states"):
         return tabulated(bound, env)
     if not imagined(env):
@@ -70,14 +79,17 @@ def _ready(bound: Any, source: str, env: Any) -> FeatureMap:
 
 
 def try_out(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
-    """φ(states), checked; a second call, `fill` and `chosen` have to give the same numbers."""
+    """φ(states), (n, A, d), checked; a second call, `fill` and `chosen` must give the same."""
     name, kept = type(phi).__name__, states.copy()
     found = phi.checked(states).copy()
     if not np.array_equal(states, kept):
-        raise InvalidFeatures(f"{name} changes the states that it is given: let it copy them")
+        raise InvalidFeatures(
+            f"{name} changes the states that it is given: copy them first", code="states-changed"
+        )
     if not alike(phi(states), found):
         raise InvalidFeatures(
-            f"{name} gives other numbers when it is called again: a map is a function of the state"
+            f"{name} gives other numbers when it is called again: a map is a function of the state",
+            code="not-a-function",
         )
     filled = np.full_like(found, np.nan)
     phi.fill(states, filled)
@@ -89,7 +101,8 @@ def try_out(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
         if given.shape != wanted.shape or not alike(given, wanted):
             raise InvalidFeatures(
                 f"{name}.{method} gives other numbers than calling the map: make "
-                f"them agree, or leave {method} out"
+                f"them agree, or leave {method} out",
+                code=f"{method}-differs",
             )
     return found
 

@@ -9,25 +9,24 @@ from typing import Self
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.base import Bindable, FeatureMap, unbound
 
 
 class BlockFeatures(FeatureMap):
     """φ(x,a) = e_a ⊗ ψ(x) with ψ: ℝ^s → ℝ^D, so d = A·D and ‖φ(x,a)‖ = ‖ψ(x)‖.
 
-    Unbound until `bind`. A subclass gives `prepare`, which fixes ψ once s is known and returns D,
-    and `psi`.
+    Unbound until `bind`. Subclasses define `prepare`, which fixes ψ once s is known, and `psi`.
     """
 
     kind: str
 
     @abstractmethod
     def prepare(self, state_dim: int) -> int:
-        """Fix ψ for states of this dimension; returns D."""
+        """Fix ψ for states of this dimension and return D."""
 
     @abstractmethod
     def psi(self, states: np.ndarray) -> np.ndarray:
-        """ψ (n, D) with ‖ψ‖ ≤ 1."""
+        """ψ of states (n, s), shape (n, D), with ‖ψ‖ ≤ 1."""
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         phi = np.empty((len(states), self.n_actions, self.dim))
@@ -36,7 +35,7 @@ class BlockFeatures(FeatureMap):
 
     def fill(self, states: np.ndarray, out: np.ndarray) -> None:
         if not self.dim:
-            raise InvalidFeatures(f"{self.kind} features are not bound: call .bind(env) first")
+            raise unbound(self.kind)
         psi = self.psi(states)
         width = psi.shape[1]
         out[...] = 0.0
@@ -55,7 +54,8 @@ class BlockFeatures(FeatureMap):
         if state_dim is None:
             raise InvalidFeatures(
                 f"{self.kind} features need a continuous state space, {env.name} has a finite one: "
-                "use one-hot or table features"
+                "use one-hot or table features",
+                code="needs-continuous-states",
             )
         bound = copy.copy(self)
         bound.n_actions, bound.state_dim = env.n_actions, state_dim

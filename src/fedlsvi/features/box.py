@@ -1,7 +1,7 @@
 """e_a ⊗ ψ(x) with ψ on a box [low, high]: Fourier basis, tiles, polynomials.
 
-States are mapped to x̂ = (x − low)/(high − low) ∈ [0, 1]^s, and what lies outside the box counts as
-its border. Left out, the box is that of the environment, where it has a finite one.
+States are mapped to x̂ = (x − low)/(high − low) ∈ [0, 1]^s and clipped to it. By default the box is
+that of the environment, if it has a finite one.
 """
 
 from __future__ import annotations
@@ -17,26 +17,31 @@ import numpy as np
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
-from fedlsvi.features.validation import fits, numbers, whole
+from fedlsvi.features.validation import count, fits, numbers
 
 MOST = 20_000
-"""Largest D of one action: beyond it a grid over the state's dimensions is a mistake."""
+"""The largest D: a finer grid over the state's dimensions is a mistake."""
 
 VAST = 1e18
-"""A bound beyond ±VAST bounds nothing: Gymnasium writes the largest number of a type for ∞."""
+"""A bound beyond ±VAST is none: Gymnasium writes the largest number of a type for ∞."""
 
 Bound = float | list[float] | None
 
 
 class BoxFeatures(BlockFeatures):
-    """What the maps on a box share: the box, and how they are written down."""
+    """What the maps on a box share: the box, and the spec.
+
+    Args:
+        low: Lower bound of the states, one number or one per dimension; None is the environment's.
+        high: Upper bound, likewise.
+    """
 
     def __init__(self, low: Bound = None, high: Bound = None) -> None:
         self.low = None if low is None else numbers("low", low)
         self.high = None if high is None else numbers("high", high)
 
     def bind(self, env: Bindable) -> Self:
-        """The map on the states of `env`; a box that was left out is the environment's."""
+        """The map on the states of `env`; bounds left out are the environment's."""
         ready = copy.copy(self)
         for side in ("low", "high"):
             own = getattr(env, side, None)
@@ -50,26 +55,28 @@ class BoxFeatures(BlockFeatures):
             array = fits(side, np.asarray(default if found is None else found), state_dim)
             if not (np.abs(array) < VAST).all():
                 raise InvalidFeatures(
-                    f"{side} of the states is {array.tolist()}, which bounds nothing: "
-                    f"give {side}=, one number or {state_dim}"
+                    f"{side} of the states is {array.tolist()}, which is no bound: "
+                    f"give {side}=, one number or {state_dim}",
+                    code="box-unbounded",
                 )
             setattr(self, side, array)
         self._box: tuple[np.ndarray, np.ndarray] = self.low, self.high  # type: ignore[assignment]
         if not (self._box[1] > self._box[0]).all():
             raise InvalidFeatures(
-                f"high must lie above low, got low={self.low} and high={self.high}"
+                f"high must lie above low, got low={self.low} and high={self.high}", code="bad-high"
             )
         width = self.size(state_dim)
         if width > MOST:
             raise InvalidFeatures(
                 f"{self.kind} features would have more than {MOST} entries per action on "
-                f"{state_dim} dimensions: choose coarser ones, or random Fourier features"
+                f"{state_dim} dimensions: choose coarser ones, or random Fourier features",
+                code="too-many-features",
             )
         return width
 
     @abstractmethod
     def size(self, state_dim: int) -> int:
-        """D; a subclass fixes its ψ here."""
+        """Fix ψ and return D."""
 
     def unit(self, states: np.ndarray) -> np.ndarray:
         """x̂ (n, s) ∈ [0, 1]^s."""
@@ -85,14 +92,19 @@ class BoxFeatures(BlockFeatures):
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """The parameters beside the box."""
+        """The parameters other than the box, ready for JSON."""
 
 
 class FourierBasis(BoxFeatures):
     """ψ_c(x) = cos(π c·x̂)/√D for c ∈ {0..order}^s (Konidaris, Osentoski & Thomas 2011).
 
-    `coupled` keeps only the c with at most so many non-zero entries, so that D stays small where
-    the state has many dimensions. ‖ψ‖ ≤ 1 because every cosine is.
+    ‖ψ‖ ≤ 1 because every cosine is.
+
+    Args:
+        order: The largest entry of c.
+        coupled: Keep only the c with at most so many non-zero entries, so that D stays small where
+            the state has many dimensions; None keeps all.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "fourier-basis"
@@ -101,14 +113,14 @@ class FourierBasis(BoxFeatures):
         self, order: int = 3, coupled: int | None = None, low: Bound = None, high: Bound = None
     ) -> None:
         super().__init__(low, high)
-        self.order = whole("order", order)
-        self.coupled = None if coupled is None else whole("coupled", coupled)
+        self.order = count("order", order)
+        self.coupled = None if coupled is None else count("coupled", coupled)
 
     def size(self, state_dim: int) -> int:
         most = state_dim if self.coupled is None else min(self.coupled, state_dim)
         width: int = sum(math.comb(state_dim, n) * self.order**n for n in range(most + 1))
         if width > MOST:
-            return width  # it is refused
+            return width  # `prepare` refuses it
         rows = [np.zeros(state_dim)]
         for n in range(1, most + 1):
             for places in itertools.combinations(range(state_dim), n):
@@ -133,6 +145,11 @@ class TileFeatures(BoxFeatures):
 
     Grid k is shifted by k/tilings of a tile times the odd numbers 1, 3, 5, … over the dimensions,
     so that tilings do not line up along a diagonal. ‖ψ‖ = 1. One tiling is a plain grid.
+
+    Args:
+        tilings: How many grids.
+        tiles: Tiles per dimension of a grid, one number or one per dimension.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "tiles"
@@ -146,22 +163,23 @@ class TileFeatures(BoxFeatures):
         high: Bound = None,
     ) -> None:
         super().__init__(low, high)
-        self.tilings = whole("tilings", tilings)
+        self.tilings = count("tilings", tilings)
         listed = tiles if isinstance(tiles, list | tuple | np.ndarray) else [tiles]
         if not len(listed):
-            raise InvalidFeatures("tiles is empty: give one number, or one per state dimension")
-        self.tiles = np.array([whole("tiles", n) for n in listed])
+            raise InvalidFeatures(
+                "tiles is empty: give one number, or one per state dimension", code="bad-tiles"
+            )
+        self.tiles = np.array([count("tiles", n) for n in listed])
         self.simplex = self.tilings == 1
 
     def size(self, state_dim: int) -> int:
-        self._across = fits("tiles", self.tiles if self.tiles.size > 1 else self.tiles[0],
-                            state_dim)  # fmt: skip
+        tiles = self.tiles if self.tiles.size > 1 else self.tiles[0]
+        self._across = fits("tiles", tiles, state_dim)
         # a shifted grid needs one more tile in every dimension
         self._counts = self._across + (self.tilings > 1)
         odd = 2 * np.arange(state_dim) + 1
         self._shifts = (np.arange(self.tilings)[:, None] * odd / self.tilings) % 1.0
-        steps = np.append(self._counts[::-1].cumprod()[::-1][1:], 1)
-        self._steps = steps
+        self._steps = np.append(self._counts[::-1].cumprod()[::-1][1:], 1)
         self._width: int = math.prod(self._counts.tolist())
         return self.tilings * self._width
 
@@ -180,18 +198,23 @@ class TileFeatures(BoxFeatures):
 
 
 class PolynomialFeatures(BoxFeatures):
-    """ψ: all monomials of 2x̂ − 1 ∈ [−1, 1]^s up to a total degree, divided by √D: ‖ψ‖ ≤ 1."""
+    """ψ: all monomials of 2x̂ − 1 ∈ [−1, 1]^s up to a total degree, divided by √D: ‖ψ‖ ≤ 1.
+
+    Args:
+        degree: The total degree.
+        low, high: As `BoxFeatures`.
+    """
 
     kind = "polynomial"
 
     def __init__(self, degree: int = 2, low: Bound = None, high: Bound = None) -> None:
         super().__init__(low, high)
-        self.degree = whole("degree", degree)
+        self.degree = count("degree", degree)
 
     def size(self, state_dim: int) -> int:
         width = math.comb(state_dim + self.degree, state_dim)
         if width > MOST:
-            return width  # it is refused
+            return width  # `prepare` refuses it
         exponents = itertools.chain.from_iterable(
             itertools.combinations_with_replacement(range(state_dim), n)
             for n in range(self.degree + 1)

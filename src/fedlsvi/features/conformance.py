@@ -1,5 +1,4 @@
-"""`check_features`: what every feature map must satisfy, run over every registered one by the
-tests."""
+"""`check_features`: what every feature map must do; the tests run it on every registered one."""
 
 from __future__ import annotations
 
@@ -38,16 +37,13 @@ def check_features(features: Any, env: Any, **options: Any) -> None:
     states = _states(env)
     found = try_out(phi, states)
     for half in np.array_split(np.random.default_rng(0).permutation(len(states)), 2):
-        _require(
-            not len(half) or alike(phi(states[half]), found[half]),
-            "must treat states alone: a permuted half of the batch gave something else",
-        )
+        if len(half) and not alike(phi(states[half]), found[half]):
+            raise InvalidFeatures(
+                "check_features: the map must treat each state by itself, but a permuted half of "
+                "the batch gave other numbers",
+                code="depends-on-batch",
+            )
     _check_spec(phi, env, states, found)
-
-
-def _require(holds: bool, why: str) -> None:
-    if not holds:
-        raise InvalidFeatures(f"check_features: the map {why}")
 
 
 def _states(env: Any) -> np.ndarray:
@@ -67,7 +63,7 @@ def _states(env: Any) -> np.ndarray:
 
 
 def _check_spec(phi: FeatureMap, env: Any, states: np.ndarray, found: np.ndarray) -> None:
-    """The record survives JSON, and its name makes the same map again."""
+    """The spec survives JSON, and makes the same map again."""
     spec = phi.spec()
     if spec is None:
         return
@@ -76,7 +72,11 @@ def _check_spec(phi: FeatureMap, env: Any, states: np.ndarray, found: np.ndarray
         again = resolve(make(back["name"], **back["params"]), env)
     except (FedLSVIError, KeyError, TypeError, ValueError) as error:
         raise InvalidFeatures(
-            f"check_features: spec() gave {spec}, which makes no map again: {error}"
+            f"check_features: spec() gave {spec}, from which no map can be made: {error}",
+            code="bad-spec",
         ) from None
-    same = again.dim == phi.dim and alike(again(states), found)
-    _require(same, f"made again from its spec(), {spec}, gives other numbers")
+    if again.dim != phi.dim or not alike(again(states), found):
+        raise InvalidFeatures(
+            f"check_features: the map made from its spec(), {spec}, gives other numbers",
+            code="spec-of-another-map",
+        )

@@ -1,7 +1,7 @@
-"""e_a ⊗ ψ(x) with ψ of one's own: a function, a frozen PyTorch module, a scikit-learn transformer.
+"""e_a ⊗ ψ(x) with a custom ψ: a function, a frozen PyTorch module, a scikit-learn transformer.
 
-‖ψ‖ ≤ 1 is seen to: `norm="unit"` divides every ψ(x) by its length, a number divides by that number
-(and a ψ that is longer is an error).
+To ensure ‖ψ‖ ≤ 1, `norm="unit"` divides every ψ(x) by its length, and a number divides by that
+number (a longer ψ is an error).
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import number
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states
+from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states, unbound
 from fedlsvi.features.binding import resolve
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
 
 
 class EmbeddingFeatures(BlockFeatures):
-    """φ(x,a) = e_a ⊗ ψ(x) with ψ = embed(x), a function from states (n, s) to (n, D)."""
+    """φ(x,a) = e_a ⊗ ψ(x) with ψ = embed(x).
+
+    Args:
+        embed: A function from states (n, s) to (n, D).
+        norm: "unit", or the largest length of ψ.
+    """
 
     kind = "embedding"
 
@@ -28,11 +34,11 @@ class EmbeddingFeatures(BlockFeatures):
         if not callable(embed):
             raise InvalidFeatures(
                 f"embed must be callable, got {type(embed).__name__}: give a function from states "
-                "(n, s) to (n, D)"
+                "(n, s) to (n, D)",
+                code="bad-embed",
             )
-        number = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0.0
-        if norm != "unit" and not number:
-            raise InvalidFeatures(f"norm must be 'unit' or a positive number, got {norm!r}")
+        if norm != "unit":
+            number("norm", norm, 0.0, "or give 'unit'", strict=True, error=InvalidFeatures)
         self.embed, self.norm = embed, norm
         self._probe: np.ndarray | None = None
 
@@ -51,7 +57,8 @@ class EmbeddingFeatures(BlockFeatures):
         if psi.ndim != 2 or len(psi) != len(states) or not np.isfinite(psi).all():
             raise InvalidFeatures(
                 f"the embedding gave shape {psi.shape} for {len(states)} states: return finite "
-                "numbers (n, D), always of one D"
+                "numbers (n, D), always with the same D",
+                code="bad-embedding",
             )
         lengths = np.linalg.norm(psi, axis=1, keepdims=True)
         if self.norm == "unit":
@@ -60,13 +67,19 @@ class EmbeddingFeatures(BlockFeatures):
         if lengths.size and lengths.max() > by * (1.0 + NORM_TOLERANCE):
             raise InvalidFeatures(
                 f"the embedding has length {lengths.max():.10g} at a state, above norm = "
-                f"{by:.10g}: give a larger norm=, or norm='unit'"
+                f"{by:.10g}: give a larger norm=, or norm='unit'",
+                code="norm-too-small",
             )
         return psi / by
 
 
 class TorchFeatures(EmbeddingFeatures):
-    """φ(x,a) = e_a ⊗ module(x), a PyTorch module that stays as it is (no gradients, eval mode)."""
+    """φ(x,a) = e_a ⊗ module(x) with a frozen PyTorch module (no gradients, eval mode).
+
+    Args:
+        module: A `torch.nn.Module` from states (n, s) to (n, D).
+        norm: "unit", or the largest length of its output.
+    """
 
     kind = "torch"
 
@@ -74,9 +87,13 @@ class TorchFeatures(EmbeddingFeatures):
         try:
             torch = import_module("torch")
         except ImportError:
-            raise InvalidFeatures("TorchFeatures needs PyTorch: pip install torch") from None
+            raise InvalidFeatures(
+                "TorchFeatures needs PyTorch: pip install torch", code="torch-missing"
+            ) from None
         if not isinstance(module, torch.nn.Module):
-            raise InvalidFeatures(f"module must be a torch.nn.Module, got {type(module).__name__}")
+            raise InvalidFeatures(
+                f"module must be a torch.nn.Module, got {type(module).__name__}", code="bad-module"
+            )
         frozen = module.eval()
         weights = next(frozen.parameters(), None)
         kind = torch.float32 if weights is None else weights.dtype
@@ -91,9 +108,13 @@ class TorchFeatures(EmbeddingFeatures):
 
 
 class SklearnFeatures(EmbeddingFeatures):
-    """φ(x,a) = e_a ⊗ transform(x), a fitted scikit-learn transformer or pipeline of them.
+    """φ(x,a) = e_a ⊗ transform(x) with a fitted scikit-learn transformer or pipeline.
 
-    A scaler before RBFSampler or Nystroem, fitted on states seen, is the usual one.
+    A scaler followed by RBFSampler or Nystroem, fitted on observed states, is typical.
+
+    Args:
+        transformer: Has `transform`, from states (n, s) to (n, D).
+        norm: "unit", or the largest length of its output.
     """
 
     kind = "scikit-learn"
@@ -101,7 +122,8 @@ class SklearnFeatures(EmbeddingFeatures):
     def __init__(self, transformer: Any, norm: str | float = "unit") -> None:
         if not hasattr(transformer, "transform"):
             raise InvalidFeatures(
-                f"transformer must have transform(), got {type(transformer).__name__}"
+                f"transformer must have transform(), got {type(transformer).__name__}",
+                code="bad-transformer",
             )
 
         def embed(states: np.ndarray) -> Any:
@@ -112,25 +134,32 @@ class SklearnFeatures(EmbeddingFeatures):
 
 
 class DescribedFeatures(FeatureMap):
-    """A map on ℝ^s for finite states that are described by s numbers each: φ(x,a) = map(d_x, a)."""
+    """A map on ℝ^s for finite states that are described by s numbers each: φ(x,a) = map(d_x, a).
+
+    Args:
+        features: The map.
+        descriptions: d_x of every state, (S, s).
+    """
 
     def __init__(self, features: FeatureMap, descriptions: Any) -> None:
         self.inner = features
         self.descriptions = np.asarray(descriptions, np.float64)
         if self.descriptions.ndim != 2 or not np.isfinite(self.descriptions).all():
             raise InvalidFeatures(
-                f"descriptions must be finite numbers (S, s), got shape {self.descriptions.shape}"
+                f"descriptions must be finite numbers (S, s), got shape {self.descriptions.shape}",
+                code="bad-descriptions",
             )
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        raise InvalidFeatures("described features are not bound: call .bind(env) first")
+        raise unbound("described")
 
     def bind(self, env: Bindable) -> TableFeatures:
         n_states = finite_states("described", env)
         if len(self.descriptions) != n_states:
             raise InvalidFeatures(
                 f"descriptions are of {len(self.descriptions)} states, {env.name} has "
-                f"{states_of(env)}: describe all of them"
+                f"{states_of(env)}: describe all of them",
+                code="bad-descriptions",
             )
         described = _Described(env, self.descriptions)
         return TableFeatures(resolve(self.inner, described)(self.descriptions))
@@ -146,7 +175,9 @@ class _Described:
         self._descriptions = descriptions
 
     def default_features(self) -> FeatureMap:
-        raise InvalidFeatures(f"{self.name} has no features of its own on descriptions")
+        raise InvalidFeatures(
+            f"{self.name} has no default features on descriptions", code="no-default-features"
+        )
 
     def probe(self, n: int) -> np.ndarray:
         """A few descriptions."""

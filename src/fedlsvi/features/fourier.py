@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.features.blocks import BlockFeatures
-from fedlsvi.features.validation import fits, positive, whole
+from fedlsvi.features.validation import count, fits, positive
 
 
 class FourierFeatures(BlockFeatures):
     """φ(x,a) = e_a ⊗ [cos(Wx), sin(Wx)]/√D with W ~ N(0, 1/bandwidth²), (D, s).
 
-    cos² + sin² = 1 gives ‖φ‖ = 1 at every state. d = 2·D·A; bandwidth is one number, or one per
-    dimension of the state.
+    cos² + sin² = 1 gives ‖φ‖ = 1 at every state. d = 2·D·A.
+
+    Args:
+        n_frequencies: D.
+        bandwidth: One number, or one per state dimension.
+        seed: Of the frequencies.
     """
 
     kind = "fourier"
@@ -22,8 +26,8 @@ class FourierFeatures(BlockFeatures):
     def __init__(
         self, n_frequencies: int = 16, bandwidth: float | list[float] = 1.0, seed: int = 0
     ) -> None:
-        self.n_frequencies = whole("n_frequencies", n_frequencies)
-        self.seed = whole("seed", seed, 0)
+        self.n_frequencies = count("n_frequencies", n_frequencies)
+        self.seed = count("seed", seed, 0)
         self.bandwidth = positive("bandwidth", bandwidth)
 
     def prepare(self, state_dim: int) -> int:

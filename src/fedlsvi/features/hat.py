@@ -7,22 +7,25 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import Bindable, FeatureMap
-from fedlsvi.features.validation import whole
+from fedlsvi.features.base import Bindable, FeatureMap, unbound
+from fedlsvi.features.validation import count
 
 
 class HatFeatures(FeatureMap):
     """φ_i(x,a) = max(0, 1 − |(d−1)·T_a(x) − i|) with T_a(x) = 1 − |2·frac(x + a/A) − 1|.
 
-    x ∈ [0, 1]. Non-negative, sums to one, two non-zero entries: ‖φ‖₂ ≤ ‖φ‖₁ = 1. `n_actions` may be
-    left to `bind`.
+    x ∈ [0, 1]. Non-negative, sums to one, two non-zero entries: ‖φ‖₂ ≤ ‖φ‖₁ = 1.
+
+    Args:
+        dim: d, the number of knots.
+        n_actions: A; 0 leaves it to `bind`.
     """
 
     nonnegative = simplex = True
     state_dim = 1
 
     def __init__(self, dim: int = 8, n_actions: int = 0) -> None:
-        self.dim, self.n_actions = whole("dim", dim, 2), whole("n_actions", n_actions, 0)
+        self.dim, self.n_actions = count("dim", dim, 2), count("n_actions", n_actions, 0)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         phi = np.empty((len(states), self.n_actions, self.dim))
@@ -30,24 +33,25 @@ class HatFeatures(FeatureMap):
         return phi
 
     def fill(self, states: np.ndarray, out: np.ndarray) -> None:
-        from fedlsvi.features.tent import fill_hat
+        from fedlsvi.features.hat_kernels import fill_hat
 
         if not self.n_actions:
-            raise InvalidFeatures("HatFeatures is not bound: call .bind(env) first")
-        _refuse(states, fill_hat(states, out))
+            raise unbound("hat")
+        _check_inside(states, fill_hat(states, out))
 
     def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        from fedlsvi.features.tent import fill_chosen
+        from fedlsvi.features.hat_kernels import fill_chosen
 
         rows = np.empty((len(states), self.dim))
-        _refuse(states, fill_chosen(states, actions, self.n_actions, rows))
+        _check_inside(states, fill_chosen(states, actions, self.n_actions, rows))
         return rows
 
     def bind(self, env: Bindable) -> HatFeatures:
         if getattr(env, "state_dim", None) != 1:
             raise InvalidFeatures(
                 f"hat features need a state in [0, 1], {env.name} has another state space: "
-                "give one-hot or table features, or a callable"
+                "give one-hot or table features, or a callable",
+                code="needs-unit-interval",
             )
         low, high = (
             np.ravel(getattr(env, end, default)) for end, default in (("low", 0.0), ("high", 1.0))
@@ -55,12 +59,14 @@ class HatFeatures(FeatureMap):
         if not (low[0] >= 0.0 and high[0] <= 1.0):
             raise InvalidFeatures(
                 f"hat features need a state in [0, 1], that of {env.name} lies in "
-                f"[{low[0]:g}, {high[0]:g}]: scale it, or give rbf, tile or Fourier features"
+                f"[{low[0]:g}, {high[0]:g}]: scale it, or give rbf, tile or Fourier features",
+                code="needs-unit-interval",
             )
         if self.n_actions not in (0, env.n_actions):
             raise InvalidFeatures(
                 f"HatFeatures has {self.n_actions} actions, {env.name} has {env.n_actions}: "
-                "leave n_actions out"
+                "leave n_actions out",
+                code="bad-n_actions",
             )
         return HatFeatures(self.dim, env.n_actions)
 
@@ -69,10 +75,11 @@ class HatFeatures(FeatureMap):
         return {"name": "hat", "params": {"dim": self.dim}}
 
 
-def _refuse(states: np.ndarray, row: int) -> None:
-    """An error that names the state in this row; −1 is none."""
+def _check_inside(states: np.ndarray, row: int) -> None:
+    """Refuse the state in this row, which is outside [0, 1]; −1 is none."""
     if row >= 0:
         raise InvalidFeatures(
             f"hat features need a state in [0, 1], got {states[row, 0]}: scale the states, "
-            "or give rbf, tile or Fourier features"
+            "or give rbf, tile or Fourier features",
+            code="needs-unit-interval",
         )

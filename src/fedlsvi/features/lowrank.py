@@ -6,37 +6,41 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import choice, integer
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.base import Bindable, FeatureMap, unbound
 from fedlsvi.features.tabular import TableFeatures, finite_states
-from fedlsvi.features.validation import whole
+from fedlsvi.features.validation import count
 
 
 class LowRankFeatures(FeatureMap):
     """φ_i(x,a) = P(next state in cluster i | x, a): simplex, d clusters of next states.
 
-    Within a cluster of states that are alike, P(·|x,a) ≈ Σ_i φ_i(x,a) μ_i. States are alike where
-    their own laws and rewards are (`by="rows"`), or where their optimal values are
-    (`by="values"`, which knows the solution as well). A reward for entering a state counts, so
-    states that pay differently are kept apart.
+    P(·|x,a) ≈ Σ_i φ_i(x,a) μ_i where clusters hold similar states. A reward for entering a state
+    counts, so states that pay differently are kept apart.
+
+    Args:
+        dim: d, the number of clusters.
+        by: "rows" compares transition probabilities and rewards of states; "values" compares their
+            optimal values, and so knows the solution too.
+        seed: Of k-means.
     """
 
     nonnegative = simplex = privileged = True
 
     def __init__(self, dim: int = 16, by: str = "rows", seed: int = 0) -> None:
-        self.n_clusters, self.seed = whole("dim", dim), whole("seed", seed, 0)
-        if by not in ("rows", "values"):
-            raise InvalidFeatures(f"by must be 'rows' or 'values', got {by!r}")
-        self.by = by
+        self.n_clusters, self.seed = count("dim", dim), count("seed", seed, 0)
+        self.by = choice("by", by, ("rows", "values"), error=InvalidFeatures)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        raise InvalidFeatures("low-rank features are not bound: call .bind(env) first")
+        raise unbound("low-rank")
 
     def bind(self, env: Bindable) -> TableFeatures:
         n_states = finite_states("low-rank", env)
         if not hasattr(env, "P"):
             raise InvalidFeatures(
-                f"low-rank features need a known model, and {env.name} is a black box"
+                f"low-rank features need a known model, and {env.name} is a black box",
+                code="model-unknown",
             )
         P = np.asarray(env.P).mean(axis=0)
         groups = np.eye(self.n_clusters)[self._groups(env, P, n_states)]
@@ -47,10 +51,8 @@ class LowRankFeatures(FeatureMap):
     def _groups(self, env: Any, P: np.ndarray, n_states: int) -> np.ndarray:
         from scipy.cluster.vq import kmeans2
 
-        if self.n_clusters > n_states:
-            raise InvalidFeatures(
-                f"dim must be at most the number of states, {n_states}, got {self.n_clusters}"
-            )
+        hint = "at most the number of states"
+        integer("dim", self.n_clusters, 1, hint, most=n_states, error=InvalidFeatures)
         if self.by == "values":
             points = np.asarray(env.optimal_values()[:-1]).T
         else:

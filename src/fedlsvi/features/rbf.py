@@ -11,16 +11,20 @@ from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.box import MOST, Bound, BoxFeatures
-from fedlsvi.features.validation import finite, fits, positive, whole
+from fedlsvi.features.validation import count, finite, fits, positive
 
 
 class RBFFeatures(BoxFeatures):
     """φ(x,a) = e_a ⊗ k(x)/Σ_j k_j(x) with k_j(x) = exp(−½ Σ_i ((x_i − c_{j,i})/bandwidth_i)²).
 
-    Non-negative and sums to one, so ‖φ‖₂ ≤ ‖φ‖₁ = 1. Centres: an array (D, s), or a number of them
-    per dimension, spread over the box [low, high]; left out, that is the environment's box.
-    bandwidth defaults to their distance: of neighbours on the grid, or, where they are given, of a
-    centre from the nearest other one, on average and in units of their spread in each dimension.
+    Non-negative and sums to one, so ‖φ‖₂ ≤ ‖φ‖₁ = 1.
+
+    Args:
+        centres: An array (D, s), or how many per dimension on a grid over the box.
+        bandwidth: One number, or one per dimension. The default is the distance of neighbours on
+            the grid, or the mean distance of a given centre from the nearest other one, in units
+            of their spread in each dimension.
+        low, high: As `BoxFeatures`.
     """
 
     kind = "rbf"
@@ -39,29 +43,35 @@ class RBFFeatures(BoxFeatures):
         if isinstance(centres, list | tuple | np.ndarray):
             self.centres = finite("centres", centres, "a finite array (D, state_dim)", 2, 2)
         else:
-            self.per_dimension = whole("centres", centres)
+            self.per_dimension = count("centres", centres)
 
     @classmethod
     def from_states(cls, states: np.ndarray, n: int, seed: int = 0) -> RBFFeatures:
-        """n centres by k-means (SciPy's) on states seen, (k, s), and bandwidths that fit them.
+        """Place centres by SciPy's k-means on observed states, with bandwidths that fit them.
 
         Dimensions are scaled to variance 1 for it; the bandwidth is the mean distance of a centre
-        from the nearest other one, in each dimension's own units.
+        from the nearest other one, in the units of each dimension.
+
+        Args:
+            states: Observed states, (k, s).
+            n: How many centres.
+            seed: Of k-means.
         """
         from scipy.cluster.vq import kmeans2
 
-        n = whole("n", n)
+        n = count("n", n)
         seen = np.asarray(states, np.float64)
         if seen.ndim != 2 or not np.isfinite(seen).all() or len(seen) < n:
             raise InvalidFeatures(
-                f"states must be at least {n} finite vectors (k, s), got shape {seen.shape}"
+                f"states must be at least {n} finite vectors (k, s), got shape {seen.shape}",
+                code="bad-states",
             )
         spread = _spread(seen)
         centres = kmeans2(seen / spread, n, minit="++", rng=np.random.default_rng(seed))[0]
         return cls(centres * spread, (_apart(centres) * spread).tolist())
 
     def bind(self, env: Bindable) -> Self:
-        """The map on the states of `env`; centres that were given need no box."""
+        """The map on the states of `env`; given centres need no box."""
         if self.per_dimension is None:
             return BlockFeatures.bind(self, env)
         return super().bind(env)
@@ -72,7 +82,8 @@ class RBFFeatures(BoxFeatures):
         if self.centres.shape[1] != state_dim:
             raise InvalidFeatures(
                 f"centres have {self.centres.shape[1]} coordinates, the state has {state_dim}: "
-                f"give an array (D, {state_dim})"
+                f"give an array (D, {state_dim})",
+                code="bad-centres",
             )
         if self.bandwidth is None:
             spread = _spread(self.centres)
@@ -83,7 +94,7 @@ class RBFFeatures(BoxFeatures):
     def size(self, state_dim: int) -> int:
         assert self.per_dimension is not None
         n, (low, high) = self.per_dimension, self._box
-        if n**state_dim <= MOST:  # else it is refused
+        if n**state_dim <= MOST:  # else `prepare` refuses it
             axes = [np.linspace(*ends, n) for ends in zip(low, high, strict=True)]
             self.centres = np.array(list(itertools.product(*axes)))
             default = (high - low) / max(n - 1, 1)
@@ -116,7 +127,7 @@ def _spread(points: np.ndarray) -> np.ndarray:
 
 
 def _apart(centres: np.ndarray) -> float:
-    """The mean distance of a centre from the nearest other one; 1 where there is one only."""
+    """The mean distance of a centre from the nearest other one; 1 if there is only one."""
     from scipy.spatial import KDTree
 
     if len(centres) == 1:

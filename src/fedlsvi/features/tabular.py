@@ -8,35 +8,37 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import Bindable, FeatureMap, as_features, check_norms, flags
+from fedlsvi.features.base import Bindable, FeatureMap, as_features, check_norms, flags, unbound
 
 
 def finite_states(what: str, env: Bindable) -> int:
-    """The number of states of `env`, or an error that says what its features need."""
+    """The number of states of `env`; refuses continuous states."""
     n_states: int | None = getattr(env, "n_states", None)
     if n_states is None:
         raise InvalidFeatures(
             f"{what} features need a finite state space, {env.name} has a continuous one: "
-            "give a callable, or features named hat, rbf or fourier"
+            "give a callable, or features named hat, rbf or fourier",
+            code="needs-finite-states",
         )
     return n_states
 
 
 def states_of(env: Any) -> str:
-    """4 states, and why, where that is one more than the environment itself numbers."""
+    """'4 states', and why, where that is one more than the environment itself numbers."""
     n = env.n_states
     more = f" ({n - 1} and, last, the one after the end of an episode)"
     return f"{n} states{more if getattr(env, 'after_end', False) else ''}"
 
 
 def tabulated(features: FeatureMap, env: Any) -> TableFeatures:
-    """A map as the table of its values at all states of a finite `env`."""
+    """The table (S, A, d) of a map at all states of a finite `env`."""
     try:
         table = features.checked(np.arange(env.n_states))
     except IndexError as error:
         raise InvalidFeatures(
             f"features raised IndexError ({error}), but {env.name} has {states_of(env)}: "
-            "return features of all of them"
+            "return features of all of them",
+            code="too-few-states",
         ) from error
     bound = TableFeatures(table).bind(env)
     bound.made_as, bound.privileged = features.spec(), features.privileged
@@ -55,7 +57,11 @@ def check_table_shape(shape: tuple[int, ...], env: Bindable) -> None:
 
 
 class TableFeatures(FeatureMap):
-    """φ(x,a) = table[x, a], for an (S, A, d) array with ‖φ‖ ≤ 1; copied and made read-only."""
+    """φ(x,a) = table[x, a].
+
+    Args:
+        table: An (S, A, d) array with ‖φ‖ ≤ 1; copied and made read-only.
+    """
 
     def __init__(self, table: Any) -> None:
         given = as_features("features", table)
@@ -71,7 +77,7 @@ class TableFeatures(FeatureMap):
 
     @cached_property
     def index(self) -> np.ndarray:
-        """(S, A): the coordinate that is 1, where the map is one-hot; pairs may share one."""
+        """(S, A): the coordinate that is 1, if the map is one-hot; pairs may share one."""
         return np.ascontiguousarray(self.table.argmax(axis=2))
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
@@ -98,9 +104,9 @@ class OneHot(FeatureMap):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The (S, A, S·A) table, built when first asked for: it has (S·A)² entries."""
+        """The (S, A, S·A) table, built on first use: it has (S·A)² entries."""
         if not self.dim:
-            raise InvalidFeatures("OneHot() is not bound: call .bind(env) first")
+            raise unbound("one-hot")
         table = np.eye(self.dim).reshape(self.n_states, self.n_actions, self.dim)
         table.setflags(write=False)
         return table
@@ -112,7 +118,7 @@ class OneHot(FeatureMap):
 
     def fill(self, states: np.ndarray, out: np.ndarray) -> None:
         if not self.dim:
-            raise InvalidFeatures("OneHot() is not bound: call .bind(env) first")
+            raise unbound("one-hot")
         out[...] = 0.0
         actions = np.arange(self.n_actions)
         rows = np.arange(len(states))[:, None]
@@ -123,7 +129,8 @@ class OneHot(FeatureMap):
         if self.dim and (self.n_states, self.n_actions) != expected:
             raise InvalidFeatures(
                 f"OneHot has {self.n_states} states and {self.n_actions} actions, {env.name} has "
-                f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them"
+                f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them",
+                code="bad-shape",
             )
         return OneHot(*expected)
 

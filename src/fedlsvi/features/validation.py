@@ -1,4 +1,4 @@
-"""Checks shared by the feature maps: each refusal names field, value and what to give."""
+"""Checks of the parameters of feature maps; the code of an error is "bad-" and the field's name."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import SEEDS, integer
 from fedlsvi.errors import InvalidFeatures
 
 
-def whole(field: str, value: Any, least: int = 1) -> int:
+def count(field: str, value: Any, least: int = 1) -> int:
     """An integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidFeatures(f"{field} must be an integer of at least {least}, got {value!r}")
-    return int(value)
+    return integer(field, value, least, most=SEEDS - 1, error=InvalidFeatures)
 
 
 def finite(field: str, value: Any, wanted: str, most: int, least: int = 0) -> np.ndarray:
-    """A copy of an array of finite numbers with `least` to `most` axes; `wanted` says that."""
+    """A copy of an array of finite numbers with `least` to `most` axes, as `wanted` says."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0)
     if not least <= array.ndim <= most or not array.size or not np.isfinite(array).all():
-        raise InvalidFeatures(f"{field} must be {wanted}, got {reprlib.repr(value)}")
+        got = reprlib.repr(value)
+        raise InvalidFeatures(f"{field} must be {wanted}, got {got}", code=f"bad-{field}")
     return array
 
 
@@ -37,15 +37,18 @@ def positive(field: str, value: Any) -> np.ndarray:
     """A positive number, or one per state dimension."""
     array = numbers(field, value)
     if not (array > 0.0).all():
-        raise InvalidFeatures(f"{field} must be positive, got {value}: give numbers above 0")
+        raise InvalidFeatures(
+            f"{field} must be positive, got {value}: give numbers above 0", code=f"bad-{field}"
+        )
     return array
 
 
 def fits(field: str, array: np.ndarray, state_dim: int) -> np.ndarray:
-    """One number, or as many as the state has dimensions."""
+    """One number, or one per state dimension, as an array (state_dim,)."""
     if array.ndim and len(array) != state_dim:
         raise InvalidFeatures(
             f"{field} has {len(array)} entries, the state has {state_dim}: give one number or "
-            f"{state_dim}"
+            f"{state_dim}",
+            code=f"bad-{field}",
         )
     return np.broadcast_to(array, (state_dim,))

@@ -27,7 +27,7 @@ class Evaluator(Protocol):
         """A round begins: the policy is now frozen."""
         ...
 
-    def regret(self, first: int, n: int) -> np.ndarray | None:
+    def regret(self, first: int, n: int) -> np.ndarray:
         """Group regret of each of the n episodes from `first` on, under the frozen policy."""
         ...
 
@@ -61,7 +61,7 @@ class FiniteEvaluator:
             env.optimal_values()[0] - env.policy_values(policy)[0] for env, _ in self._groups
         ]
 
-    def regret(self, first: int, n: int) -> np.ndarray | None:
+    def regret(self, first: int, n: int) -> np.ndarray:
         out = np.zeros(n)
         for (env, agents), gap in zip(self._groups, self._gaps, strict=True):
             law = env.initial_tables
@@ -81,7 +81,7 @@ class ContinuousEvaluator:
     def begin(self) -> None:
         self._policy = self.values.frozen()
 
-    def regret(self, first: int, n: int) -> np.ndarray | None:
+    def regret(self, first: int, n: int) -> np.ndarray:
         total = np.zeros(n)
         distinct = {id(env): env for env in self._envs}
         for env in distinct.values():
@@ -91,14 +91,3 @@ class ContinuousEvaluator:
             gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
             total += gap.reshape(len(agents), n).sum(axis=0)
         return total
-
-
-class Unmeasured:
-    """For a world whose V* nobody knows: there is no regret, only returns."""
-
-    def begin(self) -> None:
-        """Nothing to prepare."""
-
-    def regret(self, first: int, n: int) -> np.ndarray | None:
-        """Not known."""
-        return None

@@ -80,11 +80,15 @@ class Ledger:
     def from_dict(cls, data: Mapping[str, Any]) -> Ledger:
         """The ledger that `to_dict` described."""
         ledger = cls(data["n_agents"])
-        ledger._every.update(data["every"])
-        ledger._single.update(data["single"])
-        for name, column in data["agents"].items():
-            ledger.agents[:, CATEGORIES.index(name)] = column
+        ledger.restore(data)
         return ledger
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Become the ledger that `to_dict` described; whoever holds this one goes on with it."""
+        self._every.update(data["every"])
+        self._single.update(data["single"])
+        for name, column in data["agents"].items():
+            self.agents[:, CATEGORIES.index(name)] = column
 
 
 def _refuse_unknown(category: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator, Unmeasured
+from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
 from fedlsvi.protocol.transport import layout
 
@@ -84,16 +85,21 @@ class Plan:
             experience.block = min(self.block, experience.block)
         return Cohort(agents, p.horizon, p.packing, values, experience)
 
+    def cohorts(self, n: int) -> list[Cohort]:
+        """All agents, in n equal shares."""
+        cuts = [self.parameters.n_agents * c // n for c in range(n + 1)]
+        return [self.cohort(lo, hi) for lo, hi in pairwise(cuts)]
+
     def describe(self) -> list[dict[str, Any]]:
         """How to make the environments again: one entry for all agents, or one for each."""
         shared = all(env is self.envs[0] for env in self.envs)
         return [env.spec() for env in (self.envs[:1] if shared else self.envs)]
 
-    def evaluator(self, values: TabularValues | BlockValues) -> Evaluator:
-        """Measures the policy that `values` holds."""
+    def evaluator(self, values: TabularValues | BlockValues) -> Evaluator | None:
+        """Measures the policy that `values` holds; None where V* is not known."""
         stepped = isinstance(self.envs[0], GymWorld)
         if stepped or not all(getattr(env, "knows_values", True) for env in self.envs):
-            return Unmeasured()
+            return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
         evaluator: Evaluator = kind(self.envs, self.seed, values)
         return evaluator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,18 +48,13 @@ class Server:
         self.t = 0
         self.k = 0
 
-    def run(self, agents: Agents) -> Iterator[Round]:
-        """The whole of Algorithm 1, one round at a time."""
-        self.start(agents)
-        while self.t < self.T:  # line 4
-            yield self.round(agents)
-
     def start(self, agents: Agents) -> None:
         """Tell all agents the parameters."""
         agents.broadcast(self.parameters())  # line 3
 
     def round(self, agents: Agents) -> Round:
-        """Wait for a signal, then update backward through the steps."""
+        """Wait for a signal, then update backward through the steps; `Session` repeats this while
+        t < T (line 4)."""
         H, first = self.layout.horizon, self.t + 1
         signal = agents.wait(self.t, self.T - self.t)  # line 5
         self.t = signal.t

@@ -1,138 +1,332 @@
-"""A run under way: Algorithm 1 on a transport, measured, one record per round."""
+"""A run under way: one driver for all of them, and the player that is Fed-LSVI.
+
+`Session` holds what is the same in every run: the loop over the episode budget, one record per
+round, the regret curve, and saving between rounds. What happens in a round is the business of its
+player: server and transport of Fed-LSVI (below), whose agents may be anywhere, or the parties of
+another algorithm (`fedlsvi.algorithms.shared.comparator.Play`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.evaluation import Evaluator
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, RoundRecord
-from fedlsvi.protocol.server import Round, Server
-from fedlsvi.protocol.transport import InProcess, Transport
+from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.transport import InProcess, Transport, layout
+
+Arrays = dict[str, np.ndarray]
 
 
-class Session:
-    """Server, transport and evaluator of one run; can be saved between rounds and continued."""
+@dataclass(frozen=True)
+class Played:
+    """What a player did in one round, as a record is made of it."""
 
-    algorithm = "fed-lsvi"
-    """Its name in the registry."""
+    first: int
+    last: int
+    signals: int
+    triggers: list[tuple[int, int]]
+    logdet: np.ndarray  # (H,)
+    gaps: np.ndarray | None  # (last − first + 1,) group regret of each episode, where it is known
+    seconds: dict[str, float]
+    rounds: int = 1
+    overshoot: int = 0
+    notes: list[str] = field(default_factory=list)
+    mean_return: float | None = None
+    fewest: int | None = None
 
-    counts: Mapping[str, int] = MappingProxyType({})
-    """What the closed formula of the scalars needs beyond the records."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        cohorts: int = 1,
-        keep_models: bool = False,
-        transport: Transport | None = None,
-    ) -> None:
-        """`transport` leads to agents elsewhere; None holds them here, in `cohorts` cohorts."""
-        p = plan.parameters
-        self.plan = plan
-        self.cohorts: list[Cohort] = []
-        self._elsewhere = transport is not None
-        if transport is None:
-            cuts = [p.n_agents * c // cohorts for c in range(cohorts + 1)]
-            self.cohorts = [plan.cohort(a, b) for a, b in pairwise(cuts)]
-            transport = InProcess(self.cohorts, p.gamma, p.overshoot)
-        self.transport = transport
-        self.server = Server(plan.layout, p.lam, p.gamma, p.beta, p.episodes)
-        self.values = self.cohorts[0].values if self.cohorts else plan.values()
-        self.evaluator: Evaluator = plan.evaluator(self.values)  # type: ignore[arg-type]
-        self.regret: np.ndarray | None = np.zeros(p.episodes)
-        self.records: list[RoundRecord] = []
-        self._ledger: Ledger | None = None
-        self.keep_models = keep_models
-        self.models: list[tuple[np.ndarray, np.ndarray]] = []
-        self.policies: list[np.ndarray] = []
+class Player(Protocol):
+    """What a session drives. It holds the model, the ledger and whoever plays.
 
-    def rounds(self) -> Iterator[RoundRecord]:
-        """Play to the end of the episode budget."""
-        self.server.start(self.transport)
-        if self._ledger is not None:  # a resumed simulation has sent nothing anew
-            self.transport.ledger = self._ledger
-        self._follow()
-        while self.server.t < self.server.T:
-            began = perf_counter()
-            self.evaluator.begin()
-            if self.keep_models and hasattr(self.values, "policy"):
-                self.policies.append(self.values.policy.copy())
-            measured = perf_counter()
-            done = self.server.round(self.transport)
-            ended = perf_counter()
-            regret = self._measure(done.first, self.server.t)
-            explored = self.transport.explored
-            seconds = {
-                "explore": explored,
-                "synchronise": ended - measured - explored,
-                "evaluate": perf_counter() - ended + measured - began,
-            }
-            if self.keep_models:
-                self.models.append((self.server.w.copy(), full(self.server.gram.copy())))
-            self._follow()
-            record = self._record(done, regret, seconds)
-            self.records.append(record)
-            self.transport.rest(self.server.k, self.server.t)
-            yield record
+    Attributes:
+        algorithm: Its name in the registry.
+        parameters: The numbers in force.
+        plan: Environments and features; None where both are elsewhere.
+        measured: Whether it knows regret.
+        counts: What the closed formula of the scalars needs beyond the records.
+        values: The policy in force; None where no environment is here.
+        cohorts: Cohorts in this process; none where the agents are elsewhere.
+        t: Episodes that every agent has played.
+        k: Rounds that have ended.
+        w: (H, d) weights.
+        gram: (H, d, d) Gram matrices, or (H, d) where they are diagonal.
+        ledger: What was sent.
+    """
 
-    def _follow(self) -> None:
-        """Where the agents are elsewhere, no cohort here keeps the values up to date."""
-        if self._elsewhere:
-            for h in range(self.plan.parameters.horizon, 0, -1):
-                self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def parameters(self) -> Parameters: ...
+    @property
+    def plan(self) -> Plan | None: ...
+    @property
+    def measured(self) -> bool: ...
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    @property
+    def values(self) -> Any: ...
+    @property
+    def cohorts(self) -> Sequence[Cohort]: ...
+    @property
+    def t(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def w(self) -> np.ndarray: ...
+    @property
+    def gram(self) -> np.ndarray: ...
+    @property
+    def ledger(self) -> Ledger: ...
+
+    def start(self) -> None:
+        """Make ready for the next round, at the beginning or after `restore`."""
+        ...
+
+    def play_round(self) -> Played:
+        """Play until the next record is due."""
+        ...
+
+    def rest(self) -> None:
+        """The round has been recorded; nothing is under way."""
+        ...
+
+    def followed(self) -> np.ndarray | None:
+        """(H, S) table of the policy in force; None where states are not finite."""
+        ...
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Arrays and plain values from which `restore` continues, taken between rounds."""
+        ...
+
+    def history(self, first: int, last: int) -> Arrays:
+        """Raw episodes after `first` up to `last` that `state` leaves out because they only grow;
+        empty where the state space is finite. They stay on the agents' side."""
+        ...
+
+    def extend(self, first: int, arrays: Arrays) -> None:
+        """Put back what `history` gave, in order, before `restore`."""
+        ...
+
+    def restore(self, arrays: Arrays, plain: Mapping[str, Any]) -> None:
+        """Continue after the round at which `state` was taken."""
+        ...
 
     def close(self) -> None:
         """End threads and connections."""
-        for cohort in self.cohorts:
-            cohort.experience.workers.close()
-        self.transport.close()
+        ...
 
-    def _measure(self, first: int, last: int) -> float | None:
+
+class Session:
+    """A player, its records and its regret; can be saved between rounds and continued.
+
+    Attributes:
+        player: Who plays.
+        records: One for each round so far.
+        regret: (T,) cumulative group regret, filled up to episode `player.t`; None if unknown.
+        models: (w, Λ) after each round, if `keep_models`.
+        policies: The policy table before each round, if `keep_models` and states are finite.
+    """
+
+    def __init__(self, player: Player, keep_models: bool = False) -> None:
+        self.player, self.keep_models = player, keep_models
+        self.records: list[RoundRecord] = []
+        self.regret: np.ndarray | None = None
+        if player.measured:
+            self.regret = np.zeros(player.parameters.episodes)
+        self.models: list[tuple[np.ndarray, np.ndarray]] = []
+        self.policies: list[np.ndarray] = []
+
+    @property
+    def plan(self) -> Plan:
+        """What is played; a session whose environments are elsewhere has none."""
+        assert self.player.plan is not None
+        return self.player.plan
+
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Play to the end of the episode budget."""
+        player = self.player
+        player.start()
+        while player.t < player.parameters.episodes:
+            if self.keep_models and (table := player.followed()) is not None:
+                self.policies.append(table.copy())
+            done = player.play_round()
+            regret = self._extend_regret(done)
+            if self.keep_models:
+                self.models.append((player.w.copy(), full(player.gram.copy())))
+            record = RoundRecord(
+                k=player.k,
+                first=done.first,
+                last=done.last,
+                signals=done.signals,
+                triggers=done.triggers[:LISTED],
+                logdet=done.logdet.tolist(),
+                scalars=player.ledger.scalars,
+                regret=regret,
+                overshoot=done.overshoot,
+                seconds=done.seconds,
+                notes=done.notes,
+                mean_return=done.mean_return,
+                rounds=done.rounds,
+                fewest=done.fewest,
+            )
+            self.records.append(record)
+            player.rest()
+            yield record
+
+    def _extend_regret(self, done: Played) -> float | None:
         """Extend the curve of cumulative regret by the round's episodes."""
-        if self.regret is None:
+        if self.regret is None or done.gaps is None:
             return None
-        gaps = self.evaluator.regret(first, last - first + 1)
-        if gaps is None:
-            self.regret = None
-            return None
-        before = self.regret[first - 2] if first > 1 else 0.0
-        np.cumsum(gaps, out=gaps)
-        self.regret[first - 1 : last] = before + gaps
-        return float(self.regret[last - 1])
+        before = self.regret[done.first - 2] if done.first > 1 else 0.0
+        self.regret[done.first - 1 : done.last] = before + np.cumsum(done.gaps)
+        return float(self.regret[done.last - 1])
 
-    def _record(self, done: Round, regret: float | None, seconds: dict[str, float]) -> RoundRecord:
-        signal = done.signal
-        named = zip(signal.agents[:LISTED].tolist(), signal.steps[:LISTED].tolist(), strict=True)
-        return RoundRecord(
-            k=done.k,
+    def restore(
+        self,
+        arrays: Arrays,
+        plain: Mapping[str, Any],
+        regret: np.ndarray | None,
+        records: Sequence[RoundRecord],
+    ) -> None:
+        """Continue after the round at which the player's `state` was taken."""
+        self.player.restore(arrays, plain)
+        self.records = list(records)
+        if regret is not None and self.regret is not None:
+            self.regret[: len(regret)] = regret
+
+    def close(self) -> None:
+        """End threads and connections."""
+        self.player.close()
+
+
+class FederatedPlayer:
+    """Algorithm 1 on a transport: Fed-LSVI's server, and its agents wherever they are."""
+
+    counts: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        transport: Transport,
+        plan: Plan | None = None,
+        cohorts: Sequence[Cohort] = (),
+        algorithm: str = "fed-lsvi",
+    ) -> None:
+        """Make the server.
+
+        Args:
+            parameters: The numbers in force.
+            transport: The way to the agents.
+            plan: Environments and features, to measure regret and to act with the policy; None
+                where they are known to the agents alone.
+            cohorts: The agents, where they are in this process.
+            algorithm: The name that the run reports.
+        """
+        p = self.parameters = parameters
+        self.plan, self.transport, self.cohorts = plan, transport, cohorts
+        self.algorithm = algorithm
+        self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
+        self.values: Any = None
+        if plan is not None:
+            self.values = cohorts[0].values if cohorts else plan.values()
+        self.evaluator = None if plan is None else plan.evaluator(self.values)
+        self.measured = self.evaluator is not None
+        self._ledger: Ledger | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+        """The player of a plan; without a transport its agents are here, in so many cohorts."""
+        p = plan.parameters
+        if transport is not None:
+            return cls(p, transport, plan)
+        here = plan.cohorts(cohorts)
+        return cls(p, InProcess(here, p.gamma, p.overshoot), plan, here)
+
+    @property
+    def t(self) -> int:
+        return self.server.t
+
+    @property
+    def k(self) -> int:
+        return self.server.k
+
+    @property
+    def w(self) -> np.ndarray:
+        return self.server.w
+
+    @property
+    def gram(self) -> np.ndarray:
+        return self.server.gram
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.transport.ledger
+
+    def followed(self) -> np.ndarray | None:
+        table: np.ndarray | None = getattr(self.values, "policy", None)
+        return table
+
+    def start(self) -> None:
+        self.server.start(self.transport)
+        if self._ledger is not None:  # what a restart sends again is not part of the run
+            self.transport.ledger = self._ledger
+        self._follow()
+
+    def play_round(self) -> Played:
+        began = perf_counter()
+        if self.evaluator is not None:
+            self.evaluator.begin()
+        measured = perf_counter()
+        done = self.server.round(self.transport)
+        ended, last = perf_counter(), self.server.t
+        gaps = None
+        if self.evaluator is not None:
+            gaps = self.evaluator.regret(done.first, last - done.first + 1)
+        explored, signal = self.transport.explored, done.signal
+        seconds = {
+            "explore": explored,
+            "synchronise": ended - measured - explored,
+            "evaluate": perf_counter() - ended + measured - began,
+        }
+        self._follow()
+        return Played(
             first=done.first,
-            last=signal.t,
+            last=last,
             signals=len(signal.agents),
-            triggers=list(named),
-            logdet=done.logdet.tolist(),
-            scalars=self.transport.ledger.scalars,
-            regret=regret,
-            overshoot=self.transport.kept,
+            triggers=list(zip(signal.agents.tolist(), signal.steps.tolist(), strict=True)),
+            logdet=done.logdet,
+            gaps=gaps,
             seconds=seconds,
+            overshoot=self.transport.kept,
             notes=self.transport.told(),
-            mean_return=self._mean_return(done.first, signal.t),
-            fewest=self._fewest(done.first, signal.t),
+            mean_return=None if self.measured else self._mean_return(done.first, last),
+            fewest=self._fewest(done.first, last),
         )
+
+    def rest(self) -> None:
+        self.transport.rest(self.server.k, self.server.t)
+
+    def _follow(self) -> None:
+        """Where the agents are elsewhere, no cohort here keeps the values up to date."""
+        if self.values is not None and not self.cohorts:
+            for h in range(self.parameters.horizon, 0, -1):
+                self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
         earned = [getattr(cohort.experience, "returns", None) for cohort in self.cohorts]
-        if self.regret is not None or not earned or None in earned:
+        if not earned or None in earned:
             return None
         return float(np.concatenate([f(first - 1, last) for f in earned]).mean())  # type: ignore[misc]
 
@@ -143,8 +337,7 @@ class Session:
             return None
         return min(int(f(first - 1, last)) for f in counts)  # type: ignore[misc]
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and plain values from which `restore` continues, taken between rounds."""
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
         arrays |= {"w": self.server.w, "gram": self.server.gram}
         for c, cohort in enumerate(self.cohorts):
@@ -158,43 +351,33 @@ class Session:
         }
         return arrays, plain
 
-    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
-        """Raw episodes after `first` up to `last` that `state` leaves out because they only grow;
-        empty where the state space is finite. They stay on the agents' side."""
-        arrays: dict[str, np.ndarray] = {}
+    def history(self, first: int, last: int) -> Arrays:
+        arrays: Arrays = {}
         for c, cohort in enumerate(self.cohorts):
             part = cohort.experience.history(first, last)
             arrays |= {f"cohort{c}.{k}": v for k, v in part.items()}
         return arrays
 
-    def extend(self, first: int, arrays: dict[str, np.ndarray]) -> None:
-        """Put back what `history` gave, in order, before `restore`."""
+    def extend(self, first: int, arrays: Arrays) -> None:
         for c, cohort in enumerate(self.cohorts):
-            cohort.experience.extend(first, _mine(c, arrays))
+            cohort.experience.extend(first, part_of(f"cohort{c}", arrays))
 
-    def restore(
-        self,
-        arrays: dict[str, np.ndarray],
-        plain: dict[str, Any],
-        regret: np.ndarray | None,
-        records: list[RoundRecord],
-    ) -> None:
-        """Continue after the round at which `state` was taken."""
+    def restore(self, arrays: Arrays, plain: Mapping[str, Any]) -> None:
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
         self.server.t, self.server.k = plain["t"], plain["k"]
         self.transport.last = plain["last"]
-        self.transport.restore(arrays, plain.get("transport", {}), plain["t"], plain["k"])
+        self.transport.restore(arrays, plain["transport"], plain["t"], plain["k"])
         for c, cohort in enumerate(self.cohorts):
-            cohort.experience.restore(_mine(c, arrays))
-        self.records = list(records)
-        if regret is None:
-            self.regret = None
-        elif self.regret is not None:
-            self.regret[: len(regret)] = regret
+            cohort.experience.restore(part_of(f"cohort{c}", arrays))
         self._ledger = Ledger.from_dict(plain["ledger"])
 
+    def close(self) -> None:
+        for cohort in self.cohorts:
+            cohort.experience.workers.close()
+        self.transport.close()
 
-def _mine(c: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of cohort c, without its prefix."""
-    prefix = f"cohort{c}."
+
+def part_of(name: str, arrays: Arrays) -> Arrays:
+    """The arrays that are called `name.…`, without that prefix."""
+    prefix = f"{name}."
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

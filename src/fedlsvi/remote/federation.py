@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from inspect import signature
 from pathlib import Path
@@ -23,24 +24,35 @@ from fedlsvi import envs
 from fedlsvi import features as feature_maps
 from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
-from fedlsvi.envs.base import units
+from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
+    InvalidFeatures,
     InvalidInput,
     InvalidSetting,
     refuse_unknown,
 )
 from fedlsvi.features.base import FeatureMap
-from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.remote.audit import Audit
+from fedlsvi.policy import Policy
+from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
+from fedlsvi.protocol.records import Observer
+from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.endpoint import Station
-from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.epoch import take_epoch
+from fedlsvi.remote.frame_transport import Wired, run_name
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.run import Run
 from fedlsvi.storage import files, settings_file
+from fedlsvi.storage.run_header import header_files_at_sites
+from fedlsvi.storage.runs import OpenedRun
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
+"""In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
 
@@ -104,9 +116,19 @@ class Federation:
         """What `of` reads back."""
         return asdict(self)
 
-    def agreed(self) -> dict[str, Any]:
-        """What all sites' worlds have in common beside their sizes."""
-        return {"features": self.features, "reward_range": list(units(self.reward_range))}
+    def open_run(
+        self,
+        folder: Path,
+        cuts: Sequence[tuple[int, int]],
+        notify: Callable[[str], None],
+    ) -> OpenedRun:
+        """The server's run folder, new or as far as it came; another run is refused."""
+        p = self.parameters(sum(agents for _, agents in cuts))
+        run = in_logs(run_name(p, self.seed))
+        contents = header_files_at_sites(
+            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run
+        )
+        return OpenedRun.of_sites(folder, contents, notify)
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
@@ -154,6 +176,25 @@ class Federation:
                     f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
                     "settings, or agree on another in federation.toml"
                 )
+
+
+def serve(opened: OpenedRun, transport: Wired, observers: Sequence[Observer]) -> Run:
+    """Play a federation's run to its end, from the last checkpoint where there is one.
+
+    A checkpoint is written after every round; agents keep theirs first.
+
+    Args:
+        opened: The server's run folder.
+        transport: The way to the sites.
+        observers: Called with the record of each round.
+    """
+    if not opened.finished:
+        session = Session(FederatedPlayer(opened.header.parameters, transport))
+        opened.restore(session)
+        take_epoch(transport, opened.header.run)
+        # the process of a job that was aborted may take a moment to end
+        opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
+    return opened.result()
 
 
 @dataclass(frozen=True)
@@ -237,6 +278,60 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     except BaseException:
         journal.close()
         raise
+
+
+def keep_policy(settings: SiteSettings, station: Station, folder: Path) -> bool:
+    """Write what was learned into a site's own folder, once its last model has arrived.
+
+    Args:
+        settings: The site's; its environment says what the policy sees and does.
+        station: The site's agents.
+        folder: The site's folder of this federation.
+
+    Returns:
+        Whether all episodes are played, so that the policy is there.
+    """
+    cohort, p = station.cohort, station.parameters
+    if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
+        return False
+    env = per_agent(settings.env, 1)[0]
+    values: Any = cohort.values
+    policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
+    files.make_private(folder / POLICY)
+    policy.save(folder / POLICY)
+    return True
+
+
+def kit_of(path: Path) -> Path | None:
+    """The kit of a site that a path is or lies in; None for any other path."""
+    here = path.absolute()
+    for folder in (here, *here.parents[: len((HOME, "name", POLICY))]):
+        if files.exists(folder / "local" / SETTINGS):
+            return folder
+    return None
+
+
+def policy_in(kit: Path, path: Path) -> Path:
+    """The policy that a path in a kit means: a kit that has learned one thing needs no more."""
+    learned = sorted((kit / HOME).glob(f"*/{POLICY}/policy.json"))
+    inside = [own.parent for own in learned if own.is_relative_to(path.absolute())]
+    if len(inside) == 1:
+        return inside[0]
+    named = ", ".join(str(folder) for folder in inside)
+    raise InvalidInput(
+        f"{path} holds {len(inside)} policies: "
+        + (f"give one of {named}" if inside else "one is written there when its run has ended"),
+        code="no-policy" if not inside else "several-policies",
+    )
+
+
+def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
+    """A policy that a site has learned, and the environment that its settings name."""
+    env = per_agent(SiteSettings.read(kit / "local" / SETTINGS).env, 1)[0]
+    try:
+        return Policy.load(path), env
+    except InvalidFeatures:  # they are the environment's own, which no file can hold
+        return Policy.load(path, features=own_features([env])), env
 
 
 def open_station(

@@ -29,7 +29,6 @@ import numpy as np
 from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
 from fedlsvi.remote.endpoint_storage import Snapshot
 from fedlsvi.storage import files
-from fedlsvi.storage.lock import lock
 
 FORMAT = 3
 KEPT = 2
@@ -52,7 +51,7 @@ class Journal:
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
         refusal = f"the journal {self.folder} is in use by another process"
-        self._lock = lock(self.folder / ".lock", refusal, patience, TransportError)
+        self._lock = files.lock(self.folder / ".lock", refusal, patience, TransportError)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
@@ -214,9 +213,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the folder."""
         self._close_log()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
 
 def _record(data: bytes, at: int) -> bytes | None:

@@ -12,7 +12,7 @@ from fedlsvi.report.groups import Group
 from fedlsvi.run import Run
 from fedlsvi.storage import versions
 from fedlsvi.storage.job import GIVEN, Job
-from fedlsvi.storage.run_header import read_setup
+from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import dump
 
 
@@ -68,6 +68,6 @@ def _kept(run: Run) -> str | None:
 
 def _played_with(run: Run) -> str:
     """The versions that decided the last bit."""
-    found = versions() if run.folder is None else read_setup(run.folder).versions
+    found = versions() if run.folder is None else read_header(run.folder).versions
     shown = ("fedlsvi", "python", "numpy", "scipy", "numba")
     return ", ".join(f"{name} {found[name]}" for name in shown if found.get(name))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from fedlsvi.envs.base import plain
 from fedlsvi.run import Run
-from fedlsvi.storage.describe import FEATURES, describe, features_fingerprint
+from fedlsvi.storage.files import json_hash
 from fedlsvi.storage.job import GIVEN, Job
-from fedlsvi.storage.run_header import read_setup
-from fedlsvi.storage.run_reader import features_of
+from fedlsvi.storage.run_header import describe, features_fingerprint, read_header
 from fedlsvi.storage.settings_file import Table
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
@@ -75,7 +73,7 @@ def job_of(run: Run) -> Job:
     if run.plan is not None:
         return describe(run.plan, run.algorithm, run.settings)[0]
     assert run.folder is not None  # a run without a plan was read from a folder
-    return read_setup(run.folder).job
+    return read_header(run.folder).job
 
 
 def _played(run: Run) -> tuple[Job, str]:
@@ -84,14 +82,9 @@ def _played(run: Run) -> tuple[Job, str]:
     if run.plan is not None:
         return job_of(run), features_fingerprint(run.plan)
     assert run.folder is not None
-    setup = read_setup(run.folder)
-    job = setup.job
-    fingerprint = features_of(setup)
-    if fingerprint is not None:
-        return job, fingerprint
-    table = setup.run / FEATURES
-    said = repr(job.features).encode() + (table.read_bytes() if table.exists() else b"")
-    return job, sha256(said).hexdigest()
+    header = read_header(run.folder)
+    described = {"features": header.job.features}
+    return header.job, header.features or json_hash(described)
 
 
 def _different(own: dict[str, Any], rivals: Sequence[dict[str, Any]]) -> list[str]:

@@ -111,7 +111,9 @@ def _counts(what: str, title: str, label: str) -> Callable[[Any, Sequence[Group]
         if what == "scalars":
             t = np.geomspace(1, max(group.played for group in groups), 50)
             raw = {
-                g.first.parameters.n_agents: g.first.scalars_raw / g.first.played for g in groups
+                g.first.parameters.n_agents: g.first.scalars_raw / g.first.played
+                for g in groups
+                if g.first.scalars_raw is not None
             }
             for size, per_episode in raw.items():
                 whose = "" if len(raw) == 1 else f", M = {size}"

@@ -13,9 +13,8 @@ from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.records import late_return, returns_between
 from fedlsvi.report.choices import Choices, choices, job_of
 from fedlsvi.run import Run
-from fedlsvi.storage.describe import fingerprints
 from fedlsvi.storage.job import ARRAYS, GIVEN
-from fedlsvi.storage.run_header import read_setup
+from fedlsvi.storage.run_header import fingerprints, read_header
 
 
 @dataclass(frozen=True)
@@ -153,5 +152,5 @@ def _problem(run: Run) -> _Problem:
         pay = units(run.plan.envs[0].reward_range)
         return _Problem(plain(said), [None] if named else fingerprints(run.plan), pay)
     assert run.folder is not None  # a run without a plan was read from a folder
-    setup = read_setup(run.folder)
-    return _Problem(plain(said), [None] if named else setup.fingerprints, setup.reward_range)
+    header = read_header(run.folder)
+    return _Problem(plain(said), [None] if named else header.fingerprints, header.reward_range)

@@ -98,17 +98,18 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
         rounds = [int(theory.rounds_bound(*size, int(n), p.gamma, p.lam)) for n in t]
         most = [theory.scalars_total(*size, p.packing, k, p.n_agents * k) for k in rounds]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at Theorem 3's rounds")
-    per_episode = p.n_agents * p.horizon * run.raw_scalars_per_step
-    axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label="sharing every trajectory")
+    if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
+        shared = "sharing every trajectory"
+        axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label=shared)
     axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
     axes.set(xscale="log", yscale="log")
     axes.set_title("Communication")
     sent = float(np.mean([one.ledger.total for one in group.runs]))
-    if sent > 0.0:
+    if sent > 0.0 and run.scalars_raw is not None:
         ratio = run.scalars_raw / sent
         times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
         note(axes, f"at the end {times} than sharing trajectories")
-    else:
+    elif sent == 0.0:
         note(axes, "nothing was sent")
     legend_above(axes)
 

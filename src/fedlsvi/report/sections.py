@@ -42,8 +42,9 @@ def numbers(group: Group) -> str:
         else "rounds"
     )
     cells.append((measured([run.rounds for run in runs]), allowed))
-    raw = f"scalars sent; sharing trajectories: {first.scalars_raw:,}"
-    cells.append((measured([run.ledger.total for run in runs]), raw))
+    raw = "not known here" if first.scalars_raw is None else f"{first.scalars_raw:,}"
+    against = f"scalars sent; sharing trajectories: {raw}"
+    cells.append((measured([run.ledger.total for run in runs]), against))
     size = measured([sum(run.ledger.bytes.values()) / 1e6 for run in runs])
     cells.append((f"{size} MB", "sent, at eight bytes a scalar"))
     return html.boxes(cells)

@@ -122,12 +122,12 @@ def _price(group: Group) -> str:
     if sent == 0.0:
         return "nothing was sent"
     rounds = float(np.mean([run.rounds for run in group.runs]))
+    took = f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(sent), 'scalar')}"
+    if group.first.scalars_raw is None:
+        return took
     ratio = group.first.scalars_raw / sent
     times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
-    return (
-        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(sent), 'scalar')}"
-        f", {times} than sharing every trajectory"
-    )
+    return f"{took}, {times} than sharing every trajectory"
 
 
 def verdict(groups: Sequence[Group]) -> str:

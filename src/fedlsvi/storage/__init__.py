@@ -1,6 +1,6 @@
 """The run folder: append-only records, checkpoints with hashes, resume to the same bits."""
 
-from fedlsvi.storage.checkpoint import FORMAT
+from fedlsvi.storage.files import FORMAT
 from fedlsvi.storage.run_header import versions
 from fedlsvi.storage.run_reader import load
 from fedlsvi.storage.runs import CHECKPOINT_SECONDS, check_seconds, record, resume, save_run

@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import DamagedFile, WrongVersion
+from fedlsvi.errors import DamagedFile
 from fedlsvi.storage import files
 from fedlsvi.storage.files import Stamp
-
-FORMAT = 1
-"""Version of the run folder's format; a folder of another version is refused."""
 
 KEPT = 2
 CHECKPOINTS, HISTORY = "checkpoints", "history"
@@ -42,7 +39,7 @@ class Manifest:
     history: list[dict[str, Any]]
     """Segments of raw episodes, in order: name, first, last and stamp."""
     plain: dict[str, Any]
-    format: int = field(default=FORMAT)
+    format: int = field(default=files.FORMAT)
 
     @property
     def stem(self) -> str:
@@ -64,15 +61,6 @@ def save(
     manifest = Manifest(number, state, appended, list(history), plain)
     files.write_json(folder / f"{manifest.stem}.json", vars(manifest))
     return manifest
-
-
-def check_version(path: Path, found: Any) -> None:
-    """Refuse files of another format, and say what to do."""
-    if found != FORMAT:
-        raise WrongVersion(
-            f"{path} has format {found!r}, this fedlsvi reads format {FORMAT}: use the version of "
-            "fedlsvi that wrote it (see versions.json), or start over from its settings.toml"
-        )
 
 
 def newest(run: Path, notify: Notify) -> tuple[Manifest, dict[str, np.ndarray]] | None:
@@ -99,7 +87,7 @@ def newest(run: Path, notify: Notify) -> tuple[Manifest, dict[str, np.ndarray]] 
 def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     """Read a checkpoint and verify everything it builds on."""
     content = files.read_json(path)
-    check_version(path, content.get("format"))
+    files.check_format(path, content.get("format"))
     try:
         manifest = Manifest(**content)
     except TypeError:

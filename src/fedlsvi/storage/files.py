@@ -17,8 +17,12 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, Timeout
 
-from fedlsvi.errors import DamagedFile, StoreError
+from fedlsvi.errors import DamagedFile, FedLSVIError, StoreError, WrongVersion
+
+FORMAT = 1
+"""Version of everything that is written: run folders, checkpoints, policies, journals."""
 
 Stamp = dict[str, Any]
 """{"bytes": length, "sha256": hex digest} of a file or of its first bytes."""
@@ -69,6 +73,48 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def lock(
+    path: Path,
+    refusal: str,
+    patience: float = 0.0,
+    error: type[FedLSVIError] = StoreError,
+) -> BaseFileLock:
+    """Hold a file, which is made where there is none, until `release`; a killed process lets go.
+
+    Args:
+        path: The file.
+        refusal: What to say where another process holds it.
+        patience: Seconds that the other may take to let go.
+        error: What to raise then.
+    """
+    held = FileLock(path, timeout=patience, mode=file_mode(path), thread_local=False)
+    try:
+        held.acquire(poll_interval=0.2)
+    except Timeout:
+        raise error(refusal, code="in-use") from None
+    except NotImplementedError:
+        raise StoreError(
+            f"cannot lock {path}: its file system has no locks, choose a folder on another disk",
+            code="cannot-lock",
+        ) from None
+    except OSError as trouble:
+        raise cannot("write", path, trouble) from trouble
+    return held
+
+
+def whole_lines(path: Path) -> bytes:
+    """The lines of an append-only file, without a last one that has no end: a kill left it, or it
+    is being written."""
+    data = read(path) if exists(path) else b""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def cut_unfinished(path: Path) -> None:
+    """Remove what a kill left of a last line."""
+    if path.stat().st_size > len(whole := whole_lines(path)):
+        os.truncate(path, len(whole))
+
+
 def make_folder(folder: Path) -> None:
     """A new folder, durable."""
     try:
@@ -93,7 +139,8 @@ def cannot(what: str, path: Path, error: OSError) -> StoreError:
     reason = error.strerror or str(error)
     return StoreError(
         f"cannot {what} {path}: {reason}. What was saved before is intact: "
-        f"make room or give access, then resume"
+        f"make room or give access, then resume",
+        code="cannot-write",
     )
 
 
@@ -103,13 +150,17 @@ def cannot_make(folder: Path, error: OSError) -> StoreError:
     if isinstance(error, FileExistsError | NotADirectoryError):
         reason = "a part of its path is a file"
     return StoreError(
-        f"cannot make {folder}: {reason}: choose another folder, make room or give access"
+        f"cannot make {folder}: {reason}: choose another folder, make room or give access",
+        code="cannot-make-folder",
     )
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:
     """The same about something that is only looked at."""
-    return StoreError(f"cannot read {path}: {error.strerror}: give access, or choose another path")
+    return StoreError(
+        f"cannot read {path}: {error.strerror}: give access, or choose another path",
+        code="cannot-read",
+    )
 
 
 def exists(path: Path) -> bool:
@@ -133,7 +184,7 @@ def read(path: Path, expected: Stamp | None = None) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
+        raise DamagedFile(f"{path} is missing: {_restore(path)}", code="missing") from None
     except OSError as error:
         raise unreadable(path, error) from error
     if expected is not None:
@@ -145,10 +196,13 @@ def compare(path: Path, found: Stamp, expected: Stamp) -> None:
     """Refuse a file that is not what was written."""
     if found["bytes"] < expected["bytes"]:
         raise DamagedFile(
-            f"{path} is truncated: {found['bytes']} of {expected['bytes']} bytes: {_restore(path)}"
+            f"{path} is truncated: {found['bytes']} of {expected['bytes']} bytes: {_restore(path)}",
+            code="truncated",
         )
     if found != expected:
-        raise DamagedFile(f"{path} was altered since it was written: {_restore(path)}")
+        raise DamagedFile(
+            f"{path} was altered since it was written: {_restore(path)}", code="altered"
+        )
 
 
 def _restore(path: Path) -> str:
@@ -159,6 +213,16 @@ def _restore(path: Path) -> str:
     return f"restore it from a copy, or start over {again}"
 
 
+def check_format(path: Path, found: Any) -> None:
+    """Refuse files of another format, and say what to do."""
+    if found != FORMAT:
+        raise WrongVersion(
+            f"{path} has format {found!r}, this fedlsvi reads format {FORMAT}: use the version of "
+            "fedlsvi that wrote it, or start over",
+            code="wrong-format",
+        )
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> Stamp:
     """A sealed JSON file."""
     return write(path, sealed(content))
@@ -166,7 +230,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Stamp:
 
 def sealed(content: Mapping[str, Any]) -> bytes:
     """JSON that carries its own SHA-256, so that an altered one is noticed."""
-    digest = hashlib.sha256(_canonical(content)).hexdigest()
+    digest = json_hash(content)
     text = json.dumps({**content, "sha256": digest}, indent=1, ensure_ascii=False)
     return text.encode() + b"\n"
 
@@ -177,16 +241,18 @@ def read_json(path: Path, expected: Stamp | None = None) -> dict[str, Any]:
     try:
         content = json.loads(data)
         digest = content.pop("sha256")
-        intact = digest == hashlib.sha256(_canonical(content)).hexdigest()
+        intact = digest == json_hash(content)
     except (ValueError, KeyError, AttributeError, TypeError):
         intact = False
     if not intact:
-        raise DamagedFile(f"{path} is damaged: {_restore(path)}")
+        raise DamagedFile(f"{path} is damaged: {_restore(path)}", code="damaged")
     return content  # type: ignore[no-any-return]
 
 
-def _canonical(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+def json_hash(content: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, whatever the order of their keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Stamp:
@@ -205,7 +271,9 @@ def read_arrays(path: Path, expected: Stamp | None = None) -> dict[str, np.ndarr
     try:
         return load(data)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise DamagedFile(f"{path} is not a safetensors file ({error}): {_restore(path)}") from None
+        raise DamagedFile(
+            f"{path} is not a safetensors file ({error}): {_restore(path)}", code="damaged"
+        ) from None
 
 
 class AppendOnly:
@@ -249,7 +317,7 @@ def read_prefix(path: Path, expected: Stamp) -> bytes:
         with path.open("rb") as file:
             data = file.read(expected["bytes"])
     except FileNotFoundError:
-        raise DamagedFile(f"{path} is missing: {_restore(path)}") from None
+        raise DamagedFile(f"{path} is missing: {_restore(path)}", code="missing") from None
     except OSError as error:
         raise unreadable(path, error) from error
     compare(path, stamp(data), expected)

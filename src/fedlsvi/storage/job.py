@@ -48,6 +48,9 @@ ARRAYS = "arrays"
 GIVEN = "given"
 """Name of an object that no name or array can rebuild: it has to be given again."""
 
+AT_SITES = "at-sites"
+"""Name of environments that only the sites of a federation know."""
+
 EPISODES = 10_000
 """Episodes per agent where a settings file and the command line say nothing."""
 
@@ -150,6 +153,12 @@ class Job:
                 f"the environment of this run ({params.get('what', 'an object')}) was given as an "
                 "object and cannot be made from a file: give it again, env=..."
             )
+        if entry["name"] == AT_SITES:
+            raise InvalidEnvironment(
+                "the environments of this run are at the sites of its federation: give one of the "
+                "same sizes, env=... or --env",
+                code="env-at-sites",
+            )
         if entry["name"] == ARRAYS:
             return self._from_arrays(params)
         return envs.make(entry["name"], **params)
@@ -192,7 +201,7 @@ def _shown(key: str, value: Any) -> Any:
 
 def _per_agent(entry: Table) -> bool:
     """Whether the environment is one agent's, and the entry does not say whose."""
-    if entry["name"] in (ARRAYS, GIVEN) or "agent" in entry:
+    if entry["name"] in (ARRAYS, AT_SITES, GIVEN) or "agent" in entry:
         return False
     return "agent" in environments.entry(entry["name"]).parameters()
 

@@ -54,7 +54,7 @@ def _values(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
 
 
 def check_sample(folder: Path, phi: FeatureMap, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse features other than those of the policy; earlier versions saved nothing of them."""
+    """Refuse features other than those of the policy, where φ has values at made-up states."""
     if "phi" not in arrays:
         return
     found, saved = _values(phi, arrays["states"]), arrays["phi"]

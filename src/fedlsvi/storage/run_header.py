@@ -1,11 +1,19 @@
-"""The files of a run folder that are written once, before the first episode."""
+"""What a run folder holds before the first episode: how to play it again, and on what.
+
+settings.toml     the job: algorithm, settings, environments, features
+parameters.json   the numbers in force, and fingerprints of environments and features
+*.safetensors     arrays of environments and features that no name can rebuild
+versions.json     the libraries, and hashes of the other files; it is written last
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -14,18 +22,160 @@ from typing import Any
 import numpy as np
 
 from fedlsvi import __version__
+from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Parameters, Settings
-from fedlsvi.envs.base import plain
-from fedlsvi.errors import StoreError
-from fedlsvi.protocol.plan import Plan
+from fedlsvi.core.random import uniforms
+from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.continuous import ContinuousMDP
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidEnvironment, InvalidFeatures, StoreError
+from fedlsvi.features import registry
+from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.tabular import OneHot, TableFeatures
+from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.storage import files
-from fedlsvi.storage.checkpoint import FORMAT, check_version
-from fedlsvi.storage.describe import collapsed, describe, features_fingerprint, fingerprints
-from fedlsvi.storage.job import Job
-from fedlsvi.storage.settings_file import dump, read
+from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
+from fedlsvi.storage.settings_file import Table, dump, parse
 
+SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
+ENVIRONMENT, FEATURES = "environment.safetensors", "features.safetensors"
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
+
+TRIAL = 16
+"""Steps of an episode that tell continuous environments apart."""
+
+ArrayFiles = dict[str, dict[str, np.ndarray]]
+"""File → name → array."""
+
+
+def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, ArrayFiles]:
+    """The job of a plan, and the files of arrays that it names."""
+    arrays: ArrayFiles = {}
+    distinct = list({id(env): env for env in plan.envs}.values())
+    shared = len(distinct) == 1
+    kept = distinct if shared else list(plan.envs)
+    specs = [env.spec() for env in kept]
+    if all(spec["name"] is not None and "name" not in spec["params"] for spec in specs):
+        entries = compact(specs)
+    else:
+        entries = [_keep(env, m, shared, arrays) for m, env in enumerate(kept)]
+    features = _features(plan, arrays)
+    given = plain(dataclasses.asdict(settings))
+    if algorithm in algorithms.names():  # what its constructor takes, where that is less
+        given = {k: v for k, v in given.items() if k in algorithms.entry(algorithm).parameters()}
+    job = Job(algorithm, given, plan.parameters.episodes, plan.seed, entries, features)
+    return job, arrays
+
+
+def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
+    """An entry that points at the environment's arrays, with its own units and numbers."""
+    if not isinstance(env, FiniteMDP):
+        return {"name": GIVEN, "what": type(env).__name__, "n_actions": int(env.n_actions)}
+    prefix = "" if alone else f"{m}."
+    moving = env.reward_on_transition
+    arrays = {"P": env.P, "r": env.r if moving is None else moving, "initial": env.initial_laws}
+    if env.phi is not None:
+        arrays["phi"] = env.phi
+    kept.setdefault(ENVIRONMENT, {}).update({prefix + key: a for key, a in arrays.items()})
+    entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
+    shown = {key: (plain(getattr(env, key)), plain(getattr(FiniteMDP, key))) for key in SHOWN}
+    entry |= {key: own for key, (own, usual) in shown.items() if own != usual}
+    entry |= env.titled()
+    return entry if alone else entry | {"entry": m}
+
+
+def _features(plan: Plan, kept: ArrayFiles) -> Table | None:
+    """How to make the features again; None where they are the environment's own."""
+    phi = plan.features
+    if is_own(phi, plan.envs):
+        return None
+    if isinstance(phi, TableFeatures):
+        kept[FEATURES] = {"table": phi.table}
+        return {"name": "table", "file": FEATURES}
+    params = _parameters(phi)
+    if params is None:
+        return {"name": GIVEN, "what": getattr(_function(phi), "__name__", type(phi).__name__)}
+    return params
+
+
+def is_own(phi: FeatureMap, envs: Sequence[Environment]) -> bool:
+    """Whether the environments themselves give this map, as an object or by the same function."""
+    try:
+        own = own_features(envs)
+    except (InvalidFeatures, InvalidEnvironment):  # they have none in common
+        return False
+    same = type(phi) is type(own) and _function(phi) is not None
+    return phi is own or (same and _function(phi) == _function(own))
+
+
+def _function(phi: FeatureMap) -> Any:
+    return getattr(phi, "fn", None)
+
+
+def _parameters(phi: FeatureMap) -> Table | None:
+    """Name and parameters of a feature map: what its `spec()` says, or those of its registered
+    class, read from the attributes of the same names; None where neither is to be had."""
+    own = phi.spec()
+    if own is not None:
+        return {"name": own["name"], **plain(own["params"])}
+    for name in registry.names():
+        row = registry.entry(name)
+        keys = row.parameters()
+        if row.constructor is type(phi) and all(hasattr(phi, key) for key in keys):
+            return {"name": name, **plain({key: getattr(phi, key) for key in keys})}
+    return None
+
+
+def fingerprints(plan: Plan) -> list[str | None]:
+    """What the environments are made of, so that a resumed run cannot go on with others: one for
+    each agent, or one where all are alike."""
+    distinct = {id(env): env for env in plan.envs}
+    known = {key: _fingerprint(env) for key, env in distinct.items()}
+    prints = [known[id(env)] for env in plan.envs]
+    return prints[:1] if len(set(prints)) == 1 else prints
+
+
+def _fingerprint(env: Environment) -> str | None:
+    """SHA-256 of what an environment is made of: its arrays, what it does at fixed draws, or its
+    name and parameters; None of a black box that no name makes again."""
+    if isinstance(env, FiniteMDP):
+        return env.fingerprint
+    if isinstance(env, ContinuousMDP):
+        return hashlib.sha256(_trial(env)).hexdigest()
+    spec = env.spec()
+    if spec["name"] is None:
+        return None
+    return files.json_hash(spec)
+
+
+def _trial(env: ContinuousMDP, n: int = 8) -> bytes:
+    """States and rewards of n episodes of a few steps, in which all actions take turns."""
+    x, said = probe_states(env, n), [f"{env.horizon} {env.n_actions}".encode()]
+    k = env.draws_per_step
+    u = uniforms(0, range(n), 1, 1, TRIAL * k).reshape(n, TRIAL, k)
+    for h in range(1, min(env.horizon, TRIAL) + 1):
+        a = (np.arange(n, dtype=np.int32) + h) % env.n_actions
+        r, following = env.step(h, x, a, np.ascontiguousarray(u[:, h - 1]))
+        for array in (x, r, following):  # in few digits, as those of features
+            said.append((np.round(array, 6) + 0.0).astype("<f4").tobytes())
+        x = following
+    return b"".join(said)
+
+
+def features_fingerprint(plan: Plan, by_name: bool = True) -> str:
+    """SHA-256 of what tells feature maps apart: all values where states are finite, else name and
+    parameters, or the values at a few first states where no name makes the map again (or none is
+    asked for)."""
+    phi = plan.features
+    digest = hashlib.sha256(f"{phi.dim}".encode())
+    if isinstance(phi, TableFeatures | OneHot):
+        digest.update((phi.index.astype("<i8") if phi.one_hot else phi.table + 0.0).data)
+    elif by_name and (params := _parameters(phi)) is not None:
+        digest.update(json.dumps(params, sort_keys=True).encode())
+    else:  # rounded, because another machine's cosine may differ in its last bit
+        digest.update((phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes())
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, Any]:
@@ -40,64 +190,118 @@ def versions() -> dict[str, Any]:
     return found | machine | {"cpus": os.cpu_count()}
 
 
-def setup_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:
-    """Name → contents; versions.json comes last and vouches for the others."""
-    from safetensors.numpy import save
-
+def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:
+    """Name → contents of the header of a run whose environments are here."""
     job, arrays = describe(plan, algorithm, settings)
-    p = plan.parameters
-    force = f"gamma = {p.gamma:g}, beta = {p.beta:g}, lam = {p.lam:g}, packing = {p.packing}"
-    note = f"# `fedlsvi run` on this file plays the same run again. In force: {force}\n"
-    parameters = {
-        "parameters": dataclasses.asdict(p),
+    facts = {
         "raw_scalars_per_step": raw_scalars_per_step(plan),
         "fingerprints": fingerprints(plan),
         "features": features_fingerprint(plan),
         "reward_range": plain(plan.envs[0].reward_range),
+        "sites": None,
     }
+    again = "`fedlsvi run` on this file plays the same run again."
+    return _contents(job, plan.parameters, facts, arrays, again)
+
+
+def header_files_at_sites(
+    parameters: Parameters,
+    settings: Mapping[str, Any],
+    seed: int,
+    features: Table | None,
+    reward_range: Sequence[float],
+    cuts: Sequence[tuple[int, int]],
+    run: str,
+) -> dict[str, bytes]:
+    """Name → contents of the header of a run whose environments are at sites, and known only there.
+
+    Args:
+        parameters: The numbers in force.
+        settings: What was asked of Fed-LSVI, without the number of agents.
+        seed: The seed.
+        features: Name and parameters of the features; None is each environment's own.
+        reward_range: What rewards 0 and 1 stand for, at every site.
+        cuts: (first agent, agents) of each site.
+        run: What messages and logs call the run.
+    """
+    p = parameters
+    env = {"name": AT_SITES, "horizon": p.horizon, "dim": p.dim}
+    job = Job("fed-lsvi", {"n_agents": p.n_agents, **settings}, p.episodes, seed, [env], features)
+    facts = {
+        "raw_scalars_per_step": 0,
+        "fingerprints": [None],
+        "features": None,
+        "reward_range": list(reward_range),
+        "sites": {"cuts": [list(cut) for cut in cuts], "run": run},
+    }
+    return _contents(job, p, facts, {}, "The environments of this run are at its sites.")
+
+
+def _contents(
+    job: Job, p: Parameters, facts: dict[str, Any], arrays: ArrayFiles, note: str
+) -> dict[str, bytes]:
+    """versions.json comes last and vouches for the others."""
+    from safetensors.numpy import save
+
+    force = f"gamma = {p.gamma:g}, beta = {p.beta:g}, lam = {p.lam:g}, packing = {p.packing}"
+    numbers = {"parameters": dataclasses.asdict(p), **facts}
     contents = {
-        "settings.toml": (note + dump(job.table())).encode(),
-        "parameters.json": json.dumps(parameters, indent=1).encode() + b"\n",
+        SETTINGS: f"# {note} In force: {force}\n{dump(job.table())}".encode(),
+        PARAMETERS: json.dumps(numbers, indent=1).encode() + b"\n",
     }
     for name, parts in arrays.items():
         contents[name] = save({key: np.ascontiguousarray(a) for key, a in parts.items()})
     stamps = {name: files.stamp(data) for name, data in contents.items()}
-    seal = {"format": FORMAT, "versions": versions(), "files": stamps}
-    contents["versions.json"] = files.sealed(seal)
-    return contents
+    seal = {"format": files.FORMAT, "versions": versions(), "files": stamps}
+    return contents | {VERSIONS: files.sealed(seal)}
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
-    """What `setup_files` wrote, read back and verified."""
+class RunHeader:
+    """A header that was read back and verified.
+
+    Attributes:
+        run: The folder.
+        job: What was asked for.
+        parameters: The numbers in force.
+        raw_scalars_per_step: ρ; 0 where no environment is here.
+        fingerprints: Of the environments: one for each agent, or one where all are alike; None
+            where an environment has none.
+        features: Fingerprint of the feature map; None where no environment is here.
+        reward_range: What rewards 0 and 1 stand for in agent 0's environment.
+        sites: Where agents are at sites: their `cuts`, and the name of the `run` in logs.
+        versions: What it ran on.
+    """
 
     run: Path
     job: Job
     parameters: Parameters
     raw_scalars_per_step: int
     fingerprints: list[str | None]
+    features: str | None
+    reward_range: tuple[float, float]
+    sites: dict[str, Any] | None
     versions: dict[str, Any]
-    features: str | None = None
-    """The fingerprint of the feature map; folders of earlier versions have none."""
-    reward_range: tuple[float, float] | None = None
-    """Agent 0's; likewise."""
 
 
-def read_setup(folder: str | PathLike[str]) -> Setup:
-    """The fixed part of a run folder."""
+def read_header(folder: str | PathLike[str]) -> RunHeader:
+    """The header of a run folder."""
     run = Path(folder)
-    if not files.exists(run / "versions.json"):
-        where = "it has no versions.json" if files.exists(run) else "there is no such folder"
-        raise StoreError(f"no run in {run}: {where}; give the folder of a run")
-    sealed = files.read_json(run / "versions.json")
-    check_version(run / "versions.json", sealed.get("format"))
-    for name, stamp in sealed["files"].items():
-        files.read(run / name, stamp)
-    job = Job.parse(read(run / "settings.toml"), run)
-    numbers = json.loads((run / "parameters.json").read_text())
-    units = numbers.get("reward_range") or job.env[0].get("reward_range")
-    return Setup(
-        run, job, Parameters(**numbers["parameters"]), numbers["raw_scalars_per_step"],
-        collapsed(numbers["fingerprints"]), sealed["versions"],
-        numbers.get("features"), None if units is None else (units[0], units[1]),
-    )  # fmt: skip
+    if not files.exists(run / VERSIONS):
+        where = f"it has no {VERSIONS}" if files.exists(run) else "there is no such folder"
+        raise StoreError(f"no run in {run}: {where}; give the folder of a run", code="no-run")
+    sealed = files.read_json(run / VERSIONS)
+    files.check_format(run / VERSIONS, sealed.get("format"))
+    contents = {name: files.read(run / name, stamp) for name, stamp in sealed["files"].items()}
+    return parse_header(run, contents, sealed["versions"])
+
+
+def parse_header(
+    run: Path, contents: Mapping[str, bytes], made: dict[str, Any] | None = None
+) -> RunHeader:
+    """The header that these files are; `made`: the versions that wrote them."""
+    job = Job.parse(parse(contents[SETTINGS].decode(), run / SETTINGS), run)
+    facts = json.loads(contents[PARAMETERS])
+    facts["parameters"] = Parameters(**facts["parameters"])
+    facts["reward_range"] = tuple(facts["reward_range"])
+    return RunHeader(run=run, job=job, versions=made or versions(), **facts)

@@ -14,7 +14,6 @@ import numpy as np
 
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.experience.values import TabularValues
@@ -26,9 +25,14 @@ from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import RECORDS, REGRET, Manifest
-from fedlsvi.storage.describe import features_fingerprint, fingerprints, is_own
 from fedlsvi.storage.job import GIVEN
-from fedlsvi.storage.run_header import Setup, read_setup
+from fedlsvi.storage.run_header import (
+    RunHeader,
+    features_fingerprint,
+    fingerprints,
+    is_own,
+    read_header,
+)
 
 POLICY = "policy"
 RESULT = ("w", "gram", POLICY)
@@ -48,41 +52,43 @@ def load(folder: str | PathLike[str], *, env: Any = None, features: Any = None) 
     env, features   needed only to act with `run.policy` and for `run.references()`, and only where
                     the folder cannot make them
     """
-    setup = read_setup(folder)
-    found = checkpoint.newest(setup.run, notice)
+    header = read_header(folder)
+    found = checkpoint.newest(header.run, notice)
     if found is None:
-        again = f"`fedlsvi resume {quote(str(setup.run))}` plays it"
-        raise StoreError(f"the run in {setup.run} has no checkpoint yet: {again}")
-    return loaded(setup, found, env, features)
+        again = f"`fedlsvi resume {quote(str(header.run))}` plays it"
+        raise StoreError(
+            f"the run in {header.run} has no checkpoint yet: {again}", code="no-checkpoint"
+        )
+    return loaded(header, found, env, features)
 
 
-def loaded(setup: Setup, found: Found, env: Any = None, features: Any = None) -> Run:
+def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = None) -> Run:
     """The run at a checkpoint. Its policy is built when it is first asked, because a report does
     not need the environment and must not fail where it cannot be made."""
     manifest, arrays = found
-    past = records(setup.run, manifest)
+    past = records(header.run, manifest)
     return Run(
-        regret=regret(setup.run, manifest),
+        regret=regret(header.run, manifest),
         taus=[1, *(r.last + 1 for r in past)],
         w=arrays["w"],
         gram_packed=arrays["gram"],
         ledger=Ledger.from_dict(manifest.plain["ledger"]),
         policy=Policy(
-            lambda: _model(setup, arrays, env, features),
-            setup.parameters.horizon,
-            _spec(setup.job.env[0]),
+            lambda: _model(header, arrays, env, features),
+            header.parameters.horizon,
+            _spec(header.job.env[0]),
         ),
         records=past,
-        parameters=setup.parameters,
-        settings=setup.job.learner().settings,
-        seed=setup.job.seed,
-        environment=[_spec(entry) for entry in setup.job.env],
-        algorithm=setup.job.algorithm,
-        raw_scalars_per_step=setup.raw_scalars_per_step,
-        folder=str(setup.run),
+        parameters=header.parameters,
+        settings=header.job.learner().settings,
+        seed=header.job.seed,
+        environment=[_spec(entry) for entry in header.job.env],
+        algorithm=header.job.algorithm,
+        raw_scalars_per_step=header.raw_scalars_per_step,
+        folder=str(header.run),
         counts=dict(manifest.plain.get("counts", {})),
-        world=lambda: _world(setup, env),
-        reward_range=_units(setup, env),
+        world=lambda: _world(header, env),
+        reward_range=header.reward_range,
     )
 
 
@@ -91,9 +97,9 @@ def _spec(entry: dict[str, Any]) -> dict[str, Any]:
     return {"name": entry["name"], "params": params}
 
 
-def problem(setup: Setup, env: Any, features: Any) -> tuple[Any, Any]:
+def problem(header: RunHeader, env: Any, features: Any) -> tuple[Any, Any]:
     """Environments and features: those given, else those that the folder describes."""
-    return _made(env, setup.job.environments), _made(features, setup.job.feature_map)
+    return _made(env, header.job.environments), _made(features, header.job.feature_map)
 
 
 def _made(given: Any, make: Callable[[], Any]) -> Any:
@@ -101,63 +107,43 @@ def _made(given: Any, make: Callable[[], Any]) -> Any:
         return make() if given is None else given
     except UnknownName as error:
         raise InvalidInput(
-            f"{error} Import the module that registers it first, or give env= or features= again"
+            f"{error} Import the module that registers it first, or give env= or features= again",
+            code=error.code,
         ) from None
 
 
-def _first(setup: Setup, env: Any) -> Any:
+def _first(header: RunHeader, env: Any) -> Any:
     """Agent 0's environment: all agents act alike."""
-    found = _made(env, setup.job.first_environment)
+    found = _made(env, header.job.first_environment)
     if not isinstance(found, Sequence) or isinstance(found, str):
         return found
     if not found:
-        raise InvalidInput("env is an empty list: give one environment, or one for each agent")
+        raise InvalidInput(
+            "env is an empty list: give one environment, or one for each agent", code="bad-env"
+        )
     return as_environment(found)[0]  # all of them, because they share a reward range
 
 
-def _world(setup: Setup, env: Any) -> Environment:
+def _world(header: RunHeader, env: Any) -> Environment:
     """The same, in the units of the run."""
-    found: Environment = as_environment(_first(setup, env))
-    check_units(setup, found)
+    found: Environment = as_environment(_first(header, env))
+    check_units(header, found)
     return found
 
 
-def _units(setup: Setup, env: Any) -> tuple[float, float] | None:
-    """The reward range, as far as the folder knows it."""
-    if setup.reward_range is not None:
-        return setup.reward_range
-    # an older folder: of all environments whose entry says nothing, a black box alone has others
-    unknown = env is not None or setup.job.env[0].get("what") == GymWorld.__name__
-    return None if unknown else (0.0, 1.0)
-
-
-def features_of(setup: Setup) -> str | None:
-    """The fingerprint of a folder's features. Earlier versions did not write it: then that of the
-    map which the folder makes on its own environments; None where it makes none."""
-    if setup.features is not None:
-        return setup.features
-    job = setup.job
-    try:
-        settings, envs = job.learner().settings, job.environments()
-        plan = make_plan(settings, envs, job.episodes, job.seed, job.feature_map())
-        return features_fingerprint(plan)
-    except (FedLSVIError, ImportError):
-        return None
-
-
 def _model(
-    setup: Setup, arrays: dict[str, np.ndarray], env: Any, features: Any
+    header: RunHeader, arrays: dict[str, np.ndarray], env: Any, features: Any
 ) -> tuple[Values, Spaces]:
     """The model of the checkpoint, ready to act."""
-    job, p = setup.job, setup.parameters
-    world, phi = _first(setup, env), _made(features, job.feature_map)
+    job, p = header.job, header.parameters
+    world, phi = _first(header, env), _made(features, job.feature_map)
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
     values = plan.values()
-    check_sizes(setup, plan, arrays.get(POLICY))
+    check_sizes(header, plan, arrays.get(POLICY))
     # a table acts without features, whatever those of the environment are
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
-        check_features(setup, plan)
+        check_features(header, plan)
     values.beta = p.beta
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
@@ -166,69 +152,71 @@ def _model(
     return values, Spaces.of(plan.envs[0])
 
 
-def check_sizes(setup: Setup, plan: Plan, table: np.ndarray | None) -> None:
+def check_sizes(header: RunHeader, plan: Plan, table: np.ndarray | None) -> None:
     """Refuse an environment or features of another size than those of the run."""
-    then, now, env = setup.parameters, plan.parameters, plan.envs[0]
+    then, now, env = header.parameters, plan.parameters, plan.envs[0]
     n_states = getattr(env, "n_states", None)
-    entry = setup.job.env[0]  # elsewhere a parameter of this name may be another number
+    size = raw_scalars_per_step(plan)
+    entry = header.job.env[0]  # elsewhere a parameter of this name may be another number
     n_actions = entry.get("n_actions", env.n_actions) if entry["name"] == GIVEN else env.n_actions
     for what, here, there in (
         ("horizon", now.horizon, then.horizon),
         ("number of states", n_states, n_states if table is None else table.shape[1]),
-        ("length of a state", raw_scalars_per_step(plan) - 2, setup.raw_scalars_per_step - 2),
+        ("length of a state", size - 2, (header.raw_scalars_per_step or size) - 2),
         ("number of actions", env.n_actions, n_actions),
         ("dimension of the features", now.dim, then.dim),
     ):
-        _check_same(setup, env, what, here, there)
+        _check_same(header, env, what, here, there)
 
 
-def check_features(setup: Setup, plan: Plan) -> None:
+def check_features(header: RunHeader, plan: Plan) -> None:
     """Refuse features other than those of the run: the folder's own where it makes them, else
     those of its fingerprint."""
     env, phi = plan.envs[0], plan.features
-    if setup.job.features is None and is_own(phi, plan.envs):  # to compare them tells nothing
-        same = setup.features in (None, features_fingerprint(plan))
-        if not same and (phi.spec() is not None or not _same_values(setup, plan)):
+    if header.job.features is None and is_own(phi, plan.envs):  # to compare them tells nothing
+        same = header.features in (None, features_fingerprint(plan))
+        if not same and (phi.spec() is not None or not _same_values(header, plan)):
             raise StoreError(
-                f"the own features of {env.name} are not those that the run in {setup.run} began "
-                "with: give the environment that it was learned in, env=..."
+                f"the own features of {env.name} are not those that the run in {header.run} began "
+                "with: give the environment that it was learned in, env=...",
+                code="other-features",
             )
         return
     try:
-        same = same_features(resolve(setup.job.feature_map(), env), phi, env)
+        same = same_features(resolve(header.job.feature_map(), env), phi, env)
     except UnknownName:  # the fingerprint is of a name, and an object may stand in its place
-        same = phi.spec() is None or setup.features in (None, features_fingerprint(plan))
+        same = phi.spec() is None or header.features in (None, features_fingerprint(plan))
     except (FedLSVIError, ImportError):  # they were an object, and the fingerprint is of values
-        same = _same_values(setup, plan)
+        same = _same_values(header, plan)
     if not same:
         raise StoreError(
-            f"the features are not those that the run in {setup.run} began with: give the same "
-            "features, features=..., or none where the folder can make them"
+            f"the features are not those that the run in {header.run} began with: give the same "
+            "features, features=..., or none where the folder can make them",
+            code="other-features",
         )
 
 
-def _same_values(setup: Setup, plan: Plan) -> bool:
+def _same_values(header: RunHeader, plan: Plan) -> bool:
     """Whether φ has the values of the fingerprint at first states, as far as these can be told to
     be those of the run: at others the values are others too, and so they are every time where the
     resets of a black box do not repeat."""
     found = features_fingerprint(plan, by_name=False)
-    told = setup.fingerprints[0] in (None, fingerprints(plan)[0])
+    told = header.fingerprints[0] in (None, fingerprints(plan)[0])
     told = told and features_fingerprint(plan, by_name=False) == found
-    return setup.features in (None, found) or not told
+    return header.features in (None, found) or not told
 
 
-def check_units(setup: Setup, env: Environment) -> None:
-    """Refuse an environment whose rewards 0 and 1 stand for others than those of the run; folders
-    of earlier versions do not say."""
-    own = units(env.reward_range)
-    _check_same(setup, env, "reward range", own, setup.reward_range or own)
+def check_units(header: RunHeader, env: Environment) -> None:
+    """Refuse an environment whose rewards 0 and 1 stand for others than those of the run."""
+    _check_same(header, env, "reward range", units(env.reward_range), header.reward_range)
 
 
-def _check_same(setup: Setup, env: Environment, what: str, here: Any, there: Any) -> None:
+def _check_same(header: RunHeader, env: Environment, what: str, here: Any, there: Any) -> None:
     if here != there:
         raise InvalidInput(
-            f"the {what} is {here} in {env.name}, and {there} in the run in {setup.run}: give "
-            "what it was learned with again, env= or features="
+            f"the {what} is {here} in {env.name}, and {there} in the run in {header.run}: give "
+            "what it was learned with again, env= or features=",
+            code="other-problem",
         )
 
 

@@ -27,9 +27,8 @@ from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
-from fedlsvi.storage.files import AppendOnly
-from fedlsvi.storage.lock import lock
-from fedlsvi.storage.run_header import setup_files
+from fedlsvi.storage.files import AppendOnly, lock
+from fedlsvi.storage.run_header import header_files
 from fedlsvi.storage.run_reader import RESULT, policy_table
 
 SEEDS = "seeds.json"
@@ -43,7 +42,7 @@ def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Set
     """Make a run folder, whole or not at all; it must not hold anything yet."""
     run = Path(folder)
     refuse_existing(run)
-    place(run, setup_files(plan, algorithm, settings), CHECKPOINTS)
+    place(run, header_files(plan, algorithm, settings), CHECKPOINTS)
     return run
 
 
@@ -87,7 +86,7 @@ def refuse_existing(run: Path) -> None:
         )
 
 
-class Journal:
+class RunWriter:
     """Observer that keeps a run folder up to date with its session.
 
     Checkpoints are at least `seconds` apart, and so far apart that they take at most 1/20 of the
@@ -95,17 +94,31 @@ class Journal:
     """
 
     def __init__(
-        self, run: Path, session: Session, seconds: float, manifest: Manifest | None = None
+        self,
+        run: Path,
+        session: Session,
+        seconds: float,
+        manifest: Manifest | None = None,
+        patience: float = 0.0,
     ) -> None:
+        """Take hold of the folder.
+
+        Args:
+            run: The folder.
+            session: What is played; already restored where it goes on.
+            seconds: Time between two checkpoints.
+            manifest: The checkpoint that the session goes on from.
+            patience: Seconds that a process which is ending may still hold the folder.
+        """
         self.run, self.session, self.seconds = run, session, seconds
         self.interrupt = Interrupt()
         self._lock = lock(
-            run / ".lock", f"folder {run} is in use: another process is playing this run"
+            run / ".lock", f"folder {run} is in use: another process is playing this run", patience
         )
         self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number
         self._history = [] if manifest is None else list(manifest.history)
-        self._t = session.server.t
+        self._t = session.player.t
         start = {} if manifest is None else manifest.appended
         checkpoint.prune(run, self._kept)
         self._records = AppendOnly(run / RECORDS, start.get(RECORDS))
@@ -117,7 +130,7 @@ class Journal:
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
         self._records.append(json.dumps(vars(record)).encode() + b"\n")
-        done = record.last >= self.session.plan.parameters.episodes
+        done = record.last >= self.session.player.parameters.episodes
         if done or self.interrupt.asked or perf_counter() >= self._next:
             self.checkpoint()
         if self.interrupt.asked and not done:
@@ -130,15 +143,16 @@ class Journal:
     def checkpoint(self) -> None:
         """Save the state between two rounds."""
         began = perf_counter()
-        session, t = self.session, self.session.server.t
+        session, player = self.session, self.session.player
+        t = player.t
         appended = {RECORDS: self._records.sync()}
         if self._regret is not None and session.regret is not None:
             self._regret.append(session.regret[self._t : t].astype("<f8").tobytes())
             appended[REGRET] = self._regret.sync()
-        arrays, plain = session.state()
-        arrays |= policy_table(session.values)
-        plain = {**plain, "cohorts": len(session.cohorts)}
-        if t < session.plan.parameters.episodes:
+        arrays, plain = player.state()
+        arrays |= policy_table(player.values)
+        plain = {**plain, "cohorts": len(player.cohorts)}
+        if t < player.parameters.episodes:
             self._keep_history(t)
         else:  # nothing is left to play, so what the agents remember is not needed any more
             arrays, self._history = {k: arrays[k] for k in RESULT if k in arrays}, []
@@ -152,7 +166,7 @@ class Journal:
 
     def _keep_history(self, t: int) -> None:
         """Seal the raw episodes since the last checkpoint in a segment of their own."""
-        arrays = self.session.history(self._t, t)
+        arrays = self.session.player.history(self._t, t)
         if not arrays:
             return
         folder, name = self.run / HISTORY, f"{self._t + 1:09d}-{t:09d}.safetensors"
@@ -166,8 +180,7 @@ class Journal:
         self._records.close()
         if self._regret is not None:
             self._regret.close()
-        if self._lock is not None:
-            os.close(self._lock)
+        self._lock.release()
 
 
 def _older(run: Path, manifest: Manifest) -> list[Manifest]:

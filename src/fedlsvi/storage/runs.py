@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.checks import number
 from fedlsvi.config import Settings
-from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
+from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting, StoreError
 from fedlsvi.learner import drive, placed
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading
-from fedlsvi.storage.checkpoint import HISTORY, RECORDS, REGRET
-from fedlsvi.storage.describe import fingerprints
-from fedlsvi.storage.run_header import Setup, read_setup, versions
-from fedlsvi.storage.run_writer import Journal, begin, refuse_existing
+from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET
+from fedlsvi.storage.run_header import (
+    VERSIONS,
+    RunHeader,
+    fingerprints,
+    parse_header,
+    read_header,
+    versions,
+)
+from fedlsvi.storage.run_writer import RunWriter, begin, refuse_existing
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -40,11 +47,14 @@ def record(
     check_seconds(checkpoint_seconds)
     run = begin(folder, session.plan, algorithm, settings)
     try:
-        return _play(Journal(run, session, checkpoint_seconds), settings, observers, progress)
+        _play(RunWriter(run, session, checkpoint_seconds), observers, progress)
     except InvalidInput:
         if not session.records:
             shutil.rmtree(run, ignore_errors=True)
         raise
+    result = Run.of(session, settings, str(run))
+    _finish(run, result)
+    return result
 
 
 def resume(
@@ -60,20 +70,129 @@ def resume(
 ) -> Run:
     """Continue a run after a kill, a crash or Ctrl-C, to the bits it would have had without.
 
-    env, features   only where they cannot be made from the folder: objects of your own
-    transport       where the agents were elsewhere: as in `learn`, with the same journals
+    Args:
+        folder: The run folder.
+        env: The environments, only where the folder cannot make them: objects of your own.
+        features: The features, likewise.
+        progress: A progress bar; None shows one in a terminal.
+        observers: Called with the record of each round.
+        threads: Threads that explore.
+        transport: Where the agents were elsewhere: as in `learn`, with the same journals.
+        checkpoint_seconds: Time between two checkpoints; 0 is after every round.
     """
     check_seconds(checkpoint_seconds)
-    setup = read_setup(folder)
-    found = checkpoint.newest(setup.run, reading.notice)
-    if found is not None and found[0].plain["t"] == setup.parameters.episodes:
-        run = reading.loaded(setup, found, env, features)
-        _finish(setup.run, run)  # a kill may have come just before
+    opened = OpenedRun.at(folder)
+    if opened.finished:
+        return opened.result(env, features)
+    header = opened.header
+    if header.sites is not None:
+        raise InvalidInput(
+            f"the agents of the run in {header.run} are at the sites of a federation: "
+            "the organiser continues it with `fedlsvi federate start PROJECT`",
+            code="agents-at-sites",
+        )
+    _compare_versions(header)
+    session = _session(header, env, features, threads, opened.found, transport)
+    opened.play(session, observers, checkpoint_seconds, progress)
+    result = Run.of(session, header.job.learner().settings, str(header.run))
+    _finish(header.run, result)
+    return result
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run folder that is to be continued: its header, and its newest checkpoint if it has one."""
+
+    header: RunHeader
+    found: reading.Found | None
+
+    @classmethod
+    def at(cls, folder: str | PathLike[str]) -> OpenedRun:
+        """The run in a folder."""
+        header = read_header(folder)
+        return cls(header, checkpoint.newest(header.run, reading.notice))
+
+    @classmethod
+    def of_sites(
+        cls, run: Path, contents: Mapping[str, bytes], notify: Callable[[str], None]
+    ) -> OpenedRun:
+        """The run of a federation's server: begun with this header, or as far as it came.
+
+        The folder is for its owner alone: each site's share can be told from the others' there.
+
+        Args:
+            run: The folder, which may not exist yet.
+            contents: The files of the header (`run_header.header_files_at_sites`).
+            notify: Called with a sentence if the newest checkpoint is damaged.
+
+        Raises:
+            InvalidSetting: The folder holds a run that was begun with other settings.
+        """
+        for part in (run, run / CHECKPOINTS):
+            files.make_private(part)
+        found = checkpoint.newest(run, notify)
+        if found is None:  # nothing was learned: whatever header is there may be replaced
+            (run / VERSIONS).unlink(missing_ok=True)
+            for name, data in contents.items():
+                files.write(run / name, data)
+        header = read_header(run)
+        _refuse_another(header, parse_header(run, contents))
+        return cls(header, found)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all episodes were played."""
+        return self.found is not None and (
+            self.found[0].plain["t"] == self.header.parameters.episodes
+        )
+
+    def restore(self, session: Session) -> None:
+        """Put the session where it was at the checkpoint, if there is one."""
+        if self.found is not None:
+            _restore(self.header.run, session, self.found)
+
+    def play(
+        self,
+        session: Session,
+        observers: Iterable[Observer],
+        checkpoint_seconds: float,
+        progress: bool | None = False,
+        patience: float = 0.0,
+    ) -> None:
+        """Run a restored session to its end, keeping the folder up to date."""
+        manifest = None if self.found is None else self.found[0]
+        writer = RunWriter(self.header.run, session, checkpoint_seconds, manifest, patience)
+        _play(writer, observers, progress)
+
+    def result(self, env: Any = None, features: Any = None) -> Run:
+        """The run at its newest checkpoint, and the files that a finished run has."""
+        found = checkpoint.newest(self.header.run, reading.notice)
+        assert found is not None
+        run = reading.loaded(self.header, found, env, features)
+        sites = self.header.sites
+        _finish(self.header.run, run, None if sites is None else sites["run"])
         return run
-    _compare_versions(setup)
-    session = _session(setup, env, features, threads, found, transport)
-    journal = Journal(setup.run, session, checkpoint_seconds, None if found is None else found[0])
-    return _play(journal, setup.job.learner().settings, observers, progress)
+
+
+def _refuse_another(before: RunHeader, now: RunHeader) -> None:
+    """A federation's folder is continued by the run that began it and by no other."""
+    old, new = asdict(before.parameters), asdict(now.parameters)
+    changed = [f"{key} {old[key]!r} and not {new[key]!r}" for key in old if old[key] != new[key]]
+    agents = [[m for _, m in (one.sites or {"cuts": []})["cuts"]] for one in (before, now)]
+    for what, there, here in (
+        ("seed", before.job.seed, now.job.seed),
+        ("agents at its sites", *agents),
+        ("features", before.job.features, now.job.features),
+        ("reward_range", list(before.reward_range), list(now.reward_range)),
+    ):
+        if there != here:
+            changed.append(f"{what} {there} and not {here}")
+    if changed:
+        raise InvalidSetting(
+            f"{before.run} holds a run that was begun with {', '.join(changed)}: set that back, or "
+            "give the federation another name",
+            code="another-run",
+        )
 
 
 def save_run(run: Run, folder: str | PathLike[str]) -> None:
@@ -97,58 +216,48 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
 
 def check_seconds(value: Any) -> None:
     """checkpoint_seconds must be a number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0.0:
-        raise InvalidInput(
-            f"checkpoint_seconds must be a number of at least 0, got {value!r}: "
-            "5 writes a checkpoint every five seconds, 0 after every round"
-        )
+    hint = "5 writes a checkpoint every five seconds, 0 after every round"
+    number("checkpoint_seconds", value, 0.0, hint, error=InvalidInput)
 
 
-def _play(
-    journal: Journal,
-    settings: Settings,
-    observers: Iterable[Observer],
-    progress: bool | None,
-) -> Run:
+def _play(writer: RunWriter, observers: Iterable[Observer], progress: bool | None) -> None:
     """Run a session to its end, keeping its folder up to date."""
-    session = journal.session
-    watching: list[Observer] = [journal, *observers]
+    player = writer.session.player
+    watching: list[Observer] = [writer, *observers]
     if progress is not False:
         from fedlsvi.observers.progress import bar
 
-        watching += bar(session.plan.parameters, progress, session.server.t)
-    with journal.interrupt:
-        drive(session, watching)
-        run = Run.of(session, settings, str(journal.run))
-        _finish(journal.run, run)
-    return run
+        watching += bar(player.parameters, progress, player.t)
+    with writer.interrupt:
+        drive(writer.session, watching)
 
 
-def _finish(folder: Path, run: Run) -> None:
-    """Beside the last checkpoint: what people ask for most."""
-    files.write_json(folder / "ledger.json", run.ledger.to_dict())
+def _finish(folder: Path, run: Run, name: str | None = None) -> None:
+    """Beside the last checkpoint: what people ask for most. `name`: of the run in sites' logs."""
+    named = {} if name is None else {"run": name}
+    files.write_json(folder / "ledger.json", run.ledger.to_dict() | named)
     files.write_json(folder / "summary.json", run.summary())
 
 
 def _session(
-    setup: Setup, env: Any, features: Any, threads: int | None, found: reading.Found | None,
+    header: RunHeader, env: Any, features: Any, threads: int | None, found: reading.Found | None,
     transport: Any = "inprocess",
 ) -> Session:  # fmt: skip
     """The session as it was at the checkpoint, or at the very beginning."""
-    world, phi = reading.problem(setup, env, features)
-    p, plain = setup.parameters, {} if found is None else found[0].plain
+    world, phi = reading.problem(header, env, features)
+    p, plain = header.parameters, {} if found is None else found[0].plain
     # the numbers in force are those the run began with, whatever this version's presets are
-    known = algorithms.entry(setup.job.algorithm).parameters()
+    known = algorithms.entry(header.job.algorithm).parameters()
     fixed = {key: getattr(p, key) for key in ("gamma", "beta", "lam", "packing") if key in known}
-    session = setup.job.learner(**fixed).prepare(
-        world, p.episodes, setup.job.seed, features=phi, threads=threads,
+    session = header.job.learner(**fixed).prepare(
+        world, p.episodes, header.job.seed, features=phi, threads=threads,
         cohorts=plain.get("cohorts", 1) or None,
-        transport=placed(transport, setup.run),
+        transport=placed(transport, header.run),
     )  # fmt: skip
     try:
-        _compare_problem(setup, session, found, env is not None or features is not None)
+        _compare_problem(header, session, found, env is not None or features is not None)
         if found is not None:
-            _restore(setup.run, session, found)
+            _restore(header.run, session, found)
     except FedLSVIError:
         session.close()
         raise
@@ -156,29 +265,30 @@ def _session(
 
 
 def _compare_problem(
-    setup: Setup, session: Session, found: reading.Found | None, given: bool
+    header: RunHeader, session: Session, found: reading.Found | None, given: bool
 ) -> None:
     """Refuse agents elsewhere, another environment or other features than the run began with;
     `given` says that not all of it came from the folder."""
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
-    if plain and bool(plain.get("cohorts")) != bool(session.cohorts):
+    if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
         where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
         if plain["cohorts"]:
             where, how = "in this process", "leave the transport out"
-        raise InvalidInput(f"the agents of the run in {setup.run} were {where}: {how}")
+        raise InvalidInput(
+            f"the agents of the run in {header.run} were {where}: {how}", code="other-transport"
+        )
     plan = session.plan
-    reading.check_sizes(setup, plan, arrays.get(reading.POLICY))
-    reading.check_units(setup, plan.envs[0])
-    then, now = setup.fingerprints, fingerprints(plan)
-    # no finite environment is without one; others were, in folders of earlier versions
-    told = isinstance(plan.envs[0], FiniteMDP) or None not in (*then, *now)
-    if told and then != now:
+    reading.check_sizes(header, plan, arrays.get(reading.POLICY))
+    reading.check_units(header, plan.envs[0])
+    then, now = header.fingerprints, fingerprints(plan)
+    if None not in (*then, *now) and then != now:  # a black box may have none
         raise StoreError(
-            f"the environment is not the one that the run in {setup.run} began with: resume with "
-            f"fedlsvi {setup.versions['fedlsvi']}, or give the same environment, env=..."
+            f"the environment is not the one that the run in {header.run} began with: resume with "
+            f"fedlsvi {header.versions['fedlsvi']}, or give the same environment, env=...",
+            code="other-environment",
         )
     if given:
-        reading.check_features(setup, plan)
+        reading.check_features(header, plan)
 
 
 def _restore(run: Path, session: Session, found: reading.Found) -> None:
@@ -186,19 +296,19 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
     manifest, arrays = found
     for segment in manifest.history:
         path = run / HISTORY / segment["name"]
-        session.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
+        session.player.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
     past = reading.records(run, manifest)
     session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
 
 
-def _compare_versions(setup: Setup) -> None:
+def _compare_versions(header: RunHeader) -> None:
     """Another library may round differently: say so, and go on."""
     now = versions()
     libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine")
     changed = [
-        f"{name} {setup.versions.get(name)} → {now[name]}"
+        f"{name} {header.versions.get(name)} → {now[name]}"
         for name in libraries
-        if setup.versions.get(name) != now[name]
+        if header.versions.get(name) != now[name]
     ]
     if changed:
         reading.notice(
@@ -210,10 +320,14 @@ def _compare_versions(setup: Setup) -> None:
 def _copy(run: Run, target: Path) -> None:
     """A loaded run is its folder."""
     if run.folder is None:
-        raise StoreError("this run came from no folder and has no plan, so it cannot be saved")
+        raise StoreError(
+            "this run came from no folder and has no plan, so it cannot be saved", code="no-plan"
+        )
     try:
         shutil.copytree(run.folder, target, ignore=shutil.ignore_patterns(".*", "plots"),
                         dirs_exist_ok=True)  # fmt: skip
     except (OSError, shutil.Error) as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise StoreError(f"cannot copy {run.folder} to {target}: {error}") from error
+        raise StoreError(
+            f"cannot copy {run.folder} to {target}: {error}", code="cannot-write"
+        ) from error

@@ -7,7 +7,6 @@ from shlex import quote
 
 from fedlsvi.errors import StoreError
 from fedlsvi.storage import files
-from fedlsvi.storage.checkpoint import FORMAT, check_version
 from fedlsvi.storage.job import Job
 from fedlsvi.storage.run_writer import SEEDS, place, refuse_existing
 
@@ -16,7 +15,7 @@ def begin(folder: Path, job: Job, seeds: list[int]) -> None:
     """Make the folder with a note of which runs belong to it."""
     refuse_existing(folder)
     base = str(job.base.absolute())
-    content = {"format": FORMAT, "seeds": seeds, "base": base, "job": job.table()}
+    content = {"format": files.FORMAT, "seeds": seeds, "base": base, "job": job.table()}
     place(folder, {SEEDS: files.sealed(content)})
 
 
@@ -40,7 +39,7 @@ def member(folder: Path, seed: int) -> Path:
 def read(folder: Path) -> tuple[Job, list[int]]:
     """What `begin` noted."""
     content = files.read_json(folder / SEEDS)
-    check_version(folder / SEEDS, content.get("format"))
+    files.check_format(folder / SEEDS, content.get("format"))
     return Job.parse(content["job"], Path(content["base"])), list(content["seeds"])
 
 

@@ -23,7 +23,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def read(path: str | Path) -> Table:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return parse(Path(path).read_text(encoding="utf-8"), path)
     except OSError as error:
         raise InvalidInput(
             f"settings file {path} cannot be read ({error.strerror}): give the path of a TOML file"
@@ -32,6 +32,12 @@ def read(path: str | Path) -> Table:
         raise InvalidInput(
             f"settings file {path} is not UTF-8 text: give the path of a TOML file"
         ) from None
+
+
+def parse(text: str, path: str | Path) -> Table:
+    """The table that a text of TOML is; `path` is where it stands."""
+    try:
+        return tomllib.loads(text)
     except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise InvalidInput(f"settings file {path} is not valid TOML: {error}") from None
 

@@ -65,15 +65,17 @@ def test_a_restored_session_goes_on_to_the_same_bits(kind: str) -> None:
     half = fresh()
     rounds = half.rounds()
     kept = [next(rounds) for _ in range(3)]
-    arrays, plain = half.state()
+    arrays, plain = half.player.state()
     arrays = {key: array.copy() for key, array in arrays.items()}
-    parts = {key: array.copy() for key, array in half.history(0, half.server.t).items()}
+    parts = {
+        key: array.copy() for key, array in half.player.history(0, half.player.server.t).items()
+    }
     rest = fresh()
     if parts:
-        rest.extend(0, parts)
+        rest.player.extend(0, parts)
     rest.restore(arrays, plain, None, kept)
     assert [r.last for r in rest.rounds()] == [r.last for r in records[3:]]
-    assert np.array_equal(rest.server.w, whole.server.w)
+    assert np.array_equal(rest.player.server.w, whole.player.server.w)
 
 
 def test_the_two_black_boxes_agree_where_nothing_ends() -> None:
@@ -92,7 +94,7 @@ def test_the_model_is_the_ridge_regression_on_all_that_was_played() -> None:
     session = learner.prepare(env, 25, 7, features=walk_features)
     for _ in session.rounds():
         pass
-    p, memory = session.plan.parameters, session.cohorts[0].experience.stores  # type: ignore[attr-defined]
+    p, memory = session.plan.parameters, session.player.cohorts[0].experience.stores  # type: ignore[attr-defined]
     H, after = env.horizon, env.absorbing_reward
     assert after == 0.5
     assert any((m.lengths[: m.episodes] < H).any() for m in memory)
@@ -122,8 +124,8 @@ def test_the_model_is_the_ridge_regression_on_all_that_was_played() -> None:
                     b += phi * (m.rewards[at] + v)
                 begin += length
         w = np.linalg.solve(gram, b)
-        assert np.allclose(session.server.gram[h - 1], gram, atol=1e-10)
-        assert np.allclose(session.server.w[h - 1], w, atol=1e-8)
+        assert np.allclose(session.player.server.gram[h - 1], gram, atol=1e-10)
+        assert np.allclose(session.player.server.w[h - 1], w, atol=1e-8)
         following = (gram, w)
 
 
@@ -157,7 +159,7 @@ def test_the_emptiest_gram_matrix_is_counted() -> None:
     learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1)
     session = learner.prepare(_walk(), 25, 7, features=walk_features, cohorts=2)
     records = list(session.rounds())
-    memory = [m for c in session.cohorts for m in c.experience.stores]  # type: ignore[attr-defined]
+    memory = [m for c in session.player.cohorts for m in c.experience.stores]  # type: ignore[attr-defined]
     for record in records:
         lengths = [m.lengths[record.first - 1 : record.last] for m in memory]
         reached = [np.count_nonzero(own >= h) for own in lengths for h in range(1, 7)]

@@ -1,18 +1,21 @@
-"""The JSON of a saved policy: altered, unusable, or of an earlier format."""
+"""The files of a saved policy: altered, unusable, or of another format."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from worlds import Corridor
 
+from expecting import refused
 from fedlsvi import FedLSVI
-from fedlsvi.errors import DamagedFile
+from fedlsvi.errors import DamagedFile, WrongVersion
 from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.storage import files
 
 
 @pytest.fixture(scope="module")
@@ -25,48 +28,58 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _rewrite(source: Path, target: Path, head: Any) -> Path:
-    """The policy in `source` with another JSON."""
+def _rewrite(source: Path, target: Path, head: dict[str, Any]) -> Path:
+    """The policy in `source` with another JSON, sealed."""
     numbers = (source / "policy.safetensors").read_bytes()
     (target / "policy.safetensors").write_bytes(numbers)
-    (target / "policy.json").write_text(json.dumps(head))
+    files.write_json(target / "policy.json", head)
     return target
-
-
-def _first_format(folder: Path) -> dict[str, Any]:
-    """The JSON as format 1 had it: no seal, sizes in place of the spaces."""
-    head = json.loads((folder / "policy.json").read_text())
-    sizes = head.pop("spaces")
-    del head["seal"]
-    kept = {} if head["kind"] == "table" else {k: sizes[k] for k in ("n_actions", "state_dim")}
-    return head | {"format": 1} | kept
 
 
 @pytest.mark.parametrize(
     "change", [{"beta": 123.0}, {"horizon": 9}, {"rows": 7}, {"features": {"name": "rbf"}}]
 )
 def test_an_edited_json_is_noticed(walk: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    head = json.loads((walk / "policy.json").read_text())
-    with pytest.raises(DamagedFile, match=r"policy\.json was altered"):
-        Policy.load(_rewrite(walk, tmp_path, head | change))
+    shutil.copytree(walk, tmp_path / "x")
+    path = tmp_path / "x" / "policy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with refused(DamagedFile, "damaged", str(path)):
+        Policy.load(tmp_path / "x")
+    path.write_text("[]")
+    with refused(DamagedFile, "damaged", str(path)):
+        Policy.load(tmp_path / "x")
+
+
+def test_edited_numbers_are_noticed(walk: Path, tmp_path: Path) -> None:
+    shutil.copytree(walk, tmp_path / "x")
+    path = tmp_path / "x" / "policy.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with refused(DamagedFile, "altered", str(path)):
+        Policy.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("found", [None, 0, 2, "1"])
+def test_another_format_is_refused(walk: Path, tmp_path: Path, found: Any) -> None:
+    head = files.read_json(walk / "policy.json") | {"format": found}
+    with refused(WrongVersion, "wrong-format", repr(found)):
+        Policy.load(_rewrite(walk, tmp_path, head))
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "named"),
     [
-        (lambda head: [], "is a list, not an object"),
-        (lambda head: {k: v for k, v in head.items() if k != "kind"}, "kind is None"),
-        (lambda head: head | {"kind": []}, r"kind is \[\]"),
-        (lambda head: head | {"kind": "table"}, "has no 'actions'"),
-        (lambda head: {k: v for k, v in head.items() if k != "features"}, "features is missing"),
-        (lambda head: {k: v for k, v in head.items() if k != "state_dim"}, "state_dim is missing"),
+        (lambda head: {k: v for k, v in head.items() if k != "kind"}, "kind"),
+        (lambda head: head | {"kind": []}, "kind"),
+        (lambda head: head | {"kind": "table"}, "'actions'"),
+        (lambda head: {k: v for k, v in head.items() if k != "features"}, "features"),
+        (lambda head: {k: v for k, v in head.items() if k != "spaces"}, "spaces"),
         (lambda head: head | {"environment": 3}, "environment is 3"),
-        (lambda head: head | {"horizon": 9}, "horizon is 9, 'lower' has 4 steps"),
-        (lambda head: head | {"ceilings": [1.0]}, "ceilings has 1 steps"),
+        (lambda head: head | {"horizon": 9}, "horizon is 9, 'lower' has 4"),
+        (lambda head: head | {"ceilings": [1.0]}, "ceilings has 1"),
     ],
 )
 def test_a_json_that_cannot_be_used_gets_a_sentence(
-    walk: Path, tmp_path: Path, change: Any, sentence: str
+    walk: Path, tmp_path: Path, change: Any, named: str
 ) -> None:
-    with pytest.raises(DamagedFile, match=sentence):
-        Policy.load(_rewrite(walk, tmp_path, change(_first_format(walk))))
+    with refused(DamagedFile, "damaged-policy", named):
+        Policy.load(_rewrite(walk, tmp_path, change(files.read_json(walk / "policy.json"))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.records import RoundRecord
-from fedlsvi.storage import checkpoint
-from fedlsvi.storage import run_reader as reading
-from fedlsvi.storage.run_header import Setup, read_setup
 
 
 class Unplugged(Exception):
@@ -90,17 +86,6 @@ def test_units_and_numbers_of_a_table_come_back(tmp_path: Path) -> None:
         assert earned[0].mean == pytest.approx(earned[1].mean, abs=1.0)
 
 
-def _earlier(folder: Path, **changes: Any) -> Setup:
-    """A folder's setup as it was before reward ranges were written."""
-    return replace(read_setup(folder), reward_range=None, **changes)
-
-
-def _loaded(setup: Setup, env: Any = None) -> fedlsvi.Run:
-    found = checkpoint.newest(setup.run, print)
-    assert found is not None
-    return reading.loaded(setup, found, env)
-
-
 def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
     env = as_environment(lambda: Corridor(pay=-1.0), horizon=4, reward_range=(-1, 0))
     run = FedLSVI(1).learn(env, 9, features=walk_features, folder=tmp_path / "run", progress=False)
@@ -109,9 +94,6 @@ def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
     with pytest.raises(InvalidEnvironment, match=r"given as an object.*give it again, env="):
         loaded.references()
     assert fedlsvi.load(tmp_path / "run", env=env).references(5) == run.references(5)
-    with pytest.raises(InvalidEnvironment, match=r"give it again, env="):
-        _loaded(_earlier(tmp_path / "run")).original_value(0.0)
-    assert _loaded(_earlier(tmp_path / "run"), env).original_value(0.0) == -4.0
 
 
 @pytest.mark.parametrize("kwargs", [{"map_name": None}, {"desc": ("SF", "FG")}])

@@ -24,11 +24,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from parties import ENV, FEDERATION, processes
 
+import fedlsvi
 from canary import PATTERN, contents, leaks
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.remote import codec as wire
 from fedlsvi.remote.audit import verify
@@ -83,10 +85,10 @@ def in_this_process(federation: Federation) -> tuple[Server, list[int], Ledger]:
     """The same federation in this process: server, last episodes of the rounds, ledger."""
     p = federation.parameters(3)
     plans = [federation.plan(environment(env), 3) for env in OWN.values()]
-    server = Server(plans[0].layout, p.lam, p.gamma, p.beta, p.episodes)
     cohorts = [plan.cohort(c, c + 1) for c, plan in enumerate(plans)]
-    transport = InProcess(cohorts, p.gamma, p.overshoot)
-    return server, [done.signal.t for done in server.run(transport)], transport.ledger
+    player = FederatedPlayer(p, InProcess(cohorts, p.gamma, p.overshoot))
+    ends = [record.last for record in Session(player).rounds()]
+    return player.server, ends, player.ledger
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +97,11 @@ def here() -> tuple[Server, list[int], Ledger]:
 
 
 def test_same_run_as_in_process(finished: Path, here: Any) -> None:
-    folder, (server, ends, _) = project.server_folder(finished), here
-    model = files.read_arrays(folder / "model.safetensors")
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [record["last"] for record in records] == ends
-    assert model["w"].tobytes() == server.w.tobytes()
-    assert model["gram"].tobytes() == server.gram.tobytes()
+    server, ends, _ = here
+    run = fedlsvi.load(project.server_folder(finished))
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
 
 
 def test_states_never_leave(finished: Path) -> None:
@@ -262,12 +263,10 @@ def await_rounds(records: Path, at_least: int) -> None:
 def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     """overshoot="keep" is the in-process run too."""
     server, ends, _ = in_this_process(KEPT)
-    rows = (others / "kept" / "records.jsonl").read_text().splitlines()
-    records = [json.loads(row) for row in rows]
-    assert sum(record["overshoot"] for record in records) > 0
-    assert [record["last"] for record in records] == ends
-    model = files.read_arrays(others / "kept" / "model.safetensors")
-    assert model["w"].tobytes() == server.w.tobytes()
+    run = fedlsvi.load(others / "kept")
+    assert sum(record.overshoot for record in run.records) > 0
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
 
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
@@ -280,7 +279,7 @@ def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
     assert any("agent 1 carried, away since round" in note for note in notes)
     lost = next(i for i, note in enumerate(notes) if UNANSWERED in note)
     assert any("agent 1 taken back" in note for note in notes[lost:])
-    gram = files.read_arrays(others / "away" / "model.safetensors")["gram"]
+    gram = fedlsvi.load(others / "away").gram
     episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
     last = checkpoint.newest(others / "away", lambda note: None)
     assert last is not None

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from parties import ENV, FEDERATION, processes
 
+import fedlsvi
 from fedlsvi import FedLSVI
 from fedlsvi.errors import MessageRefused
 from fedlsvi.remote import codec as wire
@@ -106,9 +107,9 @@ def test_ten_kills_inside_synchronisations(tmp_path: Path) -> None:
         project.clean(folder)
     assert kills >= 10
     assert inside >= 3
-    model = files.read_arrays(project.server_folder(folder) / "model.safetensors")
-    assert model["w"].tobytes() == here.w.tobytes()
-    assert model["gram"].tobytes() == here.gram_packed.tobytes()
+    run = fedlsvi.load(project.server_folder(folder))
+    assert run.w.tobytes() == here.w.tobytes()
+    assert run.gram_packed.tobytes() == here.gram_packed.tobytes()
     ledger = files.read_json(project.server_folder(folder) / "ledger.json")
     for site in sites:
         log = project.site_folder(folder, site) / "sent.jsonl"

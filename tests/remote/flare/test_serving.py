@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 import problems
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.protocol.messages import Explore, Layout, Model
-from fedlsvi.protocol.server import Server
 from fedlsvi.remote import frame_transport as wired
 from fedlsvi.remote.conformance import EchoMaker, parameters
 from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.flare_server import APART, EPOCH, check, serve, take_epoch
+from fedlsvi.remote.epoch import APART, EPOCH, take_epoch
+from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.retry_policy import Absent, Patience
 from fedlsvi.remote.threads import Local
+from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 
 
@@ -62,17 +64,21 @@ class Trial:
         self, last: int | None = None, seed: int = 1, absent: Absent = "fail",
         since: float = math.inf, agents: int = 4, cohorts: int = 2, gamma: float = 8.0,
         asks: float = math.inf, after: int = 0, **agreed: Any,
-    ) -> Server:  # fmt: skip
+    ) -> Run:  # fmt: skip
         """Serve from where it was, and die after round `last` or after so many requests."""
-        agreed = {"features": None, "reward_range": [0.0, 1.0]} | agreed
-        learner = FedLSVI(n_agents=agents, gamma=gamma, beta=0.5, lam=0.5)
+        settings = {"gamma": gamma, "beta": 0.5, "lam": 0.5}
+        learner = FedLSVI(n_agents=agents, **settings)  # type: ignore[arg-type]
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
+        p, server = plan.parameters, self.folder / "server"
         made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
-        run = run_name(plan.parameters, seed)
-        patience, server = Patience(30.0, 1, absent=absent), self.folder / "server"
+        federation = Federation(
+            "trial", 40, p.horizon, p.dim, seed, one_hot=True, settings=settings, **agreed
+        )
         cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
-        check(plan.parameters, cuts, run, server, agreed)  # before any site takes up its journal
-        transport = Silent(plan.parameters, made, run, patience, guard(plan))
+        opened = federation.open_run(server, cuts, print)  # before any site takes up its journal
+        assert opened.header.parameters == p
+        run, patience = run_name(p, seed), Patience(30.0, 1, absent=absent)
+        transport = Silent(p, made, run, patience, guard(plan))
         transport.since, transport.asks, transport.after = since, asks, after
 
         def observe(record: Any) -> None:
@@ -80,7 +86,7 @@ class Trial:
                 raise Killed
 
         try:
-            return serve(plan.parameters, transport, server, observe, agreed)
+            return serve(opened, transport, [observe])
         finally:
             transport.close()
 
@@ -144,23 +150,23 @@ def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "named"),
     [
-        ({"seed": 2}, "begun with another seed: set that back, or give the federation another"),
-        ({"gamma": 9.0}, "begun with gamma 8.0 and not 9.0: set that back"),
-        ({"agents": 5}, r"n_agents 4 and not 5, agents \[2, 2\] at its sites and not \[2, 3\]"),
-        ({"features": {"name": "rbf"}}, r"begun with features None and not {'name': 'rbf'}"),
-        ({"reward_range": [0.0, 9.0]}, r"begun with reward_range \[0.0, 1.0\] and not \[0.0, 9"),
-        ({"cohorts": 1}, r"begun with agents \[2, 2\] at its sites and not \[4\]"),
+        ({"seed": 2}, ["seed 1", "2"]),
+        ({"gamma": 9.0}, ["gamma 8.0", "9.0"]),
+        ({"agents": 5}, ["n_agents 4", "5", "[2, 2]", "[2, 3]"]),
+        ({"features": {"name": "rbf"}}, ["features None", "{'name': 'rbf'}"]),
+        ({"reward_range": [0.0, 9.0]}, ["reward_range [0.0, 1.0]", "[0.0, 9.0]"]),
+        ({"cohorts": 1}, ["[2, 2]", "[4]"]),
     ],
 )
 def test_another_run_is_refused_in_a_sentence(
-    change: dict[str, Any], sentence: str, trial: Trial
+    change: dict[str, Any], named: list[str], trial: Trial
 ) -> None:
     with pytest.raises(Killed):
         trial.play(last=3)
     before = {path: path.read_bytes() for path in (trial.folder / "server").rglob("*.json*")}
-    with pytest.raises(InvalidSetting, match=sentence):
+    with refused(InvalidSetting, "another-run", *named):
         trial.play(**change)
     assert before == {path: path.read_bytes() for path in before}
 
@@ -222,7 +228,7 @@ def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None
 
 
 @pytest.mark.parametrize("held", [{"x": 1}, {"epoch": "a"}, {"epoch": -1}, {"epoch": 2**63}])
-def test_an_epoch_that_is_none_is_written_anew(held: dict[str, Any], tmp_path: Path) -> None:
+def test_an_unusable_epoch_is_replaced(held: dict[str, Any], tmp_path: Path) -> None:
     files.write_json(tmp_path / EPOCH, held)
     maker = EchoMaker(0, 2, Layout(2, 2, 3, "diagonal"))
     transport = Local(parameters(2), [maker], 1)

@@ -140,7 +140,7 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
         problem.envs, 160, 1, features=problem.features,
         transport=partial(on_ray, cohorts=2, journal=tmp_path),
     )  # fmt: skip
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     kills = 0
     inner = transport.exchange
 
@@ -155,8 +155,8 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
     transport.exchange = exchange
     drive(session, [])
     assert kills == 4
-    assert session.server.w.tobytes() == here.w.tobytes()
-    assert session.server.gram.tobytes() == here.gram_packed.tobytes()
+    assert session.player.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.gram.tobytes() == here.gram_packed.tobytes()
 
 
 ARGUMENTS = ["--env", "random-linear", "--agents", "4", "--set", "gamma=3", "--seed", "4"]

@@ -64,7 +64,7 @@ def trial(folder: Path, patience: int, absent: Absent = "fail") -> tuple[Any, An
         return engine.Ray(plan.parameters, locked, run, waits, guard(plan))
 
     session = learner.prepare(problems.simplex().envs, 60, 1, transport=transport)
-    there: Any = session.transport
+    there: Any = session.player.transport
     inner = there.exchange
 
     def exchange(frames: Any, deadline: float) -> Any:
@@ -86,7 +86,7 @@ def test_an_actor_that_could_not_start_again_is_made_anew(
     session, learner = trial(tmp_path, patience=2)
     drive(session, [])
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
-    assert session.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.w.tobytes() == here.w.tobytes()
     said = [r.message for r in caplog.records if "could not start again" in r.message]
     assert said[0] == (
         "the actor of agents 2 to 3 could not start again: fedlsvi.errors.StoreError: the journal "
@@ -103,8 +103,8 @@ def test_an_actor_that_never_starts_again_stops_the_run_in_a_sentence(tmp_path: 
 def test_a_run_may_go_on_without_an_actor_that_never_starts_again(tmp_path: Path) -> None:
     session, _ = trial(tmp_path, patience=0, absent="exclude")
     drive(session, [])
-    assert list(session.transport.excluded) == [1]
-    assert session.server.t == 60
+    assert list(session.player.transport.excluded) == [1]
+    assert session.player.server.t == 60
 
 
 def test_an_actor_that_comes_back_behind_a_firewall_is_called(
@@ -114,7 +114,7 @@ def test_an_actor_that_comes_back_behind_a_firewall_is_called(
     session = learner.prepare(
         problems.simplex().envs, 60, 1, transport=partial(on_ray, cohorts=2, journal=tmp_path)
     )
-    transport: Any = session.transport
+    transport: Any = session.player.transport
     assert len(transport._lines) == 2
     inner, stopped = transport.exchange, []
 
@@ -133,7 +133,7 @@ def test_an_actor_that_comes_back_behind_a_firewall_is_called(
     assert len(stopped) == engine.BLOCKED
     assert not transport._lines
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
-    assert session.server.w.tobytes() == here.w.tobytes()
+    assert session.player.server.w.tobytes() == here.w.tobytes()
 
 
 def test_a_busy_cluster_says_what_it_waits_for(

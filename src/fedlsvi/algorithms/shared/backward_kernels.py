@@ -1,9 +1,9 @@
-"""Backward value iteration over all H steps in one compiled call: (u, N, Λ) → (w, V, π).
+"""The backward pass over all H steps in one compiled call: (u, N, Λ) → (w, V, π).
 
     b_h = u_h + N_h V_{h+1},  w_h = Λ_h⁻¹ b_h,  V_h = max_a Π(φᵀw_h + β‖φ‖_{Λ_h⁻¹}),   h = H … 1.
 
-For algorithms that replan after every episode, the interpreter would cost more than the sums do.
-Scores and the bonus come from `core.value`. `rebuild` is what a receiver of (w, Λ) does.
+Where an algorithm replans after every episode, the interpreter would cost more than the sums.
+Scores and the bonus come from `core.value`. The receiver of a model (w, Λ) calls `rebuild_*`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def factor(gram, lower, whitener):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def replan_dense(phi, u, response, gram, beta, top, w, values, policy):  # type: ignore[no-untyped-def]
+def backward_dense(phi, u, response, gram, beta, top, w, values, policy):  # type: ignore[no-untyped-def]
     """phi is (S, A, d); the rest has a leading axis of H, values one of H + 1 with zeros last."""
     n_states, n_actions, dim = phi.shape
     flat = phi.reshape(n_states * n_actions, dim)
@@ -62,7 +62,7 @@ def replan_dense(phi, u, response, gram, beta, top, w, values, policy):  # type:
 
 
 @njit(cache=True, nogil=True)
-def replan_diagonal(index, u, response, gram, beta, top, w, values, policy):  # type: ignore[no-untyped-def]
+def backward_diagonal(index, u, response, gram, beta, top, w, values, policy):  # type: ignore[no-untyped-def]
     """The same for one-hot features: Λ_h is the vector of its diagonal."""
     b = np.empty(u.shape[1])
     for h in range(u.shape[0] - 1, -1, -1):
@@ -73,7 +73,7 @@ def replan_diagonal(index, u, response, gram, beta, top, w, values, policy):  # 
 
 @njit(cache=True, nogil=True)
 def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type: ignore[no-untyped-def]
-    """V_h and π_h from a model that was received, with what a trigger needs of π_h."""
+    """V_h and π_h from a received model, with what a trigger needs of π_h."""
     n_states, n_actions, dim = phi.shape
     flat = phi.reshape(n_states * n_actions, dim)
     lower = np.zeros((dim, dim))
@@ -106,7 +106,7 @@ def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms):  
 def fold(states, actions, rewards, phi, index, u, response, gram):  # type: ignore[no-untyped-def]
     """Add raw episodes: u += φr, N[:, x'] += φ, Λ += φφᵀ.
 
-    states, actions and rewards are (agents, H, n); x_{H+1} is not among them, V_{H+1} being zero.
+    states, actions and rewards are (m, H, n); x_{H+1} is left out because V_{H+1} = 0.
     """
     m, horizon, n = actions.shape
     dim = u.shape[1]

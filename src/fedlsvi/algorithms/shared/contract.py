@@ -1,6 +1,6 @@
-"""What a session's own methods give, checked in every run: stretches, models, parties, policies.
+"""What a player's methods must return, checked in every run: segments, models, parties, policies.
 
-Whoever writes an algorithm meets these sentences; each says what to change.
+Authors of algorithms read these messages; each says what to change.
 """
 
 from __future__ import annotations
@@ -12,14 +12,22 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fedlsvi.checks import integer, is_integer
 from fedlsvi.config import Parameters
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What `advance` played: episodes up to `last`, `rounds` rounds, and who ended the last one."""
+class Segment:
+    """The episodes that one call of `advance` played. Each segment gives one record.
+
+    Attributes:
+        last: The last episode that was played.
+        rounds: How many rounds ended.
+        triggers: Who ended the last round, as (agent, step); step 0 is the end of the budget.
+        signals: How many agents signalled.
+    """
 
     last: int
     rounds: int = 1
@@ -27,56 +35,57 @@ class Stretch:
     signals: int = 0
 
 
-def check_stretch(name: str, done: Any, t: int, p: Parameters) -> None:
-    """What `advance` gave after episode t."""
-    if not isinstance(done, Stretch):
+def check_segment(name: str, segment: Any, t: int, p: Parameters) -> None:
+    """Refuse what `advance` of algorithm `name` must not return after episode t."""
+    if not isinstance(segment, Segment):
         raise InvalidInput(
-            f"{name}: advance() returned {_shown(done)}: it must return a Stretch, whose last is "
-            "the last episode that was played"
+            f"{name}: advance() returned {_shown(segment)}: it must return a Segment, whose last "
+            "is the last episode that was played",
+            code="bad-segment",
         )
-    if not _whole(done.last, t + 1, p.episodes):
-        raise InvalidInput(
-            f"{name}: advance() returned Stretch(last={done.last!r}): last must be an integer from "
-            f"{t + 1} to {p.episodes}, the last episode that was played"
-        )
-    for what, value in (("rounds", done.rounds), ("signals", done.signals)):
-        if not _whole(value, 0):
-            raise InvalidInput(
-                f"{name}: advance() returned Stretch({what}={value!r}): {what} must be an integer "
-                "of at least 0"
-            )
-    for pair in done.triggers if isinstance(done.triggers, list) else [done.triggers]:
-        if not _fires(pair, p):
+    where = f"in the Segment that advance() of {name} returned"
+    integer("last", segment.last, t + 1, where, most=p.episodes, error=InvalidInput)
+    integer("rounds", segment.rounds, 0, where, error=InvalidInput)
+    integer("signals", segment.signals, 0, where, error=InvalidInput)
+    given = segment.triggers
+    for pair in given if isinstance(given, list) else [given]:
+        if not _is_trigger(pair, p):
             raise InvalidInput(
                 f"{name}: advance() returned the trigger {_shown(pair)}: triggers is a list of "
                 f"(agent, step), agents 0 … {p.n_agents - 1}, steps 1 … {p.horizon} or 0 for the "
-                "end of the budget"
+                "end of the budget",
+                code="bad-triggers",
             )
 
 
 def check_model(name: str, model: Any, w: np.ndarray, gram: np.ndarray) -> None:
-    """What `report` gave: a model of the shapes of w and Λ, and finite."""
+    """Refuse a model that `report` must not return: other shapes than w and Λ, or not finite."""
     if not isinstance(model, tuple | list) or len(model) != 2:
-        raise InvalidInput(f"{name}: report() must return (w, Λ), or None, got {_shown(model)}")
+        raise InvalidInput(
+            f"{name}: report() must return (w, Λ), or None, got {_shown(model)}", code="bad-model"
+        )
     for what, array, like in (("w", model[0], w), ("Λ", model[1], gram)):
         if not isinstance(array, np.ndarray) or array.shape != like.shape:
             raise InvalidInput(
                 f"{name}: report() returned {what} as {_shown(array)}: it must be an array of "
-                f"shape {like.shape}"
+                f"shape {like.shape}",
+                code="bad-model-shape",
             )
         if array.dtype.kind not in "biuf" or not _finite(array.ravel()):
             raise InvalidInput(
                 f"{name}: report() returned {what} with entries that are not finite numbers: "
-                "return the model that the policy comes from"
+                "return the model that the policy comes from",
+                code="model-not-finite",
             )
 
 
 def check_parties(name: str, parties: Any) -> None:
-    """What `parties` gave: everyone in it can be saved and put back."""
+    """Refuse parties that cannot be saved and restored."""
     if not isinstance(parties, dict):
         raise InvalidInput(
-            f"{name}: parties() returned {_shown(parties)}: it must return a dict of whoever holds "
-            "state, by name; {} where nobody does"
+            f"{name}: parties() returned {_shown(parties)}: it must return a dict of everyone who "
+            "holds state, by name; {} if nobody does",
+            code="bad-parties",
         )
     for key, party in parties.items():
         for method in ("state", "restore"):
@@ -84,12 +93,13 @@ def check_parties(name: str, parties: Any) -> None:
                 raise InvalidInput(
                     f"{name}: parties() names '{key}', a {type(party).__name__} without "
                     f"{method}(): state() returns its arrays by name, and restore(arrays) puts "
-                    "them back"
+                    "them back",
+                    code="party-without-state",
                 )
 
 
-def states(name: str, parties: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """What every party gives to a checkpoint."""
+def party_states(name: str, parties: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The arrays that each party adds to a checkpoint."""
     check_parties(name, parties)
     for key, party in parties.items():
         state = party.state()
@@ -97,55 +107,63 @@ def states(name: str, parties: dict[str, Any]) -> Iterator[tuple[str, dict[str, 
         if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in arrays):
             raise InvalidInput(
                 f"{name}: state() of party '{key}' must return a dict of arrays of numbers; "
-                "a number x is np.array([x])"
+                "a number x is np.array([x])",
+                code="bad-party-state",
             )
         yield key, state
 
 
-def fits(policy: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it is a table of integers of this shape."""
+class Stateless:
+    """A party that has nothing to save: what it knows comes from the others again."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """No arrays."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""
+
+
+def is_integer_table(policy: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is an array of integers of this shape."""
     return isinstance(policy, np.ndarray) and policy.shape == shape and policy.dtype.kind in "iu"
 
 
-def unfit(policy: Any, env: FiniteMDP) -> str:
-    """What is wrong with a table that is no policy of the environment."""
+def not_a_policy(policy: Any, env: FiniteMDP) -> InvalidInput:
+    """The error for a table that is not a policy (H, S) of the environment."""
     if np.shape(policy) != (env.horizon, env.n_states):
-        found = f"has shape {np.shape(policy)}"
-    elif not fits(policy, np.shape(policy)):
-        found = f"has entries of type {np.asarray(policy).dtype}"
+        fault = f"has shape {np.shape(policy)}"
+    elif not is_integer_table(policy, np.shape(policy)):
+        fault = f"has entries of type {np.asarray(policy).dtype}"
     else:
-        found = f"names actions from {np.min(policy)} to {np.max(policy)}"
-    return (
-        f"the policy {found}: it must be an integer array of shape (H, S) = "
-        f"{(env.horizon, env.n_states)} with actions 0 … {env.n_actions - 1}"
+        fault = f"has actions from {np.min(policy)} to {np.max(policy)}"
+    return InvalidInput(
+        f"the policy {fault}: it must be an integer array of shape (H, S) = "
+        f"{(env.horizon, env.n_states)} with actions 0 … {env.n_actions - 1}",
+        code="bad-policy",
     )
 
 
 @njit(cache=True, nogil=True)
 def _finite(numbers):  # type: ignore[no-untyped-def]
-    """`np.isfinite(numbers).all()`, at a tenth of its price: rounds may be very short."""
+    """`np.isfinite(numbers).all()` at a tenth of the cost: rounds may be very short."""
     for x in numbers:  # noqa: SIM110
         if not np.isfinite(x):
             return False
     return True
 
 
-def _fires(pair: Any, p: Parameters) -> bool:
+def _is_trigger(pair: Any, p: Parameters) -> bool:
     """Whether a trigger names an agent and a step that exist."""
     try:
         m, h = pair
     except (TypeError, ValueError):
         return False
-    return _whole(m, 0, p.n_agents - 1) and _whole(h, 0, p.horizon)
-
-
-def _whole(value: Any, least: int, most: float = np.inf) -> bool:
-    whole = type(value) is int or isinstance(value, np.integer)
-    return whole and least <= value <= most
+    return is_integer(m) and 0 <= m < p.n_agents and is_integer(h) and 0 <= h <= p.horizon
 
 
 def _shown(value: Any) -> str:
-    """A value in a few words."""
+    """A value, shortened."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     shown = repr(value)

@@ -1,8 +1,8 @@
-"""Agents that play a finite MDP and hand over what they saw, as raw episodes.
+"""Agents that play a finite MDP and return what they saw, as raw episodes.
 
 The compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias tables, a policy
-that is frozen while a block is played. Episodes that turn out to lie beyond a synchronisation are
-simply not used; playing them again gives the same states.
+that is frozen while a block is played. Episodes beyond a synchronisation are discarded; playing
+them again gives the same states.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.contract import fits, unfit
+from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.simulation import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
@@ -23,8 +22,8 @@ from fedlsvi.protocol.plan import Plan
 def _play(  # type: ignore[no-untyped-def]
     lo, hi, seed, agents, episode, n, world, policy, first, width, log, actions, rewards
 ):
-    """n episodes from `episode` on: states into log (m, H + 1, n), actions and rewards beside.
-    False where the policy names an action that there is not."""
+    """n episodes from `episode` on: states into log (m, H + 1, n), actions and rewards (m, H, n).
+    Returns False where the policy has an action that does not exist."""
     law, start, prob, pair, stationary, n_actions, reward, moving = world
     for a in policy.flat:
         if not 0 <= a < n_actions:
@@ -44,7 +43,12 @@ def _play(  # type: ignore[no-untyped-def]
 
 
 class Explorer:
-    """Some agents of a plan (`agents`), each in its own environment, following one policy."""
+    """Some agents of a plan, each in its own environment, that follow one policy.
+
+    Args:
+        plan: The run.
+        agents: Which agents, (m,).
+    """
 
     def __init__(self, plan: Plan, agents: np.ndarray) -> None:
         self.agents, self.seed = np.asarray(agents, np.int64), plan.seed
@@ -59,17 +63,22 @@ class Explorer:
         self._log = np.empty((len(envs), env.horizon + 1, 0), np.uint32)
 
     def play(self, first: int, n: int, policy: np.ndarray) -> Message:
-        """Episodes first … first + n − 1: (states, actions, rewards), each (m, H, n).
+        """Play episodes and return (states, actions, rewards), each (m, H, n).
 
-        They are read-only views of the explorer's own buffers, to be used or sent before it plays
-        again."""
+        These are read-only views of the explorer's buffers: use or send them before it plays again.
+
+        Args:
+            first: The first episode, counted from 1.
+            n: How many.
+            policy: Integer table (H, S).
+        """
         self._room(n)
         for lo, hi, world in self._groups:
-            if not fits(policy, self._first.shape) or not _play(
+            if not is_integer_table(policy, self._first.shape) or not _play(
                 lo, hi, self.seed, self.agents, first, n, world, policy, self._first, self._width,
                 self._log, self._actions, self._rewards,
             ):  # fmt: skip
-                raise InvalidInput(unfit(policy, self._env))
+                raise not_a_policy(policy, self._env)
         seen = self._log[:, :-1, :n], self._actions[:, :, :n], self._rewards[:, :, :n]
         for view in seen:
             view.setflags(write=False)

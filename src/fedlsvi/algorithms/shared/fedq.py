@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.comparator import Play, Stretch
+from fedlsvi.algorithms.shared.comparator import Play, Segment
+from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.settings import TabularSettings
@@ -30,7 +31,7 @@ def first_reaching(log, n, limits, when, steps):  # type: ignore[no-untyped-def]
     """The first of n episodes in which some agent's visits of some (h, x) reach limits[i, h, x].
 
     when[i] is that episode (1 … n) for the agents that reach a limit in it, else 0; steps[i] is the
-    lowest such h. → the episode, or 0.
+    lowest such h. Returns the episode, or 0.
     """
     horizon, n_states = limits.shape[1:]
     best = n + 1
@@ -72,8 +73,8 @@ def visit_means(log, n, rewards, values, out):  # type: ignore[no-untyped-def]
                         out[k, i, h, x] /= out[0, i, h, x]
 
 
-class Visitors:
-    """All M agents of a round; they count, and forget when the round is over."""
+class TabularAgents(Stateless):
+    """All M agents: they count their visits within a round and forget them after it."""
 
     def __init__(self, plan: Plan) -> None:
         env, p = plan.envs[0], plan.parameters
@@ -86,11 +87,11 @@ class Visitors:
         self.length, self._guess = 0, 1
 
     def receive(self, policy: np.ndarray, limits: np.ndarray, values: np.ndarray) -> None:
-        """What the server says at the beginning of a round; V_{H+1} = 0 does not travel."""
+        """Take the server's message at the start of a round; V_{H+1} = 0 does not travel."""
         self.policy[:], self.limits[:], self.values[:-1] = policy, limits, values
 
     def play(self, t: int, left: int) -> list[tuple[int, int]]:
-        """Episodes t + 1, t + 2, …, at most `left`: who ended the round, and at which step."""
+        """Play episodes t + 1 …, at most `left`; returns who ended the round, at which step."""
         m = self._statistics.shape[1]
         when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
         n = min(left, self._guess)
@@ -109,15 +110,8 @@ class Visitors:
         visit_means(self._explorer.log, self.length, self._seen[2], self.values, self._statistics)
         return self._statistics
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Between rounds they know nothing."""
-        return {}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Nothing to put back."""
-
-
-class Coordinator:
+class TabularServer:
     """The server's tables: Q, V, N and π."""
 
     def __init__(self, plan: Plan) -> None:
@@ -156,62 +150,62 @@ class Coordinator:
 
 
 class RoundsPlay(Play):
-    """Rounds: the server speaks, the agents play until one has enough, and answer."""
+    """Rounds: the server sends, the agents play until one has seen enough, and answer."""
 
-    coordinator: Any
+    tables: Any
 
     def __init__(self, plan: Plan, settings: TabularSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents = Visitors(plan)
-        self.seat = self.ruler.seat(range(plan.parameters.n_agents))
-        self.coordinator = self.coordinate()
+        self.agents = TabularAgents(plan)
+        self.meter = self.regret_meter.group(range(plan.parameters.n_agents))
+        self.tables = self.make_tables()
 
     @abstractmethod
-    def coordinate(self) -> Any:
-        """The server."""
+    def make_tables(self) -> Any:
+        """The server's tables."""
 
-    def brief(self) -> None:
-        """The beginning of a round: the server tells the agents what to do."""
+    def begin_round(self) -> None:
+        """Send the agents what they need to play a round."""
 
     @abstractmethod
     def synchronise(self) -> None:
-        """The end of a round: agents and server exchange what they have."""
+        """Exchange statistics at the end of a round."""
 
     def parties(self) -> dict[str, Any]:
-        return {"agents": self.agents, "server": self.coordinator}
+        return {"agents": self.agents, "server": self.tables}
 
-    def advance(self) -> Stretch:
-        self.brief()
-        left = self.server.T - self.t
+    def advance(self) -> Segment:
+        self.begin_round()
+        left = self.episodes - self.t
         fired = self.agents.play(self.t, left)
         last = self.t + self.agents.length
-        self.seat.hold(self.t + 1, self.agents.length, self.agents.policy)
+        self.meter.record(self.t + 1, self.agents.length, self.agents.policy)
         M = self.plan.parameters.n_agents
-        if last == self.server.T:  # the budget ends the round for everybody
+        if last == self.episodes:  # the budget ends the round for everybody
             fired = [(m, 0) for m in range(M)]
         self.channel.signal(np.array([m for m, _ in fired]), last)
         self.channel.stop(last)
         began = perf_counter()
         self.synchronise()
         self.planning += perf_counter() - began
-        return Stretch(last, 1, fired, len(fired))
+        return Segment(last, 1, fired, len(fired))
 
     def followed(self) -> np.ndarray:
-        table: np.ndarray = self.coordinator.policy
+        table: np.ndarray = self.tables.policy
         return table
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
         """Q and 1 + N in the coordinates of one-hot features."""
-        H = len(self.coordinator.Q)
-        w = np.ascontiguousarray(self.coordinator.Q.reshape(H, -1))
-        gram = 1.0 + self.coordinator.N.reshape(H, -1)
+        H = len(self.tables.Q)
+        w = np.ascontiguousarray(self.tables.Q.reshape(H, -1))
+        gram = 1.0 + self.tables.N.reshape(H, -1)
         assert isinstance(self.values, TabularValues)
         rebuild(self.values, w, gram, "diagonal")
         return w, gram
 
 
 def scalars(run: Run, up: int, down: int) -> dict[str, int]:
-    """K rounds of `up` and `down` tables over (h, x) per agent, M + 2s of signals each."""
+    """K rounds of `up` and `down` tables over (h, x) per agent, and M + 2s for signals each."""
     p, K = run.parameters, run.rounds
     table = p.n_agents * p.horizon * len(run.policy.table[0])
     signals = K * p.n_agents + 2 * sum(r.signals for r in run.records)
@@ -219,12 +213,12 @@ def scalars(run: Run, up: int, down: int) -> dict[str, int]:
 
 
 class FedQPlay(RoundsPlay):
-    """Rounds of FedQ: all that agents have to say at the end of one goes up at once."""
+    """Rounds of FedQ: agents send all statistics of a round at once."""
 
     def synchronise(self) -> None:
         answers = self.channel.gather("up_stats", *self.answers())
-        self.coordinator.update(*answers)
+        self.tables.update(*answers)
 
     @abstractmethod
     def answers(self) -> Message:
-        """What the agents have to say, each array (M, …)."""
+        """The agents' statistics of a round, each array (M, …)."""

@@ -1,14 +1,14 @@
-"""What one party of a linear algorithm remembers of the raw episodes that it has seen.
+"""The sums that one party of a linear algorithm keeps of the raw episodes that it has seen.
 
-On a finite space the sums u_h = Σφr, N_h[:, x'] = Σφ and Λ_h = λI + Σφφᵀ are all that least-squares
-value iteration needs, so memory and the cost of a replan do not grow with the number of episodes.
+On a finite space u_h = Σφr, N_h[:, x'] = Σφ and Λ_h = λI + Σφφᵀ are all that least-squares value
+iteration needs, so memory and the cost of a backward pass do not grow with the number of episodes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedlsvi.algorithms.shared import backward_kernels as replan
+from fedlsvi.algorithms.shared import backward_kernels as kernels
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.core.statistics import identity, pack, unpack
 from fedlsvi.envs.finite import FiniteMDP
@@ -17,22 +17,31 @@ from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 
 LARGEST = 4 * 2**30
-"""Bytes that the sums of all parties of a run may take together."""
+"""Bytes that the sums of all parties of a run may take in total."""
 
 
 def check_room(name: str, numbers: int, parties: int = 1) -> None:
-    """Refuse sums that do not fit, before anything is allocated."""
+    """Refuse sums of so many numbers per party that do not fit, before anything is allocated."""
     size = 8 * numbers * parties
     if size > LARGEST:
         raise InvalidEnvironment(
             f"{name} would keep {size / 2**30:.1f} GiB of sums over (h, feature, next state), at "
             f"most {LARGEST / 2**30:g} GiB are allowed: give features of a smaller dimension, or "
-            'choose "fed-lsvi", "periodic" or "low-switching"'
+            'choose "fed-lsvi", "periodic" or "low-switching"',
+            code="sums-too-large",
         )
 
 
-class Memory:
-    """Sums over episodes, and the optimistic model and policy that follow from them."""
+class LSVISums:
+    """Sums over episodes, and the optimistic model and policy that follow from them.
+
+    Attributes:
+        u: Σφr, (H, d).
+        response: Σφ by next state, (H, d, S).
+        gram: Λ, (H, d, d), or its diagonal (H, d) where features are one-hot.
+        w: The model of the last backward pass, (H, d).
+        values: V and π of the last backward pass.
+    """
 
     def __init__(self, plan: Plan) -> None:
         p, env = plan.parameters, plan.envs[0]
@@ -49,21 +58,19 @@ class Memory:
         self.mark()
 
     def add(self, episodes: Message) -> None:
-        """Raw episodes (states, actions, rewards), each (m, H, n)."""
+        """Add raw episodes: (states, actions, rewards), each (m, H, n)."""
         v = self.values
-        replan.fold(*episodes, v.phi, v.index, self.u, self.response, self.gram)
+        kernels.fold(*episodes, v.phi, v.index, self.u, self.response, self.gram)
 
-    def replan(self) -> None:
-        """Q, V and π from everything remembered."""
-        v = self.values
-        kernel = replan.replan_diagonal if self.gram.ndim == 2 else replan.replan_dense
-        kernel(
-            v.index if self.gram.ndim == 2 else v.phi, self.u, self.response, self.gram, v.beta,
-            v.ceilings, self.w, v.values, v.policy,
-        )  # fmt: skip
+    def backward_pass(self) -> None:
+        """Compute w, V and π from all sums, h = H … 1."""
+        v, diagonal = self.values, self.gram.ndim == 2
+        kernel = kernels.backward_diagonal if diagonal else kernels.backward_dense
+        phi, sums = v.index if diagonal else v.phi, (self.u, self.response, self.gram)
+        kernel(phi, *sums, v.beta, v.ceilings, self.w, v.values, v.policy)
 
     def mark(self) -> None:
-        """From here on `growth` is measured."""
+        """Measure `growth` from here on."""
         if self.gram.ndim == 2:
             self.base[:] = self.gram
         else:
@@ -71,9 +78,9 @@ class Memory:
             self.logdet[:] = self.growth()
 
     def growth(self) -> np.ndarray:
-        """log det Λ_h now less what it was at `mark`, (H,)."""
+        """log det Λ_h minus its value at `mark`, (H,)."""
         grown = np.empty(len(self.gram))
-        replan.growth(self.gram, self.base, self.logdet, grown)
+        kernels.growth(self.gram, self.base, self.logdet, grown)
         return grown
 
     def model(self) -> Message:
@@ -81,7 +88,7 @@ class Memory:
         return self.w, pack(self.gram, self.packing)
 
     def state(self) -> dict[str, np.ndarray]:
-        """From which `restore` and `replan` continue."""
+        """Arrays from which `restore` and `backward_pass` continue."""
         sums = {"u": self.u, "response": self.response, "sums": self.gram}
         return sums | {"base": self.base, "logdet": self.logdet}
 
@@ -92,14 +99,14 @@ class Memory:
 
 
 def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str) -> None:
-    """Fill V, π and the marks of the trigger from a model that was received."""
+    """Fill V, π and what the trigger needs from a received model (w, packed Λ)."""
     full = unpack(gram, w.shape[1], packing)  # type: ignore[arg-type]
     v = values
     if full.ndim == 2:
-        replan.rebuild_diagonal(
+        kernels.rebuild_diagonal(
             v.index, w, full, v.beta, v.ceilings, v.values, v.policy, v.slots, v.norms
         )
     else:
-        replan.rebuild_dense(
+        kernels.rebuild_dense(
             v.phi, w, full, v.beta, v.ceilings, v.values, v.policy, v.rows, v.norms
         )

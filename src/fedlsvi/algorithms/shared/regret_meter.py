@@ -1,8 +1,8 @@
-"""Exact regret where agents follow policies of their own, possibly another one every episode.
+"""Exact regret where every agent may follow its own policy, and a new one in every episode.
 
-A measuring instrument, like `protocol.evaluation`: it knows the environments and, randomness being
-keyed, every initial state. A policy is evaluated again only when it has changed. It counts who was
-measured when, so that a curve of regret has every agent in every episode, once.
+A measuring instrument, like `protocol.evaluation`: it knows the environments and, because
+randomness is keyed, every initial state. A policy is evaluated again only when it has changed. The
+meter counts who was recorded when, so that a regret curve has every agent in every episode once.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms.shared.contract import fits, unfit
+from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.core.alias import pick
 from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import InvalidInput, WrongVersion
+from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.values import BlockValues
 from fedlsvi.protocol.plan import Plan
 
 UNKNOWN = np.iinfo(np.int32).min
-"""No action: not even a mistaken policy has it, as it may have −1."""
+"""No action; unlike −1, not even a faulty policy contains it."""
 
 
 @njit(cache=True, nogil=True)
@@ -47,9 +47,9 @@ def _gap(P, r, best, policy, gap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _hold(seed, agents, first, law, P, r, best, known, gap, policy, out):  # type: ignore[no-untyped-def]
-    """out[e] += Σ_m gap[x₁(m, first + e)] for these agents, all of whom follow `policy`; False
-    where it names an action that there is not."""
+def _add_regret(seed, agents, first, law, P, r, best, known, gap, policy, out):  # type: ignore[no-untyped-def]
+    """out[e] += Σ_m gap[x₁(m, first + e)] for these agents, all of whom follow `policy`. Returns
+    False where the policy has an action that does not exist."""
     same, n_actions = True, r.shape[2]
     for h in range(policy.shape[0]):
         for x in range(policy.shape[1]):
@@ -76,8 +76,8 @@ def _hold(seed, agents, first, law, P, r, best, known, gap, policy, out):  # typ
 
 
 @njit(cache=True, nogil=True)
-def _enter(agents, first, out, until, gaps, held):  # type: ignore[no-untyped-def]
-    """Regret of these agents from `first` on; → one that was held there before, or −1."""
+def _enter(agents, first, out, until, gaps, recorded):  # type: ignore[no-untyped-def]
+    """Enter regret from episode `first` on; returns an agent already recorded there, or −1."""
     for m in agents:
         if until[m] >= first:
             return m
@@ -85,129 +85,138 @@ def _enter(agents, first, out, until, gaps, held):  # type: ignore[no-untyped-de
         until[m] = first + out.size - 1
     for e in range(out.size):
         gaps[first - 1 + e] += out[e]
-        held[first - 1 + e] += agents.size
+        recorded[first - 1 + e] += agents.size
     return -1
 
 
 @njit(cache=True, nogil=True)
-def _spread(when, out, gaps, held):  # type: ignore[no-untyped-def]
-    """Regret of one agent that belongs to episodes `when` (from 0) of the run."""
+def _enter_at(when, out, gaps, recorded):  # type: ignore[no-untyped-def]
+    """Enter regret of one agent in episodes `when` (counted from 0) of the run."""
     for e in range(when.size):
         gaps[when[e]] += out[e]
-        held[when[e]] += 1
+        recorded[when[e]] += 1
 
 
 @njit(cache=True, nogil=True)
-def _other(held, first, last, n):  # type: ignore[no-untyped-def]
-    """The first of these episodes in which not n agents were held; 0 if there is none."""
+def _incomplete(recorded, first, last, n):  # type: ignore[no-untyped-def]
+    """The first of these episodes in which other than n agents were recorded; 0 if none."""
     for t in range(first, last + 1):
-        if held[t - 1] != n:
+        if recorded[t - 1] != n:
             return t
     return 0
 
 
-class Ruler:
-    """Group regret of every episode, (T,), and how many agents it is of: what was measured so far.
+class RegretMeter:
+    """Group regret of every episode, and how many agents it includes so far.
 
-    `until` is the last episode in which each agent was held, so that none is held twice; a resumed
-    run begins it anew.
+    Attributes:
+        gaps: Σ_m V*₁ − V^π₁ at the initial states of each episode, (T,).
+        recorded: How many agents each episode includes, (T,).
+        until: The last episode recorded of each agent, (M,), so that none is recorded twice; a
+            resumed run starts it at 0.
+        seconds: Time spent measuring.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.seconds = plan, 0.0
         self.gaps = np.zeros(plan.parameters.episodes)
-        self.held = np.zeros(plan.parameters.episodes, np.int64)
+        self.recorded = np.zeros(plan.parameters.episodes, np.int64)
         self.until = np.zeros(plan.parameters.n_agents, np.int64)
 
-    def seat(self, agents: Any) -> Seat:
-        """A place for agents that always follow one policy together."""
+    def group(self, agents: Any) -> GroupMeter:
+        """A meter for agents that always follow one policy together; `agents` is a list."""
         who, M = np.asarray(agents, np.int64), len(self.until)
         if who.ndim != 1 or np.unique(who).size != who.size or (who < 0).any() or (who >= M).any():
             raise InvalidInput(
-                f"ruler.seat was given {agents!r}: it takes a list of agents, 0 … {M - 1}, each "
-                "once"
+                f"regret_meter.group({agents!r}): give a list of agents, 0 … {M - 1}, each once",
+                code="bad-agents",
             )
-        return Seat(self, who)
+        return GroupMeter(self, who)
 
-    def refuse_gaps(self, name: str, first: int, last: int) -> None:
-        """Some agent was not measured in some episode of a stretch."""
-        t = _other(self.held, first, last, len(self.until))
+    def check_complete(self, name: str, first: int, last: int) -> None:
+        """Refuse episodes in which some agent of algorithm `name` was not recorded."""
+        t = _incomplete(self.recorded, first, last, len(self.until))
         if t > 0:
             raise InvalidInput(
-                f"{name}: {self.held[t - 1]} of {len(self.until)} agents were held in episode {t}: "
-                "advance() must call seat.hold for every agent and every episode that it plays"
+                f"{name}: {self.recorded[t - 1]} of {len(self.until)} agents were recorded in "
+                f"episode {t}: advance() must call record() of a group meter for every agent and "
+                "every episode that it plays",
+                code="agents-not-recorded",
             )
 
     def state(self, t: int) -> dict[str, np.ndarray]:
-        """What was measured beyond episode t, by agents that ran ahead."""
-        ahead = {"ahead": self.gaps[t:], "held": self.held[t:]}
+        """What agents that ran ahead recorded beyond episode t."""
+        ahead = {"ahead": self.gaps[t:], "recorded": self.recorded[t:]}
         return {key: np.trim_zeros(array, "b") for key, array in ahead.items()}
 
     def restore(self, t: int, arrays: dict[str, np.ndarray]) -> None:
         """Put back what `state` gave at t."""
-        if "held" not in arrays:
-            raise WrongVersion(
-                "the checkpoint of this run is of an earlier fedlsvi: finish the run with that, or "
-                "begin it anew"
-            )
-        for array, key in ((self.gaps, "ahead"), (self.held, "held")):
+        for array, key in ((self.gaps, "ahead"), (self.recorded, "recorded")):
             array[t : t + len(arrays[key])] = arrays[key]
 
 
-class Seat:
+class GroupMeter:
     """Measures the common policy of some agents."""
 
-    def __init__(self, ruler: Ruler, agents: np.ndarray) -> None:
-        self.ruler, self._agents = ruler, agents
-        envs = ruler.plan.envs
+    def __init__(self, whole: RegretMeter, agents: np.ndarray) -> None:
+        self.whole, self._agents = whole, agents
+        envs = whole.plan.envs
         distinct = {id(envs[m]): envs[m] for m in agents}
         self._groups = [
-            (env, np.array([m for m in agents if envs[m] is env], np.int64), _slate(env))
+            (env, np.array([m for m in agents if envs[m] is env], np.int64), _evaluation(env))
             for env in distinct.values()
         ]
 
-    def hold(self, first: int, n: int, policy: Any) -> None:
-        """The agents follow `policy` in episodes first … first + n − 1."""
-        ruler = self.ruler
-        if not 1 <= first <= first - 1 + n <= len(ruler.gaps):
+    def record(self, first: int, n: int, policy: Any) -> None:
+        """Record that the agents follow one policy in n episodes.
+
+        Args:
+            first: The first of the episodes, counted from 1.
+            n: How many there are.
+            policy: An integer table (H, S), or the frozen values of a continuous state space.
+        """
+        whole = self.whole
+        if not 1 <= first <= first - 1 + n <= len(whole.gaps):
             raise InvalidInput(
-                f"seat.hold(first={first}, n={n}): episodes are 1 … {len(ruler.gaps)}, and the "
-                "first one that advance() plays is self.t + 1"
+                f"record(first={first}, n={n}): episodes are 1 … {len(whole.gaps)}, and the first "
+                "one that advance() plays is self.t + 1",
+                code="no-such-episodes",
             )
         out = self.measure(first, n, policy)
-        twice = _enter(self._agents, first, out, ruler.until, ruler.gaps, ruler.held)
+        twice = _enter(self._agents, first, out, whole.until, whole.gaps, whole.recorded)
         if twice >= 0:
             raise InvalidInput(
-                f"seat.hold(first={first}, n={n}): agent {twice} was held up to episode "
-                f"{ruler.until[twice]} before: hold each agent once in each episode, in their order"
+                f"record(first={first}, n={n}): agent {twice} was already recorded up to episode "
+                f"{whole.until[twice]}: record each agent once per episode, in order",
+                code="recorded-twice",
             )
 
-    def spread(self, first: int, n: int, policy: Any, when: np.ndarray) -> None:
-        """The only agent here plays at its own pace: its own n episodes from `first` on belong to
-        episodes `when`, counted from 0, of the run."""
-        _spread(when, self.measure(first, n, policy), self.ruler.gaps, self.ruler.held)
+    def record_at(self, first: int, n: int, policy: Any, when: np.ndarray) -> None:
+        """Record a single agent that plays at its own pace: its n episodes from `first` on fall
+        into episodes `when` (n,) of the run, counted from 0."""
+        _enter_at(when, self.measure(first, n, policy), self.whole.gaps, self.whole.recorded)
 
     def measure(self, first: int, n: int, policy: Any) -> np.ndarray:
-        """The regret of these episodes, summed over the agents, (n,)."""
+        """The regret of n episodes, summed over the agents, (n,)."""
         began = perf_counter()
         out = np.zeros(n)
-        seed = self.ruler.plan.seed
+        seed = self.whole.plan.seed
         for env, agents, slate in self._groups:
             if slate:
                 law, shape = env.initial_tables, slate[3].shape
-                if not fits(policy, shape) or not _hold(
+                if not is_integer_table(policy, shape) or not _add_regret(
                     seed, agents, first, law, *slate, policy, out
                 ):
-                    raise InvalidInput(unfit(policy, env))
+                    raise not_a_policy(policy, env)
             else:
                 assert isinstance(env, ContinuousMDP)
                 out += _continuous(env, seed, agents, first, n, policy)
-        self.ruler.seconds += perf_counter() - began
+        self.whole.seconds += perf_counter() - began
         return out
 
 
-def _slate(env: Any) -> tuple[np.ndarray, ...]:
-    """(P, r, V*₁) of an environment, with the policy known last and its gap."""
+def _evaluation(env: Any) -> tuple[np.ndarray, ...]:
+    """(P, r, V*₁) of an environment, with the policy evaluated last and its gap."""
     if not isinstance(env, FiniteMDP):
         return ()
     best = np.ascontiguousarray(env.optimal_values()[0])

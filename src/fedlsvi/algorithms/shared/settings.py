@@ -1,4 +1,4 @@
-"""What a user may ask of the comparators, checked in the words of `fedlsvi.config`.
+"""The settings of the comparators, checked as `fedlsvi.config` checks those of Fed-LSVI.
 
 Two families. Linear ones share β, λ, the clip and the packing with Fed-LSVI, so that a comparison
 compares algorithms and not presets. Tabular ones have one scale c for their bonus.
@@ -6,19 +6,50 @@ compares algorithms and not presets. Tabular ones have one scale c for their bon
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedlsvi.checks import integer, number
 from fedlsvi.config import Parameters, Preset, Settings
 from fedlsvi.core.statistics import Packing
 
 
+class SharedSettings:
+    """Checks and resolves settings as Fed-LSVI's.
+
+    Attributes:
+        shared: The settings that have the same name and meaning in `Settings`.
+        fixed: Those that the algorithm fixes.
+        pooled: How many agents' episodes one model is learned from; None is all of them.
+    """
+
+    shared: ClassVar[tuple[str, ...]]
+    fixed: ClassVar[dict[str, Any]]
+    pooled: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        self.common()
+
+    def common(self, **own: Any) -> Settings:
+        """Fed-LSVI's settings with the same numbers; making them checks them."""
+        given = {name: getattr(self, name) for name in self.shared}
+        return Settings(**given | self.fixed | own)
+
+    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+        """The numbers in force on a problem of this size."""
+        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled)
+
+
 @dataclass(frozen=True)
-class LinearSettings:
+class LinearSettings(SharedSettings):
     """The settings that every linear algorithm shares with Fed-LSVI; see `fedlsvi.FedLSVI`."""
+
+    shared: ClassVar[tuple[str, ...]] = (
+        *("n_agents", "beta", "lam", "xi", "value_range", "preset"),
+        *("packing", "confidence", "c_beta"),
+    )
+    fixed: ClassVar = {"gamma": 1.0}
 
     n_agents: int = 1
     beta: float | Literal["theory"] | None = None
@@ -30,22 +61,25 @@ class LinearSettings:
     confidence: float = 0.05
     c_beta: float = 1.0
 
-    def __post_init__(self) -> None:
-        self._common()
 
-    def _common(self, **own: Any) -> Settings:
-        """Fed-LSVI's settings with the same numbers: its checks are everybody's."""
-        names = [f.name for f in dataclasses.fields(LinearSettings)]
-        return Settings(**{name: getattr(self, name) for name in names}, **{"gamma": 1.0, **own})
+@dataclass(frozen=True)
+class SingleAgentSettings(LinearSettings):
+    """The settings of agents that learn alone: where ξ > 0, β is that of one agent."""
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        """The numbers in force on a problem of this size."""
-        return self._common().resolve(episodes, horizon, dim, one_hot)
+    pooled = 1
 
 
 @dataclass(frozen=True)
-class RandomisedSettings:
-    """Linear algorithms that explore by noise: the scale of the noise takes the place of β."""
+class RandomisedSettings(SharedSettings):
+    """Linear algorithms that explore by noise, whose scale takes the place of β.
+
+    Attributes:
+        samples: N, the number of perturbed models that the maximum is taken over.
+        threshold: γ of the trigger; "auto" is T·log(MT)/(dM).
+    """
+
+    shared = ("n_agents", "lam", "value_range", "preset")
+    fixed: ClassVar = {"gamma": 1.0, "beta": 0.0}  # the run reports the mean of the noisy models
 
     n_agents: int = 1
     lam: float | None = None
@@ -55,23 +89,23 @@ class RandomisedSettings:
     threshold: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        self._common()
+        super().__post_init__()
         integer("samples", self.samples, 1, "how many perturbed models the maximum is taken over")
         if self.threshold != "auto":
             number("threshold", self.threshold, -math.inf, '"auto" is T·log(MT)/(dM)')
 
-    def _common(self) -> Settings:
-        names = ("n_agents", "lam", "value_range", "preset")
-        return Settings(**{name: getattr(self, name) for name in names}, gamma=1.0, beta=0.0)
-
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        """The numbers in force; β = 0, because what is reported is the mean of the noise."""
-        return self._common().resolve(episodes, horizon, dim, one_hot)
-
 
 @dataclass(frozen=True)
-class TabularSettings:
-    """Algorithms that count: one-hot features whatever the environment's own are."""
+class TabularSettings(SharedSettings):
+    """Algorithms that count, with one-hot features whatever the environment's own are.
+
+    Attributes:
+        c: Scale of the bonus; 1 is the paper's.
+    """
+
+    shared = ("n_agents", "value_range", "preset", "confidence")
+    # Λ = I + N and β = 0: `w` then is Q itself, and its greedy policy is the algorithm's
+    fixed: ClassVar = {"gamma": 1.0, "beta": 0.0, "lam": 1.0, "packing": "diagonal"}
 
     n_agents: int = 1
     c: float = 1.0
@@ -80,24 +114,12 @@ class TabularSettings:
     confidence: float = 0.05
 
     def __post_init__(self) -> None:
-        self._common()
+        super().__post_init__()
         number("c", self.c, 0.0, "the scale of the bonus; 1 is the paper's form")
-
-    def _common(self) -> Settings:
-        names = ("n_agents", "value_range", "preset", "confidence")
-        # Λ = I + N and β = 0: `w` then is Q itself, and its greedy policy is the algorithm's
-        return Settings(
-            **{name: getattr(self, name) for name in names},
-            gamma=1.0, beta=0.0, lam=1.0, packing="diagonal",
-        )  # fmt: skip
-
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        """The numbers in force."""
-        return self._common().resolve(episodes, horizon, dim, one_hot)
 
 
 def threshold_of(setting: float | str, p: Parameters) -> float:
-    """Coop-LSVI's and CoopTS's threshold; "auto" is T·log(MT)/(dM)."""
+    """The threshold of Coop-LSVI and CoopTS; "auto" is T·log(MT)/(dM)."""
     if setting != "auto":
         return float(setting)
     return p.episodes * math.log(p.n_agents * p.episodes) / (p.dim * p.n_agents)

@@ -1,9 +1,8 @@
-"""Agents on their own whose policy is frozen between switches: Fed-LSVI's machinery, each agent its
-own server.
+"""Single agents whose policy is frozen between switches: each is a Fed-LSVI federation of one.
 
-Exploration, trigger and backup are Algorithms 1 and 2 on a federation of one, with a private
-transport that nobody pays for. Finite and continuous states both work. What differs between the
-algorithms built on it is when a policy is renewed (`log_eta`, and whether Δt counts).
+Exploration, trigger and backup are Algorithms 1 and 2; nothing crosses a network, so nothing is
+counted. Finite and continuous states both work. The algorithms built on it differ in when they
+renew a policy (`log_eta`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms.shared.comparator import Play, Stretch
-from fedlsvi.algorithms.shared.regret_meter import Ruler
+from fedlsvi.algorithms.shared.comparator import Play, Segment
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.core.trigger import TOLERANCE
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
@@ -27,26 +26,31 @@ from fedlsvi.protocol.server import Server
 from fedlsvi.protocol.transport import InProcess
 
 
-class Private(InProcess):
-    """Between an agent and itself: nothing is sent, and a round may be as long as it likes."""
+class LoopbackTransport(InProcess):
+    """Between an agent and itself: nothing is sent, and rounds have no maximal length."""
 
     def __init__(self, cohorts: Sequence[Cohort], episodes: int) -> None:
         super().__init__(cohorts, float(episodes))
-        self.ledger = Ledger(int(cohorts[-1].agents[-1]) + 1)  # nobody reads it
+        self.ledger = Ledger(int(cohorts[-1].agents[-1]) + 1)  # never read
 
 
-class Solo:
-    """One agent; η is its threshold on determinants, with Δt in the trigger or without. It is held
-    as log η: determinants in many dimensions grow beyond what a number can hold."""
+class SingleAgent:
+    """One agent that renews its policy when a determinant has grown by η, whatever Δt is.
 
-    def __init__(self, plan: Plan, m: int, log_eta: float, clock: bool, ruler: Ruler) -> None:
+    Args:
+        plan: The run.
+        m: The agent.
+        log_eta: log η; in many dimensions η itself overflows.
+        meter: Records its regret.
+    """
+
+    def __init__(self, plan: Plan, m: int, log_eta: float, meter: GroupMeter) -> None:
         p = plan.parameters
-        self.m, self.ruler, self.log_eta = m, ruler, log_eta
+        self.m, self.log_eta, self.meter = m, log_eta, meter
         self.cohort = plan.cohort(m, m + 1)
-        self.cohort.experience.clock = int(clock)
-        self.transport = Private([self.cohort], p.episodes)
+        self.cohort.experience.clock = 0
+        self.transport = LoopbackTransport([self.cohort], p.episodes)
         self.server = Server(replace(plan.layout, n_agents=1), p.lam, 1.0, p.beta, p.episodes)
-        self.seat = ruler.seat([m])
         self.fired: list[tuple[int, int]] = []
         self.planning = 0.0
 
@@ -56,27 +60,27 @@ class Solo:
         return self.cohort.values
 
     def start(self) -> None:
-        """Before the first episode, or after a restart."""
+        """Prepare for the first episode, or for the next one after a restart."""
         self.server.start(self.transport)
         self.cohort.log_gamma = self.log_eta
 
     def round(self) -> None:
         """Play until the policy is renewed."""
         values = self.values
-        held = values.policy.copy() if isinstance(values, TabularValues) else values.frozen()
+        followed = values.policy.copy() if isinstance(values, TabularValues) else values.frozen()
         began = perf_counter()
         done = self.server.round(self.transport)
         self.planning = perf_counter() - began - self.transport.explored
-        self.seat.hold(done.first, self.server.t - done.first + 1, held)
+        self.meter.record(done.first, self.server.t - done.first + 1, followed)
         self.fired = [(self.m, int(h)) for h in done.signal.steps]
 
     def switches(self, last: int) -> int:
-        """How often its policy was renewed up to episode `last`, for episodes that were left; it
-        may have run ahead, to the end of its present round."""
+        """How often its policy was renewed up to episode `last` and used after it; the agent may
+        have run ahead, to the end of its current round."""
         return self.server.k - (self.server.t > last or last == self.server.T)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Sums or history, the model, and where it stands."""
+        """Sums or history, the model, and the position in the run."""
         experience, last = self.cohort.experience, self.server.t
         at = np.array([last, self.server.k, self.transport.last, *(h for _, h in self.fired)])
         own = {"w": self.server.w, "gram": self.server.gram, "at": at}
@@ -94,15 +98,15 @@ class Solo:
             self.cohort.experience.restore(own)
 
 
-class SoloPlay(Play):
+class SingleAgentPlay(Play):
     """M agents side by side; a record ends where some policy is renewed."""
-
-    clock = False
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
         M, log_eta = plan.parameters.n_agents, self.log_threshold()
-        self.agents = [Solo(plan, m, log_eta, self.clock, self.ruler) for m in range(M)]
+        self.agents = [
+            SingleAgent(plan, m, log_eta, self.regret_meter.group([m])) for m in range(M)
+        ]
         self.values = self.agents[0].values
         self.resumed()
 
@@ -113,7 +117,7 @@ class SoloPlay(Play):
     def parties(self) -> dict[str, Any]:
         return {f"agent{agent.m}": agent for agent in self.agents}
 
-    def advance(self) -> Stretch:
+    def advance(self) -> Segment:
         for agent in self.agents:  # policies are frozen, so an agent may run ahead of the others
             if agent.server.t == self.t:
                 agent.round()
@@ -121,8 +125,8 @@ class SoloPlay(Play):
         last = min(agent.server.t for agent in self.agents)
         ended = [agent for agent in self.agents if agent.server.t == last]
         triggers = [pair for agent in ended for pair in agent.fired]
-        self.counts = renewed([agent.switches(last) for agent in self.agents])
-        return Stretch(last, triggers=triggers)
+        self.counts = switch_counts([agent.switches(last) for agent in self.agents])
+        return Segment(last, triggers=triggers)
 
     def resumed(self) -> None:
         for agent in self.agents:
@@ -136,11 +140,11 @@ class SoloPlay(Play):
             agent.cohort.experience.workers.close()
 
 
-def renewed(switches: Sequence[int]) -> dict[str, int]:
-    """What `run.counts` says of policies that were renewed, from how often each agent's was."""
+def switch_counts(switches: Sequence[int]) -> dict[str, int]:
+    """`run.counts` of an algorithm that renews policies, from the number of switches per agent."""
     return {"switches": sum(switches), "most_switches": max(switches)}
 
 
-def above(log_eta: float) -> float:
-    """A threshold that fires where a log ratio is strictly above log η, ties not included."""
+def strictly_above(log_eta: float) -> float:
+    """The threshold of a trigger that fires where a log ratio exceeds log η, but not at a tie."""
     return log_eta + 2.0 * TOLERANCE

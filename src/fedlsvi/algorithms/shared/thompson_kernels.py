@@ -1,4 +1,4 @@
-"""Value iteration on randomly perturbed models, all H steps and N samples in one compiled call.
+"""Thompson sampling: the backward pass on N perturbed models, all H steps in one compiled call.
 
     Q_h = Π_[0, c_h](max_{n ≤ N} φᵀw_h^n),   w_h^n drawn around ŵ_h = Λ_h⁻¹(u_h + N_h V_{h+1}).
 

@@ -21,7 +21,7 @@ from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import Parameters
-from fedlsvi.errors import FedLSVIError, TransportError
+from fedlsvi.errors import FedLSVIError, StoreError, TransportError
 from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.codec import Address, decode_reply, encode
@@ -45,6 +45,8 @@ class Site:
         self.federation = federation
         self._station: Station | None = None
         self._books: Any = None
+        self._settings: Any = None
+        self._learned = False
         self._pace = Pace()
 
     @collab.publish
@@ -70,8 +72,9 @@ class Site:
                 return True
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
-            settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            self._station = open_station(federation, settings, first, n_agents, self._books)
+            self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            self._station = open_station(federation, self._settings, first, n_agents, self._books)
+            self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
     @collab.publish
@@ -87,7 +90,21 @@ class Site:
                 server(expect_result=False).signal(said)
 
             self._pace.begin(frame, self._station, announce)
-            return self._station.handle(frame)
+            reply = self._station.handle(frame)
+            self._keep_policy()
+            return reply
+
+    def _keep_policy(self) -> None:
+        """Once all episodes are played, what was learned is here to stay."""
+        from fedlsvi.remote.federation import keep_policy
+
+        if not self._learned:
+            assert self._station is not None
+            folder = home(collab.workspace, str(self.federation["name"]))
+            try:
+                self._learned = keep_policy(self._settings, self._station, folder)
+            except StoreError as error:  # the run is not to fail for it: the next job tries again
+                log.error("the policy could not be written: %s", error)
 
     @collab.publish
     def pace(self, epoch: int, number: int, t: int) -> None:
@@ -240,8 +257,7 @@ class Coordinator:
 
     def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
-        from fedlsvi.remote.federation import Federation
-        from fedlsvi.remote.flare_server import check, serve
+        from fedlsvi.remote.federation import Federation, serve
         from fedlsvi.remote.frame_transport import facts, run_name
 
         federation = Federation.of(self.federation)
@@ -252,16 +268,19 @@ class Coordinator:
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
-        check(p, cuts, run, folder, federation.agreed())
+        notes: list[str] = []
+        opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
         guard = Guard(layout(p), facts(p, phi is not None and phi.nonnegative))
         self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
+        for note in notes:
+            self._transport.notes.add(note)
         try:
-            server = serve(p, self._transport, folder, flare_log.tell, federation.agreed())
+            learned = serve(opened, self._transport, [flare_log.tell])
             flare_log.tell_notes(self._transport.missing())
-            flare_log.tell_round(server.k, server.t)
+            flare_log.tell_round(learned.rounds, learned.played)
             flare_log.tell_complete()
         finally:
             self._transport.close()
@@ -276,7 +295,9 @@ class Coordinator:
 def home(workspace: Any, name: str) -> Path:
     """Where a party keeps what belongs to a federation: beside FLARE's own folders, so that it
     outlives a job."""
-    return Path(workspace.get_root_dir()) / "fedlsvi" / name
+    from fedlsvi.remote.federation import HOME
+
+    return Path(workspace.get_root_dir()) / HOME / name
 
 
 def _local(workspace: Any) -> Path:

@@ -19,7 +19,8 @@ from fedlsvi.remote.flare.provision import FEDERATION, flare
 from fedlsvi.remote.flare.provision import init as init
 from fedlsvi.remote.flare.states import COMPLETED as COMPLETED
 from fedlsvi.remote.flare.states import ENDED, WAITING
-from fedlsvi.storage import settings_file
+from fedlsvi.storage import files, settings_file
+from fedlsvi.storage.runs import OpenedRun
 
 ANSWER_SECONDS = 60.0
 """How long a server that ran a moment ago may take to answer."""
@@ -48,6 +49,18 @@ def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
 def is_one(folder: str | Path) -> bool:
     """Whether this folder holds a project."""
     return (Path(folder) / FEDERATION).is_file()
+
+
+def to_resume(folder: str | Path) -> Path | None:
+    """The project whose job continues a folder: the project itself, or its server's run folder
+    while episodes are left; None for any other folder."""
+    path = Path(folder)
+    if is_one(path):
+        return path
+    for project in path.absolute().parents[3:4]:  # project/kits/host/fedlsvi/name
+        if is_one(project) and path.absolute() == server_folder(project.absolute()):
+            return None if OpenedRun.at(path).finished else project
+    return None
 
 
 def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, int]:
@@ -164,8 +177,8 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
         found = connection.progress(federation.name)
     if found["rounds"] is None:
         with suppress(OSError, ValueError, IndexError, KeyError):
-            text = (server_folder(folder) / "records.jsonl").read_text()
-            records = [json.loads(row) for row in text.split("\n")[:-1]]  # half a line is none
+            lines = files.whole_lines(server_folder(folder) / "records.jsonl").splitlines()
+            records = [json.loads(line) for line in lines]
             found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
                      "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
     return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}

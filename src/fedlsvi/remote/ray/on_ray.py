@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import suppress
+from os import PathLike, fspath
 from pathlib import Path
 
 from fedlsvi.config import cohort_count
 from fedlsvi.errors import StoreError
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.flare_server import take_epoch
+from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.ray.transport import Ray, cluster_cpus
 from fedlsvi.remote.retry_policy import Patience
@@ -24,6 +25,7 @@ def on_ray(
     journal: str | Path | None = None,
     patience: Patience | None = None,
     durable: bool = False,
+    folder: str | PathLike[str] | None = None,
 ) -> Ray:
     """A transport to actors that hold the agents of a plan.
 
@@ -32,8 +34,11 @@ def on_ray(
     journal   folder of the actors' journals, on a disk that a restarted actor can reach; None is a
               temporary one on each node, from which actors recover but a new driver cannot resume;
               it goes when the transport is closed
+    folder    the run folder; its journals are in `{folder}.agents`, unless `journal` says where
     durable   the journals also survive the loss of power
     """
+    if journal is None and folder is not None:
+        journal = f"{fspath(folder)}.agents"
     n_agents = plan.parameters.n_agents
     if cohorts is None:
         cohorts = min(n_agents, cluster_cpus(address))

@@ -1,0 +1,42 @@
+"""Files that repeat a fact of the project agree with where it is decided."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import fedlsvi
+
+ROOT = Path(__file__).parents[2]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert re.findall(r"^version: (.+)$", read("CITATION.cff"), re.MULTILINE) == [
+        fedlsvi.__version__
+    ]
+    assert f"## [{fedlsvi.__version__}]" in read("CHANGELOG.md")
+
+
+def test_the_workflow_runs_on_every_supported_python() -> None:
+    classifiers = tomllib.loads(read("pyproject.toml"))["project"]["classifiers"]
+    supported = [found[1] for row in classifiers if (found := re.search(r":: (3\.\d+)$", row))]
+    matrix = re.search(r"python: \[(.+)\]", read(".github/workflows/test.yml"))
+    assert matrix is not None
+    assert re.findall(r"3\.\d+", matrix[1]) == supported
+
+
+def test_the_hooks_are_the_checks_of_make_test() -> None:
+    recipe = re.search(r"^lint:.*\n((?:\t.+\n)+)", read("Makefile"), re.MULTILINE)
+    assert recipe is not None
+    checks = re.findall(r"\$\(BIN\)/(.+)", recipe[1])
+    assert re.findall(r"entry: \.venv/bin/(.+)", read(".pre-commit-config.yaml")) == checks
+
+
+def test_constraints_name_exact_versions_and_no_index() -> None:
+    for line in read("constraints.txt").splitlines():
+        assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line

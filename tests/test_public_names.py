@@ -1,0 +1,33 @@
+"""The names that users import. To add one is a decision; to lose one breaks somebody's code."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+PUBLIC = {
+    "fedlsvi": "FedLSVI FedLSVIError Run __version__ load resume",
+    "fedlsvi.algorithms": "AlgorithmEntry check_algorithm entry make names register",
+    "fedlsvi.envs": """
+        CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet
+        GymMDP GymWorld HardChain LinearMDP NChain RandomLinearMDP RandomMDP RiverSwim XiCloseMDP
+        as_environment check_env from_spec gymnasium make names register xi_close
+    """,
+    "fedlsvi.features": """
+        AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap
+        FourierBasis FourierFeatures HatFeatures LowRankFeatures OneHot PolynomialFeatures
+        RBFFeatures SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make
+        names register resolve scale
+    """,
+    "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
+    "fedlsvi.report": "compare_regret figure write_report",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_pinned(module: str) -> None:
+    found = import_module(module)
+    assert sorted(found.__all__) == sorted(PUBLIC[module].split())
+    for name in found.__all__:
+        assert getattr(found, name) is not None
