@@ -84,6 +84,11 @@ def integer(
     raise _refusal(name, value, f"an integer {bound}", hint, error)
 
 
+def check_seed(seed: Any) -> int:
+    """A seed that every random generator here takes."""
+    return integer("seed", seed, 0, most=SEEDS - 1)
+
+
 def number(
     name: str,
     value: Any,

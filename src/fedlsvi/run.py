@@ -199,11 +199,9 @@ class Run:
     def environment_name(self) -> str:
         """The registered name of the (first) environment, its Gymnasium id, or its given name."""
         first = self.environment[0]
-        given = first["params"].get("title")
-        if first["name"] is None and self.plan is not None:
-            own = getattr(self.plan.envs[0], "name", None)
-            given = None if own == FiniteMDP.__name__ else own
-        return str(first["params"].get("id") or given or first["name"] or "arrays")
+        made = first["params"]
+        named = None if first["name"] == "arrays" else first["name"]
+        return str(made.get("id") or named or made.get("title") or "arrays")
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""

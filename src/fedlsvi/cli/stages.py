@@ -15,8 +15,7 @@ from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
-from fedlsvi.envs.gym.ids import find_spec, package
-from fedlsvi.envs.gym.plugin import IDS
+from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
 from fedlsvi.remote import federation

@@ -181,9 +181,8 @@ class Job:
                 )
         P, r = given.pop("P"), given.pop("r")
         shown = {key: given.pop(key) for key in SHOWN if key in given}
-        if "title" in given:
-            given["name"] = str(given.pop("title"))
-        env = envs.FiniteMDP(P, r, **given)
+        title = str(given.pop("title", "FiniteMDP"))
+        env = envs.FiniteMDP(P, r, name=title, **given)
         for key, value in shown.items():
             setattr(env, key, _shown(key, value))
         return env

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from worlds import Blind, Coin, Corridor, number_features, walk_features
 
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import (
     GymMDP,
@@ -54,11 +55,11 @@ def test_names_of_this_package_work_too() -> None:
         env = as_environment(name, horizon=7)
         assert isinstance(env, RiverSwim)
         assert env.horizon == 7
-        with pytest.raises(InvalidEnvironment, match="reward_range= is for Gymnasium environments"):
+        with refused(InvalidEnvironment, "not-gymnasium", "reward_range"):
             as_environment(name, reward_range=(0, 5))
     assert as_environment("gymnasium", reward_range=(-1, 1)).reward_range == (-1.0, 1.0)
     assert as_environment("deep-sea", horizon=10).horizon == 10  # its own
-    with pytest.raises(InvalidEnvironment, match="DeepSea is one of this package with horizon 10"):
+    with refused(InvalidEnvironment, "not-gymnasium", "10"):
         as_environment("deep-sea", horizon=9)
 
 
@@ -97,24 +98,24 @@ NUMBERS = spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ("Pendulum-v1", "Box action space.*discretise them with a wrapper"),
-        (lambda: Blind(NUMBERS, spaces.MultiDiscrete([2, 2])), "number their combinations"),
-        (lambda: Blind(NUMBERS, spaces.Dict(a=NUMBERS)), "several actors; control one of them"),
-        (lambda: Corridor(), "horizon of Corridor is not known: give horizon="),
-        (lambda: 3, r"env\(\) gave a int: give a function that makes a Gymnasium environment"),
-        (3, "env is a int: give an environment of fedlsvi.envs, a Gymnasium id"),
-        (Corridor(), "agents need copies of their own: give a function that makes it"),
-        (lambda: Blind(spaces.Graph(NUMBERS, None), NUMBERS), "horizon of Blind is not known"),
+        ("Pendulum-v1", ("bad-action-space",)),
+        (lambda: Blind(NUMBERS, spaces.MultiDiscrete([2, 2])), ("bad-action-space",)),
+        (lambda: Blind(NUMBERS, spaces.Dict(a=NUMBERS)), ("bad-action-space",)),
+        (lambda: Corridor(), ("missing-horizon",)),
+        (lambda: 3, ("bad-env",)),
+        (3, ("bad-env",)),
+        (Corridor(), ("single-environment",)),
+        (lambda: Blind(spaces.Graph(NUMBERS, None), NUMBERS), ("missing-horizon",)),
     ],
 )
-def test_refusals(env: Any, sentence: str) -> None:
-    with pytest.raises(InvalidEnvironment, match=sentence):
+def test_refusals(env: Any, sentence: tuple[str, ...]) -> None:
+    with refused(InvalidEnvironment, *sentence):
         as_environment(env)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", gymnasium.spec("CartPole-v1"), Corridor])
 def test_a_horizon_of_nothing_is_refused(env: Any) -> None:
-    with pytest.raises(InvalidEnvironment, match="horizon must be at least 1, got 0"):
+    with refused(InvalidEnvironment, "bad-horizon"):
         as_environment(env, horizon=0)
 
 
@@ -127,36 +128,38 @@ def test_a_package_that_an_environment_lacks_is_named(error: Exception) -> None:
     def lander() -> Any:
         raise error
 
-    with pytest.raises(InvalidEnvironment, match=r"'Lander-v0' needs a package.*not inst.*swig"):
+    with refused(InvalidEnvironment, "missing-package", "'Lander-v0'"):
         as_environment(EnvSpec("Lander-v0", lander, max_episode_steps=5))
 
 
 def test_arguments_that_make_nothing_are_named() -> None:
-    with pytest.raises(InvalidEnvironment, match=r"{'map_name': '5x5'}: change.*KeyError: '5x5'"):
+    with refused(InvalidEnvironment, "factory-raised", "'map_name'", "'5x5'"):
         as_environment("FrozenLake-v1", kwargs={"map_name": "5x5"})
 
 
 def test_unknown_names_come_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'FrozenLake-v1'"):
+    with refused(UnknownName, "unknown-environment", "'FrozenLake-v1'"):
         as_environment("FrozenLake-v0")
-    with pytest.raises(UnknownName, match="did you mean 'Taxi-v4'"):
+    with refused(UnknownName, "unknown-environment", "'Taxi-v4'"):
         as_environment("Taxi-v3")
-    with pytest.raises(UnknownName, match="did you mean 'river-swim'"):
+    with refused(UnknownName, "unknown-environment", "'river-swim'"):
         as_environment("river-swimm")
-    with pytest.raises(InvalidEnvironment, match=r"namespace 'Nowhere'.*'package:Nowhere/Far-v0'"):
+    with refused(
+        InvalidEnvironment, "unknown-environment", "'Nowhere'", "'package:Nowhere/Far-v0'"
+    ):
         as_environment("Nowhere/Far-v0")
-    with pytest.raises(InvalidEnvironment, match="or write 'package:intersection-v0' with its"):
+    with refused(InvalidEnvironment, "unknown-environment", "'package:intersection-v0'"):
         as_environment("intersection-v0")
-    with pytest.raises(UnknownName, match=r"choose from: .*river-swim") as caught:
+    with refused(UnknownName, "unknown-environment") as caught:
         as_environment("xyz")
     assert "CartPole" not in str(caught.value)
-    with pytest.raises(InvalidEnvironment, match="pip install no-such-package"):
+    with refused(InvalidEnvironment, "import-failed"):
         as_environment("no_such_package:Far-v0")
 
 
 def test_observations_that_cannot_be_flattened_are_refused() -> None:
     graph = spaces.Graph(node_space=spaces.Box(0, 1, (2,)), edge_space=None)
-    with pytest.raises(InvalidEnvironment, match="cannot be flattened into numbers"):
+    with refused(InvalidEnvironment, "bad-observation-space"):
         as_environment(lambda: Blind(graph, NUMBERS), horizon=3)
 
 
@@ -165,7 +168,7 @@ def test_dictionaries_need_features_and_then_work() -> None:
     env = as_environment(lambda: Blind(seen, NUMBERS), horizon=3)
     assert isinstance(env, GymWorld)
     assert env.state_dim == 5
-    with pytest.raises(InvalidFeatures, match=r"Dict.*give features="):
+    with refused(InvalidFeatures, "missing-features"):
         FedLSVI(2).learn(env, 5, progress=False)
 
     def phi(states: np.ndarray) -> np.ndarray:
@@ -178,7 +181,7 @@ def test_dictionaries_need_features_and_then_work() -> None:
 
 
 def test_options_are_for_gymnasium_environments() -> None:
-    with pytest.raises(InvalidEnvironment, match="horizon= is for Gymnasium environments"):
+    with refused(InvalidEnvironment, "not-gymnasium"):
         FedLSVI(2).learn(RiverSwim(), 5, horizon=7, progress=False)
     assert as_environment(RiverSwim(horizon=7), horizon=7).horizon == 7
 

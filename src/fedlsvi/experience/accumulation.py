@@ -1,8 +1,8 @@
 """Compiled sums over the transitions of a finite MDP: u, N and Λ^loc of a round, and b = u + N V.
 
 Every kernel works on agents lo … hi−1 of a cohort and nothing else; the log of a round is that of
-`playing`. All counting is in integers; numbers are formed from counts once per round, in an order
-that depends on the counts alone, so neither block sizes nor threads can change a bit.
+`simulation`. All counting is in integers; numbers are formed from counts once per round, in an
+order that depends on the counts alone, so neither block sizes nor threads can change a bit.
 """
 
 from __future__ import annotations

@@ -39,16 +39,16 @@ def test_a_table_comes_back(lake: Run, tmp_path: Path) -> None:
     assert policy.horizon == 20
     assert policy.environment == lake.environment[0]
     assert policy.action(3, 2) == lake.policy.action(3, 2)
-    with pytest.raises(InvalidInput, match="state must be from 0 to 15, got"):
+    with refused(InvalidInput, "bad-state", "15"):
         policy.action(16, 1)
-    with pytest.raises(InvalidInput, match="step must be an integer from 1 to 20"):
+    with refused(InvalidInput, "bad-step", "20"):
         policy.action(0, 21)
 
 
 SEEN = {
-    "tuple": spaces.Tuple((spaces.Discrete(32), spaces.Discrete(3, start=2), spaces.Discrete(2))),
+    "tuple": spaces.Tuple((spaces.Discrete(600), spaces.Discrete(200, start=2))),
     "dict": spaces.Dict(b=spaces.Box(0.0, 1.0, (1,)), a=spaces.Discrete(3)),
-    "many": spaces.MultiDiscrete([3, 4], start=[1, 0]),
+    "many": spaces.MultiDiscrete([300, 400], start=[1, 0]),
     "bits": spaces.MultiBinary(3),
     "image": spaces.Box(0, 255, (2, 3), np.uint8),
 }
@@ -69,9 +69,9 @@ def test_a_policy_takes_what_the_environment_shows(name: str, tmp_path: Path) ->
     for policy in (run.policy, Policy.load(tmp_path)):
         chosen = [policy.action(one, 2) for one in shown]
         assert chosen == (policy.actions(2, flat) + 1).tolist()
-        with pytest.raises(InvalidInput, match=r"^state"):
+        with refused(InvalidInput, "bad-state"):
             policy.action({"a": 1}, 2)
-        with pytest.raises(InvalidInput, match=r"^state"):
+        with refused(InvalidInput, "bad-state"):
             policy.action(np.full(7, 9), 2)
 
 
@@ -86,25 +86,25 @@ def test_states_and_actions_are_numbered_as_the_environment_does(tmp_path: Path)
             table = policy.table[h - 1, :3] + 1
             assert [policy.action(x, h) for x in (1, 2, 3)] == table.tolist()
         for beyond in (0, 4):
-            with pytest.raises(InvalidInput, match=f"state must be from 1 to 3, got {beyond}"):
+            with refused(InvalidInput, "bad-state", f"{beyond}"):
                 policy.action(beyond, 1)
 
 
 @pytest.mark.parametrize(
     ("state", "step", "sentence"),
     [
-        ("a", 1, "state is 'a': give numbers"),
-        (1.7, 1, r"state is 1\.7: give whole numbers"),
-        ([0, 1], 1, "state has shape"),
-        (float("nan"), 1, "state is nan"),
-        (0, 1.5, r"step must be an integer from 1 to 20, got 1\.5"),
-        (0, True, "got True"),
+        ("a", 1, ("bad-state", "'a'")),
+        (1.7, 1, ("bad-state", "1.7")),
+        ([0, 1], 1, ("bad-state",)),
+        (float("nan"), 1, ("bad-state",)),
+        (0, 1.5, ("bad-step", "20", "1.5")),
+        (0, True, ("bad-step", "True")),
     ],
 )
 def test_what_is_no_state_or_step_is_refused(
-    lake: Run, state: Any, step: Any, sentence: str
+    lake: Run, state: Any, step: Any, sentence: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
+    with refused(InvalidInput, *sentence):
         lake.policy.action(state, step)
 
 
@@ -112,12 +112,12 @@ def test_vectors_and_batches_are_checked(lake: Run) -> None:
     walk = FedLSVI(1).learn(lambda: Corridor(), 5, horizon=4, features=walk_features,
                             progress=False).policy  # fmt: skip
     for state in ([0.1], [0.1, 0.2, 0.3], [np.nan, 0.2], [np.inf, 0.2], [[0.1], [0.2]], ["a", "b"]):
-        with pytest.raises(InvalidInput, match=r"^state"):
+        with refused(InvalidInput, "bad-state"):
             walk.action(state, 1)
-    with pytest.raises(InvalidInput, match=r"states have shape \(2,\): give \(n, 2\)"):
+    with refused(InvalidInput, "bad-state", "(2,)", "(n, 2)"):
         walk.actions(1, np.zeros(2))
     assert lake.policy.actions(1, [0, 1]).tolist() == lake.policy.table[0, :2].tolist()  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="state must be from 0 to 15, got 16"):
+    with refused(InvalidInput, "bad-state", "15", "16"):
         lake.policy.actions(1, np.array([0, 16]))
 
 
@@ -201,29 +201,31 @@ def test_our_own_environments_can_be_played_too() -> None:
 
 
 def test_what_cannot_be_played_is_refused(lake: Run) -> None:
-    with pytest.raises(InvalidInput, match="the policy knows 20 steps"):
+    with refused(InvalidInput, "bad-horizon", "20"):
         evaluate_policy(lake.policy, "FrozenLake-v1", horizon=30)
-    with pytest.raises(InvalidInput, match="give a policy, or 'random'"):
+    with refused(InvalidInput, "bad-policy", "'random'"):
         evaluate_policy("best", "FrozenLake-v1")
-    with pytest.raises(InvalidInput, match="a list of 2: give the environment of one agent"):
+    with refused(InvalidInput, "bad-env"):
         evaluate_policy(lake.policy, ["FrozenLake-v1"] * 2)
-    with pytest.raises(InvalidInput, match="kwargs= is for Gymnasium environments"):
+    with refused(InvalidInput, "not-gymnasium"):
         evaluate_policy("random", RiverSwim(), kwargs={"n_states": 3})
-    with pytest.raises(InvalidInput, match="seed must be an integer from 0"):
+    with refused(InvalidInput, "bad-seed"):
         evaluate_policy("random", "FrozenLake-v1", seed=-1, horizon=5)
 
 
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ("Taxi-v4", "500 states and 6 actions, the policy was learned with 16 states and 4"),
-        ("CartPole-v1", "observations of 4 numbers and 2 actions"),
+        ("Taxi-v4", ("wrong-environment", "500", "16")),
+        ("CartPole-v1", ("wrong-environment",)),
     ],
 )
-def test_another_environment_is_refused(lake: Run, tmp_path: Path, env: str, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
+def test_another_environment_is_refused(
+    lake: Run, tmp_path: Path, env: str, sentence: tuple[str, ...]
+) -> None:
+    with refused(InvalidInput, *sentence):
         evaluate_policy(lake.policy, env, 3)
-    with pytest.raises(InvalidInput, match=sentence):
+    with refused(InvalidInput, *sentence):
         record(lake.policy, env, tmp_path / "episode.gif")
 
 
@@ -245,7 +247,7 @@ def test_recordings(lake: Run, tmp_path: Path) -> None:
     assert text.endswith(f"return {total:g}\n")
     assert record(lake.policy, "FrozenLake-v1", tmp_path / "lake.gif", seed=2) == total
     assert (tmp_path / "lake.gif").read_bytes()[:3] == b"GIF"
-    with pytest.raises(InvalidInput, match=r"end it in \.txt, \.gif or \.mp4"):
+    with refused(InvalidInput, "bad-path"):
         record(lake.policy, "FrozenLake-v1", tmp_path / "lake.avi")
     run = FedLSVI(1).learn(lambda: Corridor(), 5, horizon=4, features=walk_features, progress=False)
     walk = tmp_path / "walk.txt"
@@ -253,5 +255,5 @@ def test_recordings(lake: Run, tmp_path: Path) -> None:
     assert "x = " in walk.read_text()
     assert record(run.policy, as_environment(Corridor, horizon=6), walk) == earned
     assert record(lake.policy, as_environment("FrozenLake-v1"), tmp_path / "l.txt", seed=2) == total
-    with pytest.raises(InvalidInput, match=r"cannot render 'rgb_array' \(it knows ansi\)"):
+    with refused(InvalidInput, "cannot-render", "'rgb_array'"):
         record(run.policy, Corridor, tmp_path / "walk.gif")

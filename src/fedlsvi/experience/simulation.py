@@ -1,4 +1,4 @@
-"""Compiled play of a finite MDP: many episodes of many agents under a frozen policy.
+"""Compiled simulation of a finite MDP: many episodes of many agents under a frozen policy.
 
 Every kernel works on agents lo … hi−1 of a cohort and nothing else. States lie in
 log[agent, step, episode] so that the loop over episodes, whose iterations are independent, is the
@@ -10,10 +10,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fedlsvi.core.alias import AliasTables
 from fedlsvi.core.random import fill_uniforms
 
 BLOCK = 128
 """Episodes whose uniforms are drawn at a time: small enough for the first-level cache."""
+
+
+def packed(tables: AliasTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Alias tables with both outcomes of a cell in one word: (start, prob, keep + 2³²·alias)."""
+    pair = tables.keep.astype(np.int64) | (tables.alias.astype(np.int64) << 32)
+    return tables.start, tables.prob, pair
 
 
 @njit(cache=True, nogil=True)

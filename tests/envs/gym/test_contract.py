@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from worlds import Corridor, Tiny, walk_features
 
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import as_environment
 from fedlsvi.envs.gym.play import evaluate_policy
@@ -63,23 +64,23 @@ class OldTable(Tiny):
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        (Four, r"Four gave \(.*\) at a step: return \(observation, reward, terminated, trunc"),
-        (Unseeded, r"cannot be reset \(.*unexpected.*'seed'\): let reset take seed="),
-        (Bare, r"Bare gave array\(.*\) at reset: return \(observation, info\)"),
-        (Boxed, r"Boxed paid array\(\[.*\]\) at a step: let the reward be a number"),
-        (lambda: Boxed(9), r"Boxed paid array\(\[.*\]\) at a step: let the reward be a number"),
-        (OldTable, "OldTable cannot be reset"),
+        (Four, ("bad-step",)),
+        (Unseeded, ("bad-reset", "'seed'")),
+        (Bare, ("bad-reset",)),
+        (Boxed, ("bad-reward",)),
+        (lambda: Boxed(9), ("bad-reward",)),
+        (OldTable, ("bad-reset",)),
     ],
     ids=["step", "reset", "no info", "reward", "later", "table"],
 )
-def test_another_interface_is_refused(env: Any, sentence: str) -> None:
-    with pytest.raises(InvalidEnvironment, match=sentence):
+def test_another_interface_is_refused(env: Any, sentence: tuple[str, ...]) -> None:
+    with refused(InvalidEnvironment, *sentence):
         _learn(env, 12)
 
 
 def test_a_wrapper_may_be_the_first_to_notice() -> None:
     gymnasium.register("Four-v0", Four)
-    with pytest.raises(InvalidEnvironment, match=r"Four-v0 cannot be stepped \(.*unpack.*return"):
+    with refused(InvalidEnvironment, "bad-step"):
         as_environment("Four-v0", horizon=4)
 
 
@@ -110,10 +111,9 @@ def test_a_time_limit_below_the_horizon_is_an_error() -> None:
     def limited() -> Any:
         return gymnasium.wrappers.TimeLimit(Corridor(ends=False), 4)
 
-    said = r"at step 4, and the horizon is 6: that is its time limit, so make it without.*, or "
-    with pytest.raises(InvalidEnvironment, match=f"{said}give horizon=4"):
+    with refused(InvalidEnvironment, "time-limit", "at step 4", "horizon=4"):
         _learn(limited, 6)
-    with pytest.raises(InvalidEnvironment, match=f"{said}play 4 steps"):
+    with refused(InvalidEnvironment, "time-limit", "at step 4", "4 steps"):
         evaluate_policy("random", limited, 3, horizon=6)
     assert _learn(limited, 4).rounds >= 1
 
@@ -124,7 +124,7 @@ def test_truncation_by_anything_else_is_no_time_limit() -> None:
             return *super().step(action)[:3], bool(self.np_random.random() < 0.3), {}
 
     for make in (Cut, lambda: gymnasium.wrappers.TimeLimit(Cut(), 6)):
-        with pytest.raises(InvalidEnvironment, match="else say with a wrapper") as caught:
+        with refused(InvalidEnvironment, "truncated") as caught:
             _learn(make, 6)
         assert "time limit" not in str(caught.value)
 
@@ -141,6 +141,5 @@ def test_what_is_not_a_number_is_blamed_on_nothing_else(what: str) -> None:
             return state * np.nan, reward, *rest
 
     world = as_environment(Blank, horizon=4)  # a warning is an error here
-    said = "paid nan" if what == "reward" else "observed array"
-    with pytest.raises(InvalidEnvironment, match=f"Blank {said}"):
+    with refused(InvalidEnvironment, f"bad-{what}", "nan", "agent 0"):
         FedLSVI(1).learn(world, 5, features=walk_features, progress=False)

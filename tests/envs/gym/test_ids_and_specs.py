@@ -11,6 +11,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from worlds import Coin, Tiny
 
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RiverSwim, as_environment, make
 from fedlsvi.errors import InvalidEnvironment
@@ -54,9 +55,7 @@ class Bare(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def test_what_only_resembles_a_registered_environment_is_not_taken_for_it() -> None:
-    with pytest.raises(
-        InvalidEnvironment, match=r"CartPole-v1 in a Bare, which.*env=lambda: \.\.\."
-    ):
+    with refused(InvalidEnvironment, "single-environment"):
         as_environment(Bare(gymnasium.make("CartPole-v1")))
     env = as_environment(EnvSpec("CartPole-v1", Coin, max_episode_steps=4))
     assert (env.n_states, env.horizon) == (4, 4)
@@ -64,32 +63,27 @@ def test_what_only_resembles_a_registered_environment_is_not_taken_for_it() -> N
 
 
 @pytest.mark.parametrize(
-    ("content", "advice"),
+    ("content", "named"),
     [
-        (
-            None,
-            r"pip install my-gym if it is a package; if it is a file of .*, --import my_gym.py$",
-        ),
-        (
-            "import not_there",
-            r"\(ModuleNotFoundError: No .*'not_there'\): mend it, or install what",
-        ),
-        ("def (", r"\(SyntaxError: .*\): mend it, or"),
-        ("1 / 0", r"\(ZeroDivisionError: .*\): mend it, or"),
+        (None, "pip install my-gym"),
+        ("import not_there", "'not_there'"),
+        ("def (", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
     ],
     ids=["absent", "lacking", "no Python", "failing"],
 )
 def test_a_module_that_cannot_be_imported_is_told_apart_from_one_that_fails(
-    content: str | None, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str | None, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     if content is not None:
         (tmp_path / "my_gym.py").write_text(content)
-    with pytest.raises(InvalidEnvironment, match=f"env 'my_gym:Far-v0' needs .*{advice}"):
+    with refused(InvalidEnvironment, "import-failed", "my_gym:Far-v0", named) as caught:
         as_environment("my_gym:Far-v0")
+    assert ("--import my_gym.py" in str(caught.value)) is (content is None)
 
 
 def test_a_known_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "icu_sepsis", None)
-    with pytest.raises(InvalidEnvironment, match=r"pip install icu-sepsis$"):
+    with refused(InvalidEnvironment, "import-failed"):
         as_environment("Sepsis/Not-A-Known-One-v2")

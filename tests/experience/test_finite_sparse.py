@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from agreement import compare
 from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, Garnet, RandomMDP, as_environment
-from fedlsvi.experience import finite, sparse
-from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience import finite, finite_sparse
+from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
 from fedlsvi.run import Run
+from problems import Setting, transition_rewards
 
 
 def _moving() -> FiniteMDP:
@@ -35,13 +37,13 @@ def _learn(name: str, episodes: int = 120, **options: object) -> Run:
 
 @pytest.fixture
 def by_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_sparse_is_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = _learn(name)
-    monkeypatch.setattr(sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
     run = _learn(name)
     assert run.plan is not None
     assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)
@@ -95,3 +97,14 @@ def test_taxi_fits_into_memory_and_learns() -> None:
     assert isinstance(experience, SparseExperience)
     assert experience.response.nbytes < 2**20
     assert run.w.shape == (8, 3000)
+
+
+def test_cells_are_those_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some pairs reach a state at a later step only; against the literal run."""
+    problem = transition_rewards(0)
+    reached = np.asarray(problem.one.P) > 0.0
+    assert (reached.any(axis=0) & ~reached[0]).any()
+    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    run, _ = compare(problem, Setting(M=3, T=40, gamma=6.0, seed=1))
+    assert run.plan is not None
+    assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)
