@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kits import JOB, engine, server_kit
 
 from fedlsvi import envs
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
@@ -18,6 +18,7 @@ from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.storage import settings_file
 
@@ -88,7 +89,7 @@ def test_a_gymnasium_world_by_id_and_by_a_function_that_makes_it(tmp_path: Path)
         ({"entry": "json:nothing"}, "cannot be found .*install its package in the Python that"),
         ({"entry": "json"}, "entry must be module:function, got 'json'"),
         ({"entry": "math:pi"}, "entry 'math:pi' is a float: name a function"),
-        ({"entry": "json:loads", "s": "3"}, "gave a int: give a function that makes"),
+        ({"entry": "json:loads", "s": "3"}, "give a function that makes"),
         ({"entry": "json:loads"}, "has wrong keys: missing a required argument: 's'"),
         ({"entry": "fedlsvi.envs:RandomLinearMDP", "beds": 3}, "wrong keys: .*'beds'"),
         ({"name": "river-swim", "gym": "FrozenLake-v1"}, "one of name, gym and entry"),
@@ -186,8 +187,9 @@ def test_hello_is_written_down_before_it_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(tmp_path, name="random-linear", **SIZES)
-    workspace = SimpleNamespace(get_root_dir=lambda: tmp_path, get_site_config_dir=lambda: tmp_path)
-    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
-    assert flare.Site(FEDERATION.table()).hello() == 2
+    monkeypatch.setattr(flare, "collab", engine(tmp_path))
+    signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
+    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    assert site.hello() == 2
     (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
     assert (line["kind"], line["scalars"]) == ("Hello", 1)
