@@ -57,7 +57,7 @@ def signatures(folder: Path) -> tuple[float, float]:
 
 def main() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
-        sites = dict.fromkeys(SITES, {"agents": 1, "env": ENV})
+        sites = {site: {"agents": 1, "env": ENV} for site in SITES}
         folder = project.init(Path(scratch) / "project", FEDERATION, sites, port=free_port())
         sign, verify = signatures(folder)
         whole = exchange(folder)

@@ -275,7 +275,7 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(folder / "journal", settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable)
+        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
     except BaseException:
         journal.close()
         raise
