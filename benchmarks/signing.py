@@ -1,7 +1,8 @@
 """What the signature of a request costs beside an exchange over FLARE (bound: 5 %).
 
 Three sites on loopback play a short run. An exchange is the time that the server waits for the
-answers to one request; signing is one signature for each site, verifying is what a site does.
+answers to one request; signing is one signature for each site, verifying is what a site does. Once
+for each job the RSA key of the server's kit vouches for the key that signs.
 """
 
 from __future__ import annotations

@@ -135,9 +135,14 @@ def signed_by(subject: str = SERVER, **own: Any) -> Callable[[South, str, bytes,
 
 def impersonated(south: South, purpose: str, content: bytes, folder: Path) -> bytes:
     """The server's certificate, which everybody has seen, with another site's key."""
-    Signer(server_kit(folder / "forged", "east", certificate(SERVER)), "trial", JOB)
-    signer = Signer(folder / "forged", "trial", JOB)
-    return signer.sign(purpose, "south", content)
+    kit = server_kit(folder / "forged", "east", certificate(SERVER))
+    return Signer(kit, "trial", JOB).sign(purpose, "south", content)
+
+
+def with_credential(south: South, purpose: str, content: bytes, folder: Path) -> bytes:
+    """What the server vouches for the key of this job, which every site has, with another key."""
+    other = Signer(folder / "server", "trial", JOB).sign(purpose, "south", content)
+    return south.signer.sign(purpose, "south", content)[:-64] + other[-64:]
 
 
 def real(**change: str) -> Callable[[South, str, bytes, Path], bytes]:
@@ -162,6 +167,7 @@ ATTACKS = {
     "signed by another site": Attack("not-the-server", signed_by("north")),
     "signed by the administrator": Attack("not-the-server", signed_by(SERVER, role="admin")),
     "the server's certificate, another key": Attack("bad-signature", impersonated),
+    "the server's credential, another key": Attack("bad-signature", with_credential),
     "another authority": Attack("foreign-authority", signed_by(authority="elsewhere")),
     "a certificate that a site issued": Attack("foreign-authority", signed_by(authority="north")),
     "a certificate that has ended": Attack("certificate-expired", signed_by(days=(-9, -1))),

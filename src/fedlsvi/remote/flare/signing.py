@@ -1,10 +1,16 @@
 """Requests that only the server of a federation can have made.
 
 FLARE lets every party of a job call every other one. So that a site answers nobody but the server,
-whatever the engine lets through, the server signs each request with the key of its kit, and a site
-checks the signature against the authority in its own kit (`startup/rootCA.pem`). What is signed
-names the purpose, the federation, the job and the site: a signature is of no use for anything else.
-A request that is delivered twice is recognised by its number (`Endpoint`).
+whatever the engine lets through, the server signs each request, and a site checks the signature
+against the authority in its own kit (`startup/rootCA.pem`). What is signed names the purpose, the
+federation, the job and the site: a signature is of no use for anything else. A request that is
+delivered twice is recognised by its number (`Endpoint`).
+
+The RSA key of the server's kit would take a noticeable part of an exchange (`benchmarks/signing`).
+So it signs once for each job, an Ed25519 key that exists in the server's process only; that key
+signs the requests. Each carries both:
+
+    length | credential: length, certificate, public key, RSA signature | Ed25519 signature
 """
 
 from __future__ import annotations
@@ -19,16 +25,18 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedlsvi.errors import InvalidInput, MessageRefused
 
 _LABEL = b"fedlsvi request of the server, 1"
 _LENGTH = struct.Struct("<Q")
-_CERTIFICATE = struct.Struct("<H")
+_PREFIX = struct.Struct("<H")
+_KEY_BYTES = 32
 _PSS = padding.PSS(padding.MGF1(hashes.SHA256()), hashes.SHA256.digest_size)
 
 LONGEST_PROOF = 16_384
-"""Bytes of a certificate and a signature; kits of FLARE need about 1,100."""
+"""Bytes of a certificate and the signatures; kits of FLARE need about 1,200."""
 
 
 def _signed(purpose: str, federation: str, job: str, site: str, content: bytes) -> bytes:
@@ -55,14 +63,17 @@ class Signer:
             _no_kit(startup, error)
         if not isinstance(key, rsa.RSAPrivateKey):
             _no_kit(startup, TypeError("server.key is not an RSA key"))
-        self._key = key
-        self._certificate = certificate.public_bytes(serialization.Encoding.DER)
+        self._key = Ed25519PrivateKey.generate()
+        public = self._key.public_key().public_bytes_raw()
+        vouched = key.sign(_signed("key", federation, job, "", public), _PSS, hashes.SHA256())
+        der = certificate.public_bytes(serialization.Encoding.DER)
+        credential = _PREFIX.pack(len(der)) + der + public + vouched
+        self._credential = _PREFIX.pack(len(credential)) + credential
 
     def sign(self, purpose: str, site: str, content: bytes) -> bytes:
         """The proof that the server makes this request to this site."""
         signed = _signed(purpose, self.federation, self.job, site, content)
-        signature = self._key.sign(signed, _PSS, hashes.SHA256())
-        return _CERTIFICATE.pack(len(self._certificate)) + self._certificate + signature
+        return self._credential + self._key.sign(signed)
 
 
 class Verifier:
@@ -77,6 +88,7 @@ class Verifier:
 
     def __init__(self, startup: Path, federation: str, job: str, site: str) -> None:
         self.federation, self.job, self.site = federation, job, site
+        self._known: tuple[bytes, Ed25519PublicKey, datetime] | None = None
         try:
             self._authority = _certificate(startup / "rootCA.pem")
             kit = json.loads((startup / "fed_client.json").read_bytes())
@@ -92,20 +104,33 @@ class Verifier:
         """
         if not isinstance(content, bytes) or not isinstance(proof, bytes) or not proof:
             _refuse("unsigned", "it carries no signature")
-        if len(proof) > LONGEST_PROOF or len(proof) < _CERTIFICATE.size:
+        if not _PREFIX.size < len(proof) <= LONGEST_PROOF:
             _refuse("unsigned", f"a signature has no {len(proof)} bytes")
-        end = _CERTIFICATE.size + _CERTIFICATE.unpack_from(proof)[0]
+        credential, signature = _cut(proof)
         try:
-            certificate = x509.load_der_x509_certificate(proof[_CERTIFICATE.size : end])
-            key = self._key_of_server(certificate)
-            signed = _signed(purpose, self.federation, self.job, self.site, content)
-            key.verify(proof[end:], signed, _PSS, hashes.SHA256())
+            key = self._key_of_job(credential)
+            key.verify(signature, _signed(purpose, self.federation, self.job, self.site, content))
         except InvalidSignature:
             _refuse("bad-signature", "the server signed something else, or nothing")
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (ValueError, TypeError, struct.error, UnsupportedAlgorithm) as error:
             _refuse("unsigned", f"its certificate cannot be read ({error})")
 
-    def _key_of_server(self, certificate: x509.Certificate) -> rsa.RSAPublicKey:
+    def _key_of_job(self, credential: bytes) -> Ed25519PublicKey:
+        """The key for which the server vouches; the last one that was checked is remembered."""
+        now = datetime.now(UTC)
+        if self._known is not None and self._known[0] == credential and now <= self._known[2]:
+            return self._known[1]
+        der, rest = _cut(credential)
+        public, vouched = rest[:_KEY_BYTES], rest[_KEY_BYTES:]
+        certificate = x509.load_der_x509_certificate(der)
+        signed = _signed("key", self.federation, self.job, "", public)
+        self._key_of_server(certificate, now).verify(vouched, signed, _PSS, hashes.SHA256())
+        key = Ed25519PublicKey.from_public_bytes(public)
+        until = min(certificate.not_valid_after_utc, self._authority.not_valid_after_utc)
+        self._known = credential, key, until
+        return key
+
+    def _key_of_server(self, certificate: x509.Certificate, now: datetime) -> rsa.RSAPublicKey:
         """The key of a certificate that the authority gave to the server."""
         try:
             certificate.verify_directly_issued_by(self._authority)
@@ -116,7 +141,6 @@ class Verifier:
         if roles or [name.value for name in names] != [self.server]:
             whose = certificate.subject.rfc4514_string()
             _refuse("not-the-server", f"its certificate is that of {whose!r}, not {self.server!r}")
-        now = datetime.now(UTC)
         for one in (certificate, self._authority):
             if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
                 ended = one.not_valid_after_utc.date()
@@ -125,6 +149,12 @@ class Verifier:
         if not isinstance(key, rsa.RSAPublicKey):
             _refuse("not-the-server", "its certificate has another kind of key")
         return key
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes]:
+    """What a length precedes, and the rest."""
+    end = _PREFIX.size + _PREFIX.unpack_from(data)[0]
+    return data[_PREFIX.size : end], data[end:]
 
 
 def _certificate(path: Path) -> x509.Certificate:
