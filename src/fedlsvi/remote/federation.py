@@ -57,6 +57,9 @@ SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
 
+MOST_AGENTS = 1000
+"""Agents that a site may have where nothing else was agreed."""
+
 
 def _known(what: str, table: dict[str, Any], kind: Any) -> None:
     """Refuse keys that are no fields of a dataclass."""
@@ -82,6 +85,7 @@ class Federation:
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
+    max_agents: int | dict[str, int] = MOST_AGENTS
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -106,12 +110,20 @@ class Federation:
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
+        table = self.max_agents if isinstance(self.max_agents, dict) else {"": self.max_agents}
+        for most in table.values():
+            integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
         self.parameters(n_agents)
         self.retry_policy()
         self.feature_map()
+
+    def agents_allowed(self, site: str) -> int:
+        """How many agents this site may have; none if [max_agents] does not list it."""
+        most = self.max_agents
+        return most.get(site, 0) if isinstance(most, dict) else most
 
     def table(self) -> dict[str, Any]:
         """What `of` reads back."""

@@ -23,11 +23,12 @@ from typing import Any
 from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
+from fedlsvi.checks import is_integer, shown
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, MessageRefused, StoreError, TransportError
 from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.protocol.transport import layout
-from fedlsvi.remote.codec import Address, decode_reply, run_id
+from fedlsvi.remote.codec import Address, decode_reply, longest_reply, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
@@ -296,6 +297,8 @@ class Flare(FrameTransport):
         try:
             with self._lock:
                 turns = list(self.turns)  # before who is present is looked at: see `_windows`
+                if len(frame) > longest_reply(self.layout, self.layout.n_agents):
+                    raise MessageRefused(f"{len(frame)} bytes", code="answer-too-long")
                 address, signal = decode_reply(frame, self.layout)
                 c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
                 if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
@@ -377,9 +380,9 @@ class Coordinator:
         signer = Signer(Path(workspace.get_startup_kit_dir()), federation.name, job)
         proxies = sorted(collab.clients, key=lambda proxy: proxy.name)
         sites = [SignedSite(proxy, signer, proxy.name) for proxy in proxies]
-        counts = [int(_asked(site, "hello")) for site in sites]
-        if not sites or min(counts) < 1:
-            raise TransportError("no site has an agent")
+        if not sites:
+            raise TransportError("no site takes part", code="no-sites")
+        counts = [_agents(site, federation.agents_allowed(site.name)) for site in sites]
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_id(p, federation.seed), home(workspace, federation.name)
@@ -426,6 +429,18 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
     except Exception as error:  # the engine's own, around what the site said
         said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
         raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
+
+
+def _agents(site: SignedSite, most: int) -> int:
+    """How many agents a site has, which must be as many as it may have."""
+    said = _asked(site, "hello")
+    if not is_integer(said) or not 1 <= said <= most:
+        raise TransportError(
+            f"site {site.name} says that it has {flare_log.line(shown(said))} agents, and may have "
+            f"1 to {most}: change max_agents in federation.toml if that is meant",
+            code="bad-agents",
+        )
+    return int(said)
 
 
 class SiteTrouble(FedLSVIError):

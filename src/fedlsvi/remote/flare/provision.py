@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ def init(
     """Write a project. `sites` maps a site's name to its settings; {} leaves a form to fill in."""
     project = Path(folder)
     _check(federation, sites, host, port)
+    if isinstance(federation.max_agents, int):  # each site by name, for the organiser to tighten
+        federation = replace(federation, max_agents=dict.fromkeys(sites, federation.max_agents))
     write_job = flare("write_job")
     with _whole(project):
         _provision(project, federation.name, list(sites), host, port)
