@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from expecting import refused
 from fedlsvi.errors import InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import Layout, Signal, Start, Upload
+from fedlsvi.remote import federation as federation_module
 from fedlsvi.remote.codec import (
     HEADER_BYTES,
     Address,
@@ -22,7 +25,7 @@ from fedlsvi.remote.codec import (
     longest_request,
 )
 from fedlsvi.remote.conformance import RUN, Echo, EchoFactory, opened, parameters, uploads
-from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.federation import Federation, package
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.frame_transport import MOST_FRAMES
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -127,7 +130,8 @@ def test_a_signal_is_no_longer_than_the_layout_allows(caplog: pytest.LogCaptureF
 
 def greeted(said: Any, name: str = "south") -> Any:
     """A site that says this when it is greeted."""
-    site = SimpleNamespace(name=name, hello=lambda: said)
+    answer = {"agents": said, "package": package()}
+    site = SimpleNamespace(name=name, hello=lambda: answer)
     return type("Site", (), {"__call__": lambda self, **options: site, "name": name})()
 
 
@@ -135,9 +139,9 @@ def greeted(said: Any, name: str = "south") -> Any:
 def test_a_site_has_no_more_agents_than_was_agreed(said: Any) -> None:
     """The site is named, nothing is allocated, and what it says is repeated in short."""
     with refused(TransportError, "bad-agents", "south", "1000") as caught:
-        flare._agents(greeted(said), 1000)
+        flare._greet(greeted(said), 1000, [])
     assert len(str(caught.value)) < 800
-    assert flare._agents(greeted(1000), 1000) == 1000
+    assert flare._greet(greeted(1000), 1000, []) == 1000
 
 
 def test_how_many_agents_each_site_may_have() -> None:
@@ -148,7 +152,40 @@ def test_how_many_agents_each_site_may_have() -> None:
     other.check(2)
     assert (other.agents_allowed("south"), other.agents_allowed("north")) == (3, 0)
     with refused(TransportError, "bad-agents", "north"):
-        flare._agents(greeted(1, "north"), other.agents_allowed("north"))
+        flare._greet(greeted(1, "north"), other.agents_allowed("north"), [])
     for bad in (0, "3", True, {"south": 0}, {"south": 2.5}):
         with refused(InvalidSetting, "bad-max_agents"):
             Federation.of(federation.table() | {"max_agents": bad}).check(2)
+
+
+@pytest.mark.parametrize("theirs", ["0.0.1 (0123456789abcdef)", None, "x" * 10**6, 3])
+def test_another_package_at_a_site_is_noted(theirs: Any) -> None:
+    """The run goes on; what the site says is repeated in short."""
+    site = greeted(1)
+    site().hello = lambda: {"agents": 1, "package": theirs}
+    notes: list[str] = []
+    assert flare._greet(site, 1000, notes) == 1
+    (note,) = notes
+    assert "south" in note
+    assert package() in note
+    assert len(note) < 300
+    notes.clear()
+    flare._greet(greeted(1), 1000, notes)
+    assert notes == []
+
+
+def test_the_digest_is_of_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = package()
+    shutil.copytree(Path(federation_module.envs.__file__).parents[1], tmp_path / "fedlsvi")
+    here = SimpleNamespace(__file__=str(tmp_path / "fedlsvi" / "envs" / "__init__.py"))
+    monkeypatch.setattr(federation_module, "envs", here)
+    package.cache_clear()
+    try:
+        assert package() == mine
+        with (tmp_path / "fedlsvi" / "core" / "ridge.py").open("a") as file:
+            file.write("\n")
+        package.cache_clear()
+        assert package() != mine
+        assert package().split()[0] == mine.split()[0]
+    finally:
+        package.cache_clear()

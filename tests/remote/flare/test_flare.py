@@ -38,7 +38,7 @@ from fedlsvi.remote.federation import Federation, environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.flare.log import line
-from fedlsvi.remote.flare.provision import flare
+from fedlsvi.remote.flare.provision import flare, job_store
 from fedlsvi.storage import checkpoint, files
 
 # FLARE's threads use what its libraries call deprecated
@@ -128,6 +128,13 @@ def test_no_site_answers_another(finished: Path) -> None:
     for site in ("site-2", "site-3"):
         logs = [path.read_text() for path in (finished / "kits" / site).glob("*/log.txt")]
         assert any("handle from site-1 was refused" in log for log in logs)
+
+
+def test_what_flare_stores_is_for_its_owner_alone(finished: Path) -> None:
+    _, parties = project.read(finished)
+    store = job_store(parties["storage"])
+    assert list(store.rglob("*"))
+    assert not store.stat().st_mode & 0o077
 
 
 def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) -> None:

@@ -98,7 +98,7 @@ def test_books_that_cannot_be_opened_are_let_go_of(
     """Whatever the error was, the journal is not "in use by another process" afterwards."""
     settings = SiteSettings.read(write(tmp_path, name="random-linear", **SIZES))
 
-    def broken(*given: Any) -> None:
+    def broken(*given: Any, **options: Any) -> None:
         raise OSError("no such disk")
 
     monkeypatch.setattr(job, "Audit", broken)

@@ -61,7 +61,7 @@ class South:
         return decode_reply(reply, self.site._endpoint.layout)[1]
 
     def play(self) -> None:
-        assert self.server.hello() == 2
+        assert self.server.hello()["agents"] == 2
         self.server.join(2, 4)
         start = self.start()
         models = [Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)]

@@ -93,7 +93,7 @@ class SiteSignals:
 
 class Site:
     """A site's agents. Only the server may call: each of the four methods takes what it asks for
-    and its signature. None returns anything but frames and the number of agents."""
+    and its signature. None returns anything but frames, the number of agents and a version."""
 
     def __init__(self, federation: dict[str, Any]) -> None:
         self.federation = federation
@@ -128,17 +128,17 @@ class Site:
             raise SiteTrouble(f"{what}; the log at that site has the text") from None
 
     @collab.publish
-    def hello(self, content: bytes, proof: bytes) -> int:
-        """How many agents learn here."""
-        from fedlsvi.remote.federation import Federation, SiteSettings, open_books
+    def hello(self, content: bytes, proof: bytes) -> dict[str, Any]:
+        """How many agents learn here, and with which fedlsvi."""
+        from fedlsvi.remote.federation import Federation, SiteSettings, open_books, package
 
         with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
             if self._books is None:
                 name = Federation.of(self.federation).name
                 self._books = open_books(settings, home(collab.workspace, name))
-            self._books[1].note("Hello", scalars=1, bytes=8)
-            return settings.agents
+            self._books[1].note("Hello", scalars=1, bytes=8, package=package())
+            return {"agents": settings.agents, "package": package()}
 
     @collab.publish
     def join(self, content: bytes, proof: bytes) -> bool:
@@ -207,7 +207,7 @@ class SignedSite:
         return replace(self, proxy=self.proxy(**options))
 
     def hello(self) -> Any:
-        """How many agents learn there, as the site says."""
+        """How many agents learn there and with which fedlsvi, as the site says."""
         return self._call("hello", b"")
 
     def join(self, first: int, n_agents: int) -> None:
@@ -382,11 +382,11 @@ class Coordinator:
         sites = [SignedSite(proxy, signer, proxy.name) for proxy in proxies]
         if not sites:
             raise TransportError("no site takes part", code="no-sites")
-        counts = [_agents(site, federation.agents_allowed(site.name)) for site in sites]
+        notes: list[str] = []
+        counts = [_greet(site, federation.agents_allowed(site.name), notes) for site in sites]
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
         run, folder = run_id(p, federation.seed), home(workspace, federation.name)
-        notes: list[str] = []
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
@@ -431,9 +431,19 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
 
 
-def _agents(site: SignedSite, most: int) -> int:
-    """How many agents a site has, which must be as many as it may have."""
-    said = _asked(site, "hello")
+def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
+    """How many agents a site has, which must be as many as it may have; another version of
+    fedlsvi there is noted."""
+    from fedlsvi.remote.federation import package
+
+    answer = _asked(site, "hello")
+    table = answer if isinstance(answer, dict) else {"agents": answer}
+    said, theirs = table.get("agents"), flare_log.line(table.get("package"))[:80]
+    if theirs != package():
+        notes.append(
+            f"site {site.name} has fedlsvi {theirs}, the server {package()}: install the same "
+            "everywhere"
+        )
     if not is_integer(said) or not 1 <= said <= most:
         raise TransportError(
             f"site {site.name} says that it has {flare_log.line(shown(said))} agents, and may have "

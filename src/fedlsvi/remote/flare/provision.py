@@ -106,7 +106,7 @@ def init(
         _provision(project, federation.name, list(sites), host, port)
         mark = f"{federation.name}-{secrets.token_hex(4)}"
         for name in (host, *sites):
-            _settle(project / "kits" / name / "local", mark)
+            _settle(project / "kits" / name, mark)
         for name, own in sites.items():
             text = settings_file.dump(own) if own else _form()
             (project / "kits" / name / "local" / "fedlsvi.toml").write_text(text, encoding="utf-8")
@@ -126,6 +126,11 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
     for site in sites:
         if not NAME.fullmatch(site):
             raise InvalidInput(f"the name of a site must be {LETTERS}, got {site!r}")
+        if site == "server":
+            raise InvalidInput(
+                "a site cannot be called 'server': FLARE calls the server so, give another name",
+                code="reserved-name",
+            )
     if not all(HOST.fullmatch(part) for part in host.split(".")):
         raise InvalidInput(f"host must be a name such as fl.example.org, got {host!r}")
     if host in sites:
@@ -174,11 +179,20 @@ def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: 
     made[-1].rename(project / "kits")
 
 
-def _settle(local: Path, mark: str) -> None:
+def job_store(mark: str) -> Path:
+    """Where FLARE's server keeps its jobs: FLARE needs a full path, and a kit may be anywhere."""
+    return Path("/tmp") / f"fedlsvi-{mark}"
+
+
+def _settle(kit: Path, mark: str) -> None:
     """A party's own resources: the shortest list of classes that serves, no log that travels, no
-    right to send code; and a place for FLARE's jobs that no other server on the machine shares."""
+    right to send code; and a place for FLARE's jobs that no other server on the machine shares.
+    All that FLARE writes is for its owner alone."""
+    local, script = kit / "local", kit / "startup" / "sub_start.sh"
+    first, rest = script.read_text(encoding="utf-8").split("\n", 1)
+    script.write_text(f"{first}\numask 077\n{rest}", encoding="utf-8")
     text = (local / "resources.json.default").read_text(encoding="utf-8")
-    resources = json.loads(text.replace("/tmp/nvflare/", f"/tmp/nvflare/{mark}/"))
+    resources = json.loads(text.replace("/tmp/nvflare/", f"{job_store(mark)}/"))
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = list(ALLOWED)
     # FLARE would send a site's log to the server, and the text of an error may quote a state
