@@ -438,7 +438,8 @@ def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
 
     answer = _asked(site, "hello")
     table = answer if isinstance(answer, dict) else {"agents": answer}
-    said, theirs = table.get("agents"), flare_log.line(table.get("package"))[:80]
+    said: Any = table.get("agents")
+    theirs = flare_log.line(table.get("package"))[:80]
     if theirs != package():
         notes.append(
             f"site {site.name} has fedlsvi {theirs}, the server {package()}: install the same "
