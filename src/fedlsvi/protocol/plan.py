@@ -83,7 +83,7 @@ class Plan:
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        return Cohort(agents, p.horizon, p.packing, values, experience)
+        return Cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""
