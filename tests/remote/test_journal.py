@@ -91,9 +91,9 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "000000004.json"
     manifest = files.read_json(path)
     files.write_json(path, manifest | {"format": manifest["format"] - 1})
-    with refused(WrongVersion, "other-format", "2", "3"):
+    with refused(WrongVersion, "wrong-format", str(path)):
         journal.newest()
-    with refused(WrongVersion, "other-format", "2"):
+    with refused(WrongVersion, "wrong-format", str(path)):
         journal.back_to(4)
     journal.close()
 

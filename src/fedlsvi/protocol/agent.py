@@ -102,7 +102,9 @@ class Cohort:
             case Start():
                 self.start(message)
                 return None
-        raise TransportError(f"an agent cannot answer a {type(message).__name__}")
+        raise TransportError(
+            f"an agent cannot answer a {type(message).__name__}", code="unknown-message"
+        )
 
     def start(self, message: Start) -> None:
         """Receive the parameters and initialise Q and V."""

@@ -22,12 +22,11 @@ from typing import Any
 
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import integer
+from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,

@@ -27,10 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
+from fedlsvi.errors import DamagedFile, TransportError
 from fedlsvi.storage import files
 
-FORMAT = 3
 KEPT = 2
 _SNAPSHOT = re.compile(r"\d{9,}\.json")
 _OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json|safetensors|log)(?(1)\.tmp)")
@@ -107,7 +106,7 @@ class Journal:
                 stamp = files.write_arrays(self.folder / name, arrays)
                 history.append({"name": name, "first": first, "stamp": stamp})
         state = files.write_arrays(self._path(t, "safetensors"), snapshot.arrays)
-        manifest = {"format": FORMAT, "t": t, "state": state, "history": history,
+        manifest = {"format": files.FORMAT, "t": t, "state": state, "history": history,
                     "plain": snapshot.plain}  # fmt: skip
         if t not in self._snapshots():  # its log is of a time that a restarted server has undone
             self._path(t, "log").unlink(missing_ok=True)
@@ -180,12 +179,7 @@ class Journal:
 
     def _manifest(self, t: int) -> dict[str, Any]:
         manifest = files.read_json(self._path(t, "json"))
-        if manifest["format"] != FORMAT:
-            raise WrongVersion(
-                f"the journal {self.folder} has format {manifest['format']!r}, this fedlsvi reads "
-                f"{FORMAT}: use the version that wrote it",
-                code="other-format",
-            )
+        files.check_format(self._path(t, "json"), manifest.get("format"))
         return manifest
 
     def _load(self, t: int) -> Snapshot:
