@@ -85,6 +85,6 @@ def test_bytes_on_the_wire_are_eight_per_scalar() -> None:
     for _ in sessions.rounds():
         pass
     sessions.close()
-    sent = sum(sessions.transport.wire_bytes.values())
-    counted = 8 * sessions.transport.ledger.total
+    sent = sum(sessions.player.transport.wire_bytes.values())
+    counted = 8 * sessions.player.transport.ledger.total
     assert counted <= sent <= 1.1 * counted, (sent, counted)
