@@ -47,7 +47,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
 
 def test_conformance_in_process() -> None:
     """Calls cannot be late, doubled or garbled: the contract is all there is."""
-    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).gamma))
+    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).trigger))
 
 
 @pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)
