@@ -126,9 +126,9 @@ def test_a_settled_trigger_is_never_wrong(length, low, gap, gamma):
 
 
 def test_a_round_as_long_as_gamma_fires_whatever_the_determinant():
-    assert fires(5, 0.0, math.log(5.0))
-    assert not fires(4, 0.0, math.log(5.0))
-    assert fires(5, -1e-3, math.log(5.0))
+    assert fires(5, 0.0, Rule(math.log(5.0)))
+    assert not fires(4, 0.0, Rule(math.log(5.0)))
+    assert fires(5, -1e-3, Rule(math.log(5.0)))
 
 
 @given(st.integers(1, 8), st.integers(0, 2**31))
