@@ -22,7 +22,7 @@ from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run
 
-ENGINES = {"ray": "fedlsvi.remote.ray.on_ray:on_ray"}
+ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
 
 

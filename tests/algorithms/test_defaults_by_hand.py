@@ -25,7 +25,7 @@ def standstill(n_states: int = 1, n_actions: int = 1, horizon: int = 1) -> Finit
 
 
 def prepared(name: str, env: FiniteMDP, M: int, T: int, **settings: Any) -> Any:
-    return registry.make(name, n_agents=M, **settings).prepare(env, T, 0)
+    return registry.make(name, n_agents=M, **settings).prepare(env, T, 0).player
 
 
 def learned(name: str, env: FiniteMDP, M: int, T: int, **settings: Any) -> Any:
@@ -78,9 +78,9 @@ def test_rare_switching_has_a_budget_of_dh_log_hk(lam: float, ends: list[int]) -
 def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
     """S = H = 2, A = 1, M = 3, T = 10, δ = .05: 14εTHM = 14·.1·10·2·3 = 84, 182M = 546,
     6SAH/δ = 480, 6e(2T + 1) = 126e."""
-    session = prepared("fed-ucbvi", standstill(2, horizon=2), 3, 10, epsilon=epsilon)
+    player = prepared("fed-ucbvi", standstill(2, horizon=2), 3, 10, epsilon=epsilon)
     beta = math.log(480.0) + math.log(126.0) + 1.0
-    assert session.player.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
+    assert player.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RANDOMISED)

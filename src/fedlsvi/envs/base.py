@@ -65,9 +65,10 @@ class Environment(ABC):
 def no_features(seen: str) -> InvalidFeatures:
     """The error for an environment without default features; `seen` says what it shows."""
     return InvalidFeatures(
-        f"{seen} and has no default features: give features=, e.g. FourierFeatures(), "
-        "RBFFeatures(), TileFeatures() or a function from states (n, s) to (n, A, d)",
+        f"{seen} and has no default features",
         code="missing-features",
+        hint="give features=, e.g. FourierFeatures(), RBFFeatures(), TileFeatures() or a function "
+        "from states (n, s) to (n, A, d)",
     )
 
 

@@ -17,14 +17,19 @@ import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.errors import DamagedFile, StoreError
+from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
 from fedlsvi.experience.values import BlockValues, TabularValues
+from fedlsvi.features.base import CallableFeatures, FeatureMap
+from fedlsvi.features.binding import resolve
+from fedlsvi.features.registry import make
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.policy import Policy
 from fedlsvi.storage import files
-from fedlsvi.storage.policy_features import check_sample, made_again, sample
 
 WORDS, NUMBERS = "policy.json", "policy.safetensors"
+TRIED = 8
+TOLERANCE = 1e-4
+"""How far φ may differ: a network's last digits are others on another machine."""
 AGAIN = "restore it from a copy, or save the policy again"
 
 Head = dict[str, Any]
@@ -59,7 +64,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
         arrays = {
             "lower": np.stack([factor.lower for factor in factors]),
             "target": np.stack(values.targets),
-            **sample(values.features, policy.spaces),
+            **_sample(values.features, policy.spaces),
         }
         what = values.features.spec() or {"given": type(values.features).__name__}
         head |= {
@@ -93,7 +98,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         values: TabularValues | BlockValues = _table(arrays)
     else:
         values = _linear(head, arrays, spaces, features)
-        check_sample(folder, values.features, arrays)
+        _check_sample(folder, values.features, arrays)
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 
@@ -129,8 +134,76 @@ def _table(arrays: Arrays) -> TabularValues:
 
 def _linear(head: Head, arrays: Arrays, spaces: Spaces, given: Any) -> BlockValues:
     horizon, dim = arrays["target"].shape
-    phi = made_again(head["features"], spaces, given, dim)
+    phi = _made_again(head["features"], spaces, given, dim)
     values = BlockValues(phi, horizon, head["beta"], np.array(head["ceilings"]), head["rows"])
     values.factors = [DenseFactor(lower) for lower in arrays["lower"]]
     values.targets = list(arrays["target"])
     return values
+
+
+def _made_again(what: dict[str, Any], spaces: Spaces, given: Any, dim: int) -> FeatureMap:
+    """The features of a policy, from their name or as they are given again."""
+    if given is None:
+        name, params = what.get("name"), what.get("params")
+        if not (isinstance(name, str) and isinstance(params, dict)):
+            raise InvalidFeatures(
+                f"the policy's features ({what.get('given')}) are a function, which no file can "
+                "hold: give them again, features=...",
+                code="features-not-saved",
+            )
+        given = make(name, **params)
+    phi = resolve(given, _Shape(spaces))
+    if phi.dim != dim:
+        raise InvalidFeatures(
+            f"features have dimension {phi.dim}, the policy was saved with {dim}",
+            code="other-features",
+        )
+    return phi
+
+
+def _sample(phi: FeatureMap, spaces: Spaces) -> dict[str, np.ndarray]:
+    """φ at a few made-up states, and these; nothing where it has no values there."""
+    states = _Shape(spaces).probe(TRIED)
+    try:
+        return {"states": states, "phi": _values(phi, states)}
+    except Exception:  # whatever a function may raise at a state that its environment never shows
+        return {}
+
+
+def _values(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
+    """φ(states), whatever its norms: no environment promises them at made-up states."""
+    found = phi.fn(states) if isinstance(phi, CallableFeatures) else phi(states)
+    return np.array(found, dtype=np.float64)
+
+
+def _check_sample(folder: Path, phi: FeatureMap, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse features other than those of the policy, where φ has values at made-up states."""
+    if "phi" not in arrays:
+        return
+    found, saved = _values(phi, arrays["states"]), arrays["phi"]
+    if found.shape != saved.shape or not np.allclose(
+        found, saved, rtol=0.0, atol=TOLERANCE, equal_nan=True
+    ):
+        raise InvalidFeatures(
+            f"the features are not those that the policy in {folder} was saved with: give the "
+            "same, features=..., or none where it holds their name",
+            code="other-features",
+        )
+
+
+class _Shape:
+    """As much of an environment as features need to bind."""
+
+    name = "the policy's environment"
+    imagined = True
+
+    def __init__(self, spaces: Spaces) -> None:
+        self.n_actions, self.state_dim = spaces.n_actions, spaces.state_dim
+
+    def default_features(self) -> FeatureMap:
+        raise InvalidFeatures("a saved policy has no features of its own")
+
+    def probe(self, n: int) -> np.ndarray:
+        """States to try features on; not 0, which has no direction and no logarithm."""
+        assert self.state_dim is not None
+        return np.random.default_rng(0).uniform(0.25, 0.75, (n, self.state_dim))

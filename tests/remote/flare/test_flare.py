@@ -220,7 +220,7 @@ def _read(connection: socket.socket) -> bytes:
 KEPT = replace(FEDERATION, name="kept", settings={"gamma": 60.0, "overshoot": "keep"})
 AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
-    patience={"deadline": 8.0, "attempts": 1, "absent": "carry"},
+    retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
 UNANSWERED = "agent 1 carried (no answer to"
 

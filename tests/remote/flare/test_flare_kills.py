@@ -70,7 +70,7 @@ def test_ten_kills_inside_synchronisations(tmp_path: Path) -> None:
     env = ENV | {"horizon": 10}
     federation = replace(
         FEDERATION, name="kills", horizon=10, episodes=400, settings={"gamma": 40.0},
-        patience={"deadline": 20.0, "attempts": 1},
+        retry={"deadline": 20.0, "attempts": 1},
     )  # fmt: skip
     # first, so that what the sites run is compiled
     learner = FedLSVI(n_agents=2, **federation.settings)

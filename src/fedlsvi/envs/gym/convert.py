@@ -249,8 +249,9 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> FiniteMDP | 
     """A finite MDP where the environment knows its table, else a world to step."""
     if H is None:
         raise InvalidEnvironment(
-            f"{name} has no max_episode_steps, so its horizon is not known: give horizon=H",
+            f"{name} has no max_episode_steps, so its horizon is not known",
             code="missing-horizon",
+            hint="give horizon=H",
         )
     horizon = integer("horizon", H, 1, error=InvalidEnvironment)
     asked = None if given.reward_range is None else check_range(given.reward_range)

@@ -105,8 +105,9 @@ class Copies:
             low, high = self.world.reward_range
             raise InvalidEnvironment(
                 f"{self.world.name} paid {raw[k]:g} in {where(k, h)}, outside reward_range = "
-                f"({low:g}, {high:g}): give reward_range=(low, high) that holds every reward",
+                f"({low:g}, {high:g})",
                 code="reward-out-of-range",
+                hint="give reward_range=(low, high) that contains every reward",
             )
         np.clip(mapped, 0.0, 1.0, out=mapped)
         return mapped

@@ -11,8 +11,7 @@ from typing import Any
 
 from fedlsvi.errors import TransportError
 from fedlsvi.remote.flare.job import Coordinator, Site
-from fedlsvi.remote.flare.log import COMPLETE, REASON, after, told
-from fedlsvi.remote.flare.states import RUNNING, WAITING
+from fedlsvi.remote.flare.log import COMPLETE, REASON, RUNNING, WAITING, after, told
 
 LOST = r"Client (\S+) is deemed disconnected"
 UNLISTED = "component not authorized: "

@@ -1,5 +1,8 @@
-"""What the server of a federation tells the administrator, who may be on another machine: lines in
-FLARE's log of the job, each behind a mark. They are written here and read here."""
+"""What the administrator of a federation hears of a job, perhaps on another machine.
+
+FLARE's words for its state, and the server's lines in FLARE's log of the job, each behind a mark.
+Lines are written here and read here; reading needs no FLARE.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,18 @@ COMPLETE = "this run is complete"
 MARKS = (REASON, ROUND, NOTE, COMPLETE)
 """What stands before the reason of a failure, the number of a round, something out of the ordinary;
 and what a run that has come to its end says."""
+
+WAITING = ("SUBMITTED", "APPROVED")
+"""It has not begun."""
+
+RUNNING = ("DISPATCHED", "RUNNING")
+"""It has begun; a server that is started again leaves this of the jobs that it was running."""
+
+ENDED = ("FINISHED", "FAILED")
+"""The words that the state of a job begins with which has ended."""
+
+COMPLETED = "FINISHED:COMPLETED"
+"""It has ended well."""
 
 LONGEST_LINE = 500
 """Of what a site says, how much the server repeats."""

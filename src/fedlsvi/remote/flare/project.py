@@ -14,11 +14,11 @@ from typing import Any
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import processes
+from fedlsvi.remote.flare.log import COMPLETED as COMPLETED
+from fedlsvi.remote.flare.log import ENDED, WAITING
 from fedlsvi.remote.flare.provision import ADMIN as ADMIN
 from fedlsvi.remote.flare.provision import FEDERATION, flare
 from fedlsvi.remote.flare.provision import init as init
-from fedlsvi.remote.flare.states import COMPLETED as COMPLETED
-from fedlsvi.remote.flare.states import ENDED, WAITING
 from fedlsvi.storage import files, settings_file
 from fedlsvi.storage.runs import OpenedRun
 
