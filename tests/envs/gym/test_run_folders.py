@@ -93,7 +93,8 @@ def test_units_of_a_black_box_come_back(tmp_path: Path) -> None:
     assert loaded.original_value(0.0) == run.original_value(0.0) == -4.0
     with pytest.raises(InvalidEnvironment, match=r"given as an object.*give it again, env="):
         loaded.references()
-    assert fedlsvi.load(tmp_path / "run", env=env).references(5) == run.references(5)
+    again = fedlsvi.load(tmp_path / "run", env=env, features=walk_features)
+    assert again.references(5) == run.references(5)
 
 
 @pytest.mark.parametrize("kwargs", [{"map_name": None}, {"desc": ("SF", "FG")}])
