@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path, durable=False)
     journal.keep(snapshot(4))
     path = tmp_path / "000000004.json"
-    manifest = files.read_json(path)
+    manifest = files.read_json(path, {str: Any})
     files.write_json(path, manifest | {"format": manifest["format"] - 1})
     with refused(WrongVersion, "wrong-format", str(path)):
         journal.newest()

@@ -12,12 +12,13 @@ from typing import Any
 
 from fedlsvi.checks import plural
 from fedlsvi.cli.text import as_json
-from fedlsvi.errors import InvalidInput
+from fedlsvi.errors import DamagedFile, InvalidInput
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.remote import audit
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import demo, project
 from fedlsvi.storage import files
+from fedlsvi.storage.checkpoint import LEDGER
 from fedlsvi.storage.settings_file import read
 
 NAMED = 8
@@ -61,10 +62,10 @@ def do_verify(arguments: argparse.Namespace) -> int:
 
 def _ledger(path: Path) -> tuple[Ledger, str | None]:
     """The server's ledger, and the run that it is of; an earlier fedlsvi did not write that."""
-    table = files.read_json(path)
     try:
+        table = files.read_json(path.resolve(), {**LEDGER, str: str})
         return Ledger.from_dict(table), audit.named(table.get("run"))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (DamagedFile, ValueError):
         raise InvalidInput(f"{path} is no ledger: give the ledger.json of the server") from None
 
 

@@ -19,6 +19,7 @@ from fedlsvi.report.html import write_page
 from fedlsvi.report.style import STYLE
 from fedlsvi.storage import files, load
 from fedlsvi.storage import seeds as family
+from fedlsvi.storage.schema import check_shape
 from fedlsvi.storage.settings_file import dump
 
 
@@ -51,9 +52,11 @@ def do_report(arguments: argparse.Namespace) -> int:
 
 def _compared(folder: Path, out: Path) -> list[Path]:
     """The page of a folder of `fedlsvi compare`; nothing is played."""
-    asked = files.read_json(folder / compare.QUESTION)
+    path = files.inside(folder, compare.QUESTION)
+    asked = files.read_json(path, {str: Any})
     if "test" in asked:
         raise InvalidInput(f"{folder} was made by `fedlsvi tune`: its table is in table.md")
+    check_shape(path, asked, compare.ASKED)
     question = compare.Question(asked["algorithms"], asked["seeds"], asked["shared"], asked["own"])
     outcomes = Shelf.read(folder / "cells.jsonl")
     found = {}
@@ -66,7 +69,7 @@ def _compared(folder: Path, out: Path) -> list[Path]:
     first, last = rows[0], rows[-1]
     written, svgs = [], {}
     for name, panel in ranking.panels(found, [row.name for row in rows]).items():
-        paths = [out / "plots" / f"{name}.{suffix}" for suffix in ("png", "svg")]
+        paths = [files.inside(out, "plots", f"{name}.{suffix}") for suffix in ("png", "svg")]
         for path in paths:
             paint([panel], path, STYLE)
         written += paths

@@ -27,6 +27,8 @@ from fedlsvi.storage.settings_file import Table
 
 JOB_KEYS = ("episodes", "env", "features")
 QUESTION = "question.json"
+ASKED = {"algorithms": [str], "seeds": [int], "shared": {str: Any}, "own": {str: dict}, str: Any}
+"""What stands in it."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Question:
         flat = [e for entry in entries for e in (entry if isinstance(entry, list) else [entry])]
         named = [str(e["file"]) for e in flat if isinstance(e, dict) and "file" in e]
         every = {name: Path(name) for name in named} | extension_files()
-        return {name: files.stamp(files.read(path)) for name, path in every.items()}
+        return {name: files.stamp(files.read(path.resolve())) for name, path in every.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
@@ -186,7 +188,7 @@ def _first(folder: Path, asked: Mapping[str, Any]) -> bool:
 def holds(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
     """Whether it was begun for this question, with the same in the files that it names."""
     asked = _asked(question, more)
-    kept = {"files": asked["files"]} | files.read_json(folder / QUESTION)  # once without stamps
+    kept = {"files": asked["files"]} | files.read_json(files.inside(folder, QUESTION), {str: Any})
     return bool(kept == json.loads(json.dumps(asked)))
 
 

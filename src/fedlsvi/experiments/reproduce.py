@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from fedlsvi.errors import UnknownName
+from fedlsvi.errors import StoreError, UnknownName
 from fedlsvi.experiments.drawing import Panel
 from fedlsvi.experiments.runner import Cell, Outcome
 from fedlsvi.experiments.sweeping import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
+from fedlsvi.storage import files
+from fedlsvi.storage.schema import parse_json
 
 CLAIMS = (
     "theorem-1",
@@ -128,14 +130,15 @@ def write(
     }  # fmt: skip
     ordered = {key: entries[key] for key in CLAIMS if key in entries}
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
-    (out / "verdicts.json").write_text(text + "\n", encoding="utf-8")
+    files.write(out / "verdicts.json", text.encode() + b"\n")
 
 
 def known(out: Path) -> dict[str, dict[str, object]]:
     """Verdicts of earlier calls in the same folder; what cannot be read counts as none."""
     try:
-        entries = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        path = files.inside(out, "verdicts.json")
+        entries = parse_json(path, files.read(path))
+    except StoreError:
         return {}
     if not isinstance(entries, dict):
         return {}
@@ -164,5 +167,5 @@ def index(out: Path) -> str:
         markdown(["claim", "verdict", "made by"], rows),
         "",
     ])  # fmt: skip
-    (out / "README.md").write_text(text, encoding="utf-8")
+    files.write(out / "README.md", text.encode())
     return text

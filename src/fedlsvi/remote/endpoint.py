@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 
 from fedlsvi.config import Parameters
@@ -30,9 +31,13 @@ from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
 from fedlsvi.remote.endpoint_storage import Memory, Outbox, Snapshot
 from fedlsvi.remote.request_order import Order
+from fedlsvi.storage.schema import suspect
 
 NOBODY = (-1, -1)
 """Epoch and number before any request; no frame can have them."""
+
+SNAPSHOT = Path("the agents' snapshot")
+"""What errors about it call it; only its journal knows where it is."""
 
 log = logging.getLogger(__name__)
 
@@ -74,14 +79,16 @@ class Station:
         if self.memory is None:
             return
         snapshot, frames = self.memory.newest()
-        self._strange = self._stranger(snapshot, frames)
+        with suspect(SNAPSHOT):
+            self._strange = self._stranger(snapshot, frames)
         if self._strange:  # a server that begins at episode 0 begins anew; no other is answered
             return
         if snapshot is not None:
             self._restore(snapshot)
-            epoch, number, at = snapshot.plain["last"]
-            address = Address(self.run, epoch, number, at, *self.agents)
-            self._answered(address, encode(None, address))
+            with suspect(SNAPSHOT):
+                epoch, number, at = snapshot.plain["last"]
+                address = Address(self.run, epoch, number, at, *self.agents)
+                self._answered(address, encode(None, address))
         for frame in frames:
             self._repeat(frame)
 
@@ -246,14 +253,15 @@ class Station:
         self._kept = t
 
     def _restore(self, snapshot: Snapshot) -> None:
-        arrays = dict(snapshot.arrays)
-        w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
-        for first, part in snapshot.history:
-            self.cohort.experience.extend(first, part)
-        self.cohort.experience.restore(arrays)
-        plain = snapshot.plain
-        start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
-        self.cohort.start(start)
+        with suspect(SNAPSHOT):
+            arrays = dict(snapshot.arrays)
+            w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
+            for first, part in snapshot.history:
+                self.cohort.experience.extend(first, part)
+            self.cohort.experience.restore(arrays)
+            plain = snapshot.plain
+            start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
+            self.cohort.start(start)
         self._note(start)
         self._kept = snapshot.t
 

@@ -54,7 +54,7 @@ class Maker:
     def __call__(self) -> Station:
         journal = None
         if self.folder is not None:
-            own = self.folder / f"agents-{self.lo}-{self.hi - 1}"
+            own = files.inside(self.folder, f"agents-{self.lo}-{self.hi - 1}")
             files.make_private(own)
             journal = Journal(own, self.durable, self.patience)
         run = run_name(self.plan.parameters, self.plan.seed)

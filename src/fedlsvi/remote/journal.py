@@ -29,11 +29,20 @@ import numpy as np
 from fedlsvi.errors import DamagedFile, TransportError
 from fedlsvi.remote.endpoint_storage import Snapshot
 from fedlsvi.storage import files
+from fedlsvi.storage.checkpoint import OWN_SEGMENT
+from fedlsvi.storage.schema import Shape
 
 KEPT = 2
-_SNAPSHOT = re.compile(r"\d{9,}\.json")
-_OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json|safetensors|log)(?(1)\.tmp)")
-"""What a journal may write, and what it leaves where a kill comes between."""
+_SNAPSHOT = re.compile(r"\d{9,19}\.json")
+_OWN = re.compile(r"\d{9,19}(-\d{9,19})?\.(json|safetensors|log)")
+"""What a journal may write."""
+_SHAPE: Shape = {
+    "format": int,
+    "t": int,
+    "state": files.STAMP,
+    "history": [{"name": OWN_SEGMENT, "first": int, "stamp": files.STAMP}],
+    "plain": dict,
+}
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the request
 
@@ -133,7 +142,7 @@ class Journal:
         return snapshot
 
     def _path(self, t: int, suffix: str) -> Path:
-        return self.folder / f"{t:09d}.{suffix}"
+        return files.inside(self.folder, f"{t:09d}.{suffix}")
 
     def _snapshots(self) -> list[int]:
         names = (path.stem for path in self.folder.iterdir() if _SNAPSHOT.fullmatch(path.name))
@@ -144,26 +153,24 @@ class Journal:
         return max(self._snapshots(), default=0)
 
     def _manifest(self, t: int) -> dict[str, Any]:
-        manifest = files.read_json(self._path(t, "json"))
-        files.check_format(self._path(t, "json"), manifest.get("format"))
+        manifest = files.read_json(path := self._path(t, "json"), _SHAPE)
+        if manifest["t"] != t:
+            raise DamagedFile(f"{path} is of episode {manifest['t']}", code="damaged")
         return manifest
 
     def _load(self, t: int) -> Snapshot:
         manifest = self._manifest(t)
         arrays = files.read_arrays(self._path(t, "safetensors"), manifest["state"])
-        history: list[tuple[int, dict[str, np.ndarray]]] = [
-            (part["first"], files.read_arrays(self.folder / part["name"], part["stamp"]))
-            for part in manifest["history"]
-        ]
+        history: list[tuple[int, dict[str, np.ndarray]]] = []
+        for part in manifest["history"]:
+            path = files.inside(self.folder, part["name"])
+            history.append((part["first"], files.read_arrays(path, part["stamp"])))
         return Snapshot(t, arrays, manifest["plain"], history)
 
     def _read_log(self, t: int, newest: bool) -> list[bytes]:
         """Whole records from the start; an unfinished one at the end of the newest is cut off."""
         path = self._path(t, "log")
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return []
+        data = files.read(path) if files.exists(path) else b""
         frames, at = [], 0
         while (frame := _record(data, at)) is not None:
             frames.append(frame)
@@ -174,14 +181,14 @@ class Journal:
                     f"{path} was altered at byte {at}, or another version wrote it: restore it "
                     "from a copy, or remove it and resume the run from the server's checkpoint"
                 )
-            os.truncate(path, at)
+            files.cut(path, at)
         return frames
 
     def _open(self, t: int) -> None:
         self._close_log()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._log = os.open(self._path(t, "log"), flags, 0o600)
+            self._log = files.open_file(self._path(t, "log"), flags)
             files.sync_folder(self.folder)
         except OSError as error:
             raise files.cannot("write", self.folder, error) from error
@@ -192,18 +199,14 @@ class Journal:
             self._log = None
 
     def _prune(self) -> None:
-        """Remove what no kept snapshot needs; manifests go before the files they vouch for. What
-        somebody else put here stays."""
+        """Remove what no kept snapshot needs."""
         kept = [0, *self._snapshots()][-KEPT:]
         needed = set[str]()
         for t in kept:
             needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
             with suppress(DamagedFile):  # a manifest that cannot be read vouches for nothing
                 needed |= {part["name"] for part in self._manifest(t)["history"]}
-        for path in sorted(self.folder.iterdir(), key=lambda p: p.suffix != ".json"):
-            if _OWN.fullmatch(path.name) and path.name not in needed:
-                with suppress(OSError):
-                    path.unlink()
+        files.prune(self.folder, _OWN, needed)
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -14,6 +14,7 @@ from fedlsvi.report.groups import Group, grouped
 from fedlsvi.report.html import write_page
 from fedlsvi.report.pages import comparison, page
 from fedlsvi.run import Run
+from fedlsvi.storage import files
 
 __all__ = ["compare_regret", "figure", "write_report"]
 
@@ -43,10 +44,7 @@ def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()
         svgs, written = _drawn(out, draws)
         text = page(group, svgs, levels)
     index = Path(out) / "report.html"
-    try:
-        write_page(index, text)
-    except OSError as error:
-        raise StoreError(f"cannot write the report to {out}: {error}") from error
+    write_page(index, text)
     return [index, *written]
 
 
@@ -57,10 +55,10 @@ def _drawn(
     svgs, written = {}, []
     figures = {what: draw() for what, draw in draws.items()}  # nothing is written if one fails
     try:
-        plots = Path(out) / "plots"
+        plots = files.inside(Path(out), "plots")
         plots.mkdir(parents=True, exist_ok=True)
         for what, drawn in figures.items():
-            png, svg = (plots / f"{what}.{suffix}" for suffix in ("png", "svg"))
+            png, svg = (files.inside(plots, f"{what}.{suffix}") for suffix in ("png", "svg"))
             save(drawn, png, svg)
             written += [png, svg]
             svgs[what] = svg.read_bytes()

@@ -10,7 +10,7 @@ from fedlsvi.report.choices import job_of
 from fedlsvi.report.command import command, missing
 from fedlsvi.report.groups import Group
 from fedlsvi.run import Run
-from fedlsvi.storage import versions
+from fedlsvi.storage import files, versions
 from fedlsvi.storage.job import GIVEN, Job
 from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import dump
@@ -63,7 +63,7 @@ def _kept(run: Run) -> str | None:
     """The settings file of a run that was read from a folder."""
     if run.plan is not None or run.folder is None:
         return None
-    return (Path(run.folder) / "settings.toml").read_text(encoding="utf-8")
+    return files.read(files.inside(Path(run.folder), "settings.toml")).decode()
 
 
 def _played_with(run: Run) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from fedlsvi.storage import files
+
 LONG = 20
 """Letters beyond which the first cell of a row may be broken into lines."""
 
@@ -138,6 +140,4 @@ def folded(title: str, parts: Sequence[str]) -> str:
 
 def write_page(path: Path, text: str) -> None:
     """Replace the page in one step."""
-    temp = path.with_name(f".{path.name}.tmp")
-    temp.write_text(text, encoding="utf-8")
-    temp.replace(path)
+    files.write(path, text.encode())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.storage.schema import bounded
 
 Table = dict[str, Any]
 
@@ -23,21 +24,22 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def read(path: str | Path) -> Table:
     """The table in a TOML file."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"), path)
+        return parse(Path(path).read_bytes(), path)
     except OSError as error:
         raise InvalidInput(
             f"settings file {path} cannot be read ({error.strerror}): give the path of a TOML file"
         ) from None
+
+
+def parse(data: bytes, path: str | Path) -> Table:
+    """The table that a text of TOML is; `path` is where it stands."""
+    try:
+        table: Table = bounded(data, tomllib.loads)
+        return table
     except UnicodeDecodeError:
         raise InvalidInput(
             f"settings file {path} is not UTF-8 text: give the path of a TOML file"
         ) from None
-
-
-def parse(text: str, path: str | Path) -> Table:
-    """The table that a text of TOML is; `path` is where it stands."""
-    try:
-        return tomllib.loads(text)
     except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise InvalidInput(f"settings file {path} is not valid TOML: {error}") from None
 
