@@ -19,6 +19,7 @@ NAMES = (
     "comparators",
     "gym_stepping",
     "gym_learning",
+    "walk",
 )
 
 

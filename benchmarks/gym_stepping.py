@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from fedlsvi.envs import GymWorld, as_environment
-from fedlsvi.envs.gym.players import Players
+from fedlsvi.envs.gym.episodes import Players
 from fedlsvi.experiments.measure import Row, seconds
 
 IDS = {"CartPole-v1": 200, "MountainCar-v0": 200, "Acrobot-v1": 200, "Taxi-v4": 20}

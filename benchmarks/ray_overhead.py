@@ -22,8 +22,8 @@ from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, phases, seconds
 from fedlsvi.learner import drive
 from fedlsvi.remote.codec import HEADER_BYTES
-from fedlsvi.remote.ray.on_ray import on_ray
-from fedlsvi.remote.ray.transport import Ray, connect
+from fedlsvi.remote.ray.cluster import connect
+from fedlsvi.remote.ray.transport import RayTransport, on_ray
 
 
 def watch(owner: Any, name: str) -> list[float]:
@@ -63,7 +63,7 @@ def lines(parameters: Parameters, exchanges: int) -> float:
     """Seconds for exchanges with two actors, each of which answers for half of the agents."""
     half, words = parameters.n_agents // 2, packed_size(parameters.dim, "packed") + parameters.dim
     echoes = [Echo((c * half, half), HEADER_BYTES + 8 * words * half) for c in range(2)]
-    transport = Ray(parameters, echoes, 0)
+    transport = RayTransport(parameters, echoes, 0)
     frames = dict.fromkeys(range(2), bytes(HEADER_BYTES + 8 * words))
 
     def exchange() -> None:

@@ -151,11 +151,11 @@ def named(guard: Guard, agent: int, h: int) -> Guard:
 def state(guard: Guard) -> str:
     """A hash of all that the guard remembers."""
     arrays = b"".join(a.tobytes() for a in (guard.gram, guard.last, guard._model))
-    plain = (guard.t, guard.round, guard.length, guard._named, guard._asked, guard.facts)
+    plain = (guard.t, guard.round, guard.length, guard._named, guard._requested, guard.facts)
     return hashlib.sha256(arrays + repr(plain).encode()).hexdigest()
 
 
-def refused(guard: Guard, upload: Upload, field: str, bound: str) -> Refusal:
+def refusal_of(guard: Guard, upload: Upload, field: str, bound: str) -> Refusal:
     """The refusal of this upload: by this check, for this agent, and without a trace."""
     before = state(guard)
     with pytest.raises(Refusal) as caught:

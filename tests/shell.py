@@ -6,23 +6,38 @@ from pathlib import Path
 
 import pytest
 
-from fedlsvi.cli import main
+from fedlsvi import cli
+from fedlsvi.errors import FedLSVIError
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one sentence that the command says; the folder is as it was."""
+class Refusal(str):
+    """The sentence that the command printed; `code` is the error's, or "usage"."""
+
+    code = "usage"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> Refusal:
+    """The one sentence that the command prints; the folder is as it was."""
     assert not Path("pyproject.toml").exists(), (
         "use the fixture `here`: others write in this folder"
     )
     before = sorted(Path().rglob("*"))
-    try:
-        code = main(list(arguments))
-    except SystemExit as leaving:  # argparse
-        code = int(leaving.code or 0)
+    codes = ["usage"]
+
+    def words(error: FedLSVIError) -> str:
+        codes.append(error.code)
+        return in_shell_words(error)
+
+    in_shell_words = cli.in_shell_words
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "in_shell_words", words)
+        exit_code = cli.main(list(arguments))
     out, err = capsys.readouterr()
-    assert code == 2, err
+    assert exit_code == 2, err
     assert out == ""
     assert err.startswith("fedlsvi: error: ")
     assert err.count("\n") == 1
     assert sorted(Path().rglob("*")) == before
-    return err
+    said = Refusal(err)
+    said.code = codes[-1]
+    return said

@@ -1,25 +1,50 @@
-"""A transport of frames between threads, for the tests of transports."""
+"""A transport of frames between threads, and short runs that tests of transports compare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fedlsvi import FedLSVI
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.frame_transport import run_name
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 
 
 def over_frames(
-    cohorts: int, folder: Path | None = None, patience: Patience | None = None
-) -> Callable[[Plan], Local]:
+    cohorts: int, folder: Path | None = None, retry: RetryPolicy | None = None
+) -> Callable[[Plan], ThreadTransport]:
     """A function that makes the transport for a plan."""
 
-    def make(plan: Plan) -> Local:
-        made = makers(plan, cohorts, folder, durable=False, threads=1)
-        run = run_name(plan.parameters, plan.seed)
-        return Local(plan.parameters, made, run, patience or Patience(60.0, 2), guard(plan))
+    def make(plan: Plan) -> ThreadTransport:
+        made = endpoint_factories(plan, cohorts, folder, durable=False, threads=1)
+        run = run_id(plan.parameters, plan.seed)
+        return ThreadTransport(
+            plan.parameters, made, run, retry or RetryPolicy(60.0, 2), guard_for(plan)
+        )
 
     return make
+
+
+def learn(problem: Any, **options: Any) -> Any:
+    """A short run of five agents on a problem."""
+    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
+    return learner.learn(
+        problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
+    )
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Two runs are equal to the last bit, and in what they counted."""
+    assert one.taus == other.taus
+    assert one.w.tobytes() == other.w.tobytes()
+    assert one.gram.tobytes() == other.gram.tobytes()
+    if one.regret is not None:
+        assert np.array_equal(one.regret, other.regret)
+    for category in ("init", "up_stats", "down_model"):
+        assert one.ledger.scalars[category] == other.ledger.scalars[category]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import reprlib
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from fedlsvi.errors import InvalidInput, InvalidSetting
 
@@ -22,13 +21,12 @@ SEEDS = 2**63
 
 def is_integer(value: Any) -> bool:
     """Whether this is a Python or NumPy integer, and not a boolean."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def is_number(value: Any) -> bool:
     """Whether this is a finite Python or NumPy real number, and not a boolean."""
-    real = isinstance(value, int | float | np.integer | np.floating)
-    return real and not isinstance(value, bool) and finite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and finite(value)
 
 
 def finite(value: Any) -> bool:
@@ -41,9 +39,10 @@ def finite(value: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """A NumPy number as a Python one, which settings files and JSON can hold."""
-    if isinstance(value, np.integer):
+    if is_integer(value):
         return int(value)
-    return float(value) if isinstance(value, np.floating) else value
+    real = not isinstance(value, bool) and isinstance(value, Real)
+    return float(value) if real else value
 
 
 def shown(value: Any) -> str:
@@ -83,6 +82,11 @@ def integer(
     if limit is not None:
         bound = f"below {limit}" if whole and value > most else f"of at least {least:,}"
     raise _refusal(name, value, f"an integer {bound}", hint, error)
+
+
+def check_seed(seed: Any) -> int:
+    """A seed that every random generator here takes."""
+    return integer("seed", seed, 0, most=SEEDS - 1)
 
 
 def number(
@@ -143,5 +147,5 @@ def boolean(name: str, value: Any, hint: str = "") -> bool:
 def _refusal(
     name: str, value: Any, expected: str, hint: str, error: type[InvalidInput]
 ) -> InvalidInput:
-    hint = f": {hint}" if hint else ""
-    return error(f"{name} must be {expected}, got {shown(value)}{hint}", code=f"bad-{name}")
+    sentence = f"{name} must be {expected}, got {shown(value)}"
+    return error(sentence, code=f"bad-{name}", hint=hint)

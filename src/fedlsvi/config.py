@@ -8,6 +8,7 @@ study behind it).
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ from fedlsvi.errors import InvalidSetting
 
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
+
+SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
+           "horizon": "H", "dim": "d"}  # fmt: skip
 
 PRACTICAL_LAM = 0.001
 """λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
@@ -155,3 +159,12 @@ def cohort_count(cohorts: Any, n_agents: int) -> int:
     if cohorts is None:
         return 1
     return integer("cohorts", cohorts, 1, "at most one per agent", most=n_agents)
+
+
+def shown_parameters(settings: Container[str], parameters: Mapping[str, Any]) -> list[str]:
+    """γ, β and λ as text, as far as an algorithm with these settings uses them."""
+    return [
+        f"{SYMBOLS[key]} = {parameters[key]:.4g}"
+        for key in ("gamma", "beta", "lam")
+        if key in settings or (key == "beta" and parameters[key] > 0.0)
+    ]

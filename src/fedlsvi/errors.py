@@ -17,7 +17,7 @@ FedLSVIError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -27,14 +27,19 @@ class FedLSVIError(Exception):
     Attributes:
         code: A stable name of the problem, such as "bad-gamma". Programs and tests match it; the
             sentence for people may change.
+        hint: What to do about it, in Python's words; the sentence ends with it. The command line
+            puts its own hint for the code in its place.
     """
 
     code = ""
+    hint = ""
 
-    def __init__(self, message: str = "", *, code: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, code: str = "", hint: str = "") -> None:
+        super().__init__(f"{message}: {hint}" if hint else message)
         if code:
             self.code = code
+        if hint:
+            self.hint = hint
 
 
 class InvalidInput(FedLSVIError, ValueError):
@@ -46,23 +51,41 @@ class InvalidSetting(InvalidInput):
 
 
 REGISTRIES = ("environment", "algorithm", "features")
-"""What extension modules add names to."""
+"""Kinds of names that other modules can register."""
 
 
 class UnknownName(InvalidInput):
     """A name that is not known, with the nearest one that is."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        """Name what is unknown and suggest a name.
+
+        Args:
+            what: The kind of name, e.g. "environment".
+            name: The name that was given.
+            known: All names there are. If they are the keys of registry rows, a class name such
+                as "FourierFeatures" leads to the name that it is registered by.
+        """
         choices = sorted(known)
-        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(choices)}."
+        rows = known.items() if isinstance(known, Mapping) else ()
+        words = {_class_name(row): key for key, row in rows} | {key: key for key in choices}
+        near = [name] if name in words else difflib.get_close_matches(name, words, 1, 0.5)
+        hint = (
+            f"did you mean '{words[near[0]]}'?" if near else f"choose from: {', '.join(choices)}."
+        )
         if what in REGISTRIES:
             hint += " To use your own, pass --import FILE or set FEDLSVI_IMPORT."
-        super().__init__(f"unknown {what} '{name}': {hint}", code=f"unknown-{what.split()[0]}")
+        super().__init__(f"unknown {what} '{name}'", code=f"unknown-{what.split()[0]}", hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Exceptions are copied from their message, which here is not what the class is given."""
         return _copied, (type(self), self.args, vars(self))
+
+
+def _class_name(row: Any) -> str:
+    """The name of a registry row's constructor, which may be given as "module:attribute"."""
+    made = getattr(row, "target", None) or getattr(row, "constructor", None)
+    return made.rpartition(":")[2] if isinstance(made, str) else getattr(made, "__name__", "")
 
 
 def _copied(kind: type[FedLSVIError], given: tuple[Any, ...], state: Any) -> FedLSVIError:

@@ -16,13 +16,13 @@ from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import UnknownName
 from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.protocol.records import Observer
+from fedlsvi.protocol.records import Observer, check_observers
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run
 
-ENGINES = {"ray": "fedlsvi.remote.ray.on_ray:on_ray"}
+ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
 
 
@@ -83,6 +83,7 @@ class Algorithm(ABC):
             folder: A run folder to write as the run goes; `fedlsvi.resume` continues a killed run.
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
+        watching = check_observers(observers)
         env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
@@ -92,10 +93,9 @@ class Algorithm(ABC):
             from fedlsvi.storage import record
 
             return record(
-                session, self.name, self.settings, folder, list(observers), checkpoint_seconds,
+                session, self.name, self.settings, folder, watching, checkpoint_seconds,
                 progress,
             )  # fmt: skip
-        watching = list(observers)
         if progress is not False:
             from fedlsvi.observers.progress import bar
 

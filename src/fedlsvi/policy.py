@@ -19,7 +19,7 @@ from fedlsvi.protocol.session import Session
 Values = TabularValues | BlockValues
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy:
     """π_h(x) = argmax_a φᵀw_h + β‖φ‖_{Λ_h⁻¹}: the one the agents would follow next.
 
@@ -73,6 +73,10 @@ class Policy:
         if isinstance(self.values, TabularValues):
             return self.values.policy
         raise InvalidInput("table needs a finite state space; use action(state, step)")
+
+    def __repr__(self) -> str:
+        where = self.environment and (self.environment["name"] or self.environment["params"])
+        return f"<Policy of {self.horizon} steps" + (f" for {where}>" if where else ">")
 
     def action(self, state: Any, step: int) -> int:
         """The action at step h = 1 … H, as the environment numbers it, in a state as it shows it:

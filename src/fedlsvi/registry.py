@@ -207,11 +207,13 @@ def extension_files() -> dict[str, Path]:
     given = _parts(os.environ.get(VARIABLE, ""))
     tops = {Path(name).stem if name.endswith(".py") else name for name in given}
     tops |= {point.module for point in entry_points(group=GROUP)}
+    homes = {Path(name).parent for name in given if name.endswith(".py")}
     found = {}
     for name, module in sorted(sys.modules.items()):
         inside = any(name == top or name.startswith(f"{top}.") for top in tops)
-        source = getattr(module, "__file__", None) if inside else None
-        if source is not None and Path(source).is_file():
+        source = getattr(module, "__file__", None)
+        near = source is not None and Path(source).parent in homes  # a file may import neighbours
+        if source is not None and (inside or near) and Path(source).is_file():
             found[name] = Path(source)
     return found
 
@@ -243,6 +245,8 @@ def _load_file(name: str) -> None:
     assert spec.loader is not None
     sys.modules[path.stem] = module_from_spec(spec)
     try:
+        if str(path.parent) not in sys.path:  # last, so that its neighbours hide no other module
+            sys.path.append(str(path.parent))
         spec.loader.exec_module(sys.modules[path.stem])
     except BaseException:
         del sys.modules[path.stem]

@@ -30,6 +30,8 @@ class Bound:
     measured: float | None
     exact: bool = False
     """Whether the claim is an equality."""
+    applies: bool = True
+    """Whether the settings in force meet the theorem's assumptions; else it promises nothing."""
 
     @property
     def holds(self) -> bool | None:
@@ -42,10 +44,10 @@ class Bound:
         """The bound, ready for JSON: null where it is beyond every number."""
         bound = self.bound if finite(self.bound) else None
         found = {"claim": self.claim, "bound": bound, "measured": self.measured}
-        return found | {"holds": self.holds}
+        return found | {"holds": self.holds, "applies": self.applies}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The outcome of `learn`."""
 
@@ -151,8 +153,8 @@ class Run:
         """What the learned policy is to be measured by, in the environment's own units.
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
-        in agent 0's environment. In a black box: the best round seen, and the random policy over
-        so many episodes, which are played now.
+        in agent 0's environment. In a black box: mean returns of the learned and of the random
+        policy over so many episodes, which are played now.
         """
         env = self._first_environment()
         if isinstance(env, FiniteMDP):
@@ -167,8 +169,19 @@ class Run:
             return {}
         from fedlsvi.envs.gym.play import evaluate_policy
 
-        chance = evaluate_policy("random", env, episodes, self.seed, horizon=env.horizon)
-        return {"best seen": float(self.mean_returns.max()), "random": chance.mean}
+        policies: dict[str, Policy | str] = {"learned": self.policy, "random": "random"}
+        return {
+            name: evaluate_policy(policy, env, episodes, self.seed, horizon=env.horizon).mean
+            for name, policy in policies.items()
+        }
+
+    def __repr__(self) -> str:
+        known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
+        return (
+            f"<Run {self.algorithm} on {self.environment_name}: M={self.parameters.n_agents}, "
+            f"{self.played:,} episodes each, seed {self.seed}, {self.rounds:,} rounds, "
+            f"{self.ledger.total:,} scalars{known}>"
+        )
 
     def original_value(self, value: Any) -> Any:
         """A value of a whole episode in the environment's own units."""
@@ -184,9 +197,11 @@ class Run:
 
     @property
     def environment_name(self) -> str:
-        """The registered name of the (first) environment, or its Gymnasium id."""
+        """The registered name of the (first) environment, its Gymnasium id, or its given name."""
         first = self.environment[0]
-        return str(first["params"].get("id") or first["name"] or "arrays")
+        made = first["params"]
+        named = None if first["name"] == "arrays" else first["name"]
+        return str(made.get("id") or named or made.get("title") or "arrays")
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""
@@ -227,16 +242,18 @@ class Run:
         size = (p.dim, p.horizon, p.n_agents)
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
+        proved = theory.beta_theory(*size, T, p.xi, p.confidence)
+        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         if p.xi == 0.0:
             right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
-            found["theorem_1"] = Bound(_regret(1), right, measured)
+            found["theorem_1"] = Bound(_regret(1), right, measured, applies=applies)
         else:
             right = theory.regret_bound_misspecified(
                 *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
             )
-            found["theorem_2"] = Bound(_regret(2), right, measured)
-        rounds = theory.rounds_bound(*size, T, p.gamma, p.lam)
-        found["theorem_3"] = Bound("rounds K ≤ Theorem 3", rounds, self.rounds)
+            found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
+        rounds = min(theory.rounds_bound(*size, T, p.gamma, p.lam), float(T))
+        found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
         if self.ledger.alike:
             signals = sum(r.signals for r in self.records)
             scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
@@ -263,8 +280,8 @@ class Run:
 
 
 def _regret(theorem: int) -> str:
-    """What a theorem on regret claims; the paper proves it for λ = 1 and a β of its own."""
-    return f"regret ≤ Theorem {theorem} at the β and λ in force; promised at its own β and λ = 1"
+    """What a theorem on regret claims."""
+    return f"regret ≤ Theorem {theorem} at the β and λ in force"
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

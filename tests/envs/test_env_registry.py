@@ -38,11 +38,9 @@ def test_parameters_reach_the_constructor() -> None:
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="environment 'riverswim': did you mean 'river-swim'"):
+    with refused(UnknownName, "unknown-environment", "'riverswim'", "'river-swim'"):
         make("riverswim")
-    with pytest.raises(
-        UnknownName, match="parameter of environment 'garnet' 'n_state': did you mean 'n_states'"
-    ):
+    with refused(UnknownName, "unknown-parameter", "'garnet'", "'n_state'", "'n_states'"):
         make("garnet", n_state=3)
 
 

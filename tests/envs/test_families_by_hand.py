@@ -21,7 +21,7 @@ from fedlsvi.envs import (
 )
 
 UNLIKELY = 1e-3
-"""Seeds are fixed, so a law that is right stays above this for ever."""
+"""Seeds are fixed, so a correct law always stays above this."""
 
 
 def concentration(alpha: float, n: int) -> float:

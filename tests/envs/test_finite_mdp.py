@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expecting import refused
 from fedlsvi.core import random
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP, RiverSwim
 from fedlsvi.errors import InvalidInput
@@ -176,19 +177,19 @@ def test_features_are_its_own_table_or_one_hot() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (np.zeros((2, 6), int), r"policy has shape \(2, 6\): give actions of shape \(3, 6\)"),
-        (np.full((3, 6), 2), "actions 2 to 2: give actions from 0 to 1"),
-        (np.full((3, 6), -1), "actions -1 to -1"),
+        (np.zeros((2, 6), int), ("bad-policy", "(2, 6)", "(3, 6)")),
+        (np.full((3, 6), 2), ("bad-policy",)),
+        (np.full((3, 6), -1), ("bad-policy", "-1")),
         (
             np.full((3, 6), 0.5),
-            r"type float64: give integers \(3, 6\) or probabilities \(3, 6, 2\)",
+            ("bad-policy", "64", "(3, 6)", "(3, 6, 2)"),
         ),
-        (np.full((3, 6, 2), 0.6), "not laws"),
-        (np.full((3, 6, 2), np.nan), "not laws"),
+        (np.full((3, 6, 2), 0.6), ("bad-policy",)),
+        (np.full((3, 6, 2), np.nan), ("bad-policy",)),
     ],
 )
-def test_bad_policies_are_refused(policy: np.ndarray, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_bad_policies_are_refused(policy: np.ndarray, message: tuple[str, ...]) -> None:
+    with refused(InvalidInput, *message):
         RiverSwim(6, 3).policy_values(policy)
 
 
@@ -196,7 +197,7 @@ def test_bad_policies_are_refused(policy: np.ndarray, message: str) -> None:
 def test_steps_are_one_based(h: int) -> None:
     env = RandomMDP(2, 2, 3)
     for call in (env.transition, env.reward, lambda h: env.step(h, 0, 0, 0.5)):
-        with pytest.raises(InvalidInput, match=f"h is {h}: give a step from 1 to 3"):
+        with refused(InvalidInput, "bad-step", f"{h}"):
             call(h)
 
 

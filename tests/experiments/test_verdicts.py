@@ -10,9 +10,9 @@ import pytest
 
 from fedlsvi.core import theory
 from fedlsvi.experiments import reproduce
-from fedlsvi.experiments.runner import Cell, Outcome
-from fedlsvi.experiments.statistics import Interval
+from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
+from fedlsvi.report.intervals import Interval
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
 
@@ -46,7 +46,7 @@ def test_one_failure_decides_and_what_stands_beside_does_not() -> None:
     assert overall([replace(good, counts=False)]) is OPEN
 
 
-Law = Callable[[Cell, np.random.Generator], tuple[float, int]]
+Law = Callable[[RunSpec, np.random.Generator], tuple[float, int]]
 """Regret and rounds of a made-up run."""
 
 
@@ -55,10 +55,10 @@ def made_up(claim: str, law: Law) -> Finding:
     study, rng = reproduce.study(claim), np.random.default_rng(0)
     cells = study.sweep("quick")
     outcomes = {c.key: _outcome(c, *law(c, rng)) for c in cells}
-    return study.analysis(reproduce.points(cells, outcomes))
+    return study.finding(reproduce.points(cells, outcomes))
 
 
-def _outcome(cell: Cell, regret: float, rounds: int) -> Outcome:
+def _outcome(cell: RunSpec, regret: float, rounds: int) -> Outcome:
     t = cell.table
     env = t["env"].get("reference", {}).get("params", t["env"])
     M, T, d, H = t["n_agents"], t["episodes"], env.get("dim", 8), env.get("horizon", 5)
@@ -83,7 +83,7 @@ def _noise(rng: np.random.Generator) -> float:
     return float(np.exp(0.05 * rng.normal()))
 
 
-def _rounds(cell: Cell) -> int:
+def _rounds(cell: RunSpec) -> int:
     t = cell.table
     d = t["env"].get("dim", 8)
     gamma = t.get("gamma", theory.gamma_auto(t["n_agents"], d, t["episodes"]))
@@ -91,7 +91,7 @@ def _rounds(cell: Cell) -> int:
 
 
 def test_theorem_1_holds_for_data_of_its_kind_and_fails_for_linear_regret() -> None:
-    def law(cell: Cell, rng: np.random.Generator, power: float = 0.4) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator, power: float = 0.4) -> tuple[float, int]:
         M, T = cell.table["n_agents"], cell.table["episodes"]
         group = M**0.3 * T**power
         if cell.table["algorithm"] == "independent":
@@ -103,7 +103,7 @@ def test_theorem_1_holds_for_data_of_its_kind_and_fails_for_linear_regret() -> N
 
 
 def test_theorem_1_fails_where_company_does_not_help() -> None:
-    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
         return cell.table["n_agents"] * cell.table["episodes"] ** 0.4 * _noise(rng), 70
 
     found = {check.claim: check.verdict for check in made_up("theorem-1", law).checks}
@@ -124,7 +124,7 @@ def test_a_run_that_arms_share_is_counted_once() -> None:
 
 
 def test_theorem_2_sees_a_break_at_its_place_and_one_that_is_too_early() -> None:
-    def law(cell: Cell, rng: np.random.Generator, at: float = 1.0) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator, at: float = 1.0) -> tuple[float, int]:
         T, factor = cell.table["episodes"], cell.labels["factor"]
         return T**0.5 * (1.0 + (factor / at) ** 2) * _noise(rng), 70
 
@@ -146,7 +146,7 @@ def test_growth_beyond_the_break_stands_beside_theorem_2(power: float, said: Ver
 
 
 def test_the_trigger_may_cost_a_root_and_no_more() -> None:
-    def law(cell: Cell, rng: np.random.Generator, power: float = 0.2) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator, power: float = 0.2) -> tuple[float, int]:
         return (100.0 + cell.table["gamma"]) ** power * _noise(rng), _rounds(cell)
 
     assert made_up("trigger", law).verdict is HOLDS
@@ -155,7 +155,7 @@ def test_the_trigger_may_cost_a_root_and_no_more() -> None:
 
 @pytest.mark.parametrize(("factor", "said"), [(1.0, HOLDS), (3.0, FAILS)])
 def test_one_agent_is_compared_with_lsvi_ucb(factor: float, said: Verdict) -> None:
-    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
         times = factor if cell.table["algorithm"] == "fed-lsvi" else 1.0
         return times * cell.table["episodes"] ** 0.3 * _noise(rng), 40
 
@@ -164,7 +164,7 @@ def test_one_agent_is_compared_with_lsvi_ucb(factor: float, said: Verdict) -> No
 
 @pytest.mark.parametrize(("factor", "said"), [(2.0, HOLDS), (0.9, FAILS)])
 def test_staleness_is_harm_only_where_it_costs(factor: float, said: Verdict) -> None:
-    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
         times = factor if cell.table["algorithm"] == "stale" else 1.0
         return 100.0 * times * float(np.exp(0.01 * rng.normal())), 40
 
@@ -174,7 +174,7 @@ def test_staleness_is_harm_only_where_it_costs(factor: float, said: Verdict) -> 
 
 
 def test_a_verdict_that_rests_on_deterministic_problems_says_so() -> None:
-    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
         fixed = "deep-sea" in cell.labels["problem"]
         times = 2.0 if fixed and cell.table["algorithm"] == "stale" else 1.0
         return 100.0 * times * (1.0 if fixed else _noise(rng)), 40
@@ -187,7 +187,7 @@ def test_a_verdict_that_rests_on_deterministic_problems_says_so() -> None:
 
 @pytest.mark.parametrize(("factor", "said"), [(1.1, HOLDS), (2.0, FAILS)])
 def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) -> None:
-    def law(cell: Cell, rng: np.random.Generator) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
         fed = cell.table["algorithm"] == "fed-lsvi"
         return 100.0 * (factor if fed else 1.0), 1 if fed else 5000
 
@@ -198,7 +198,7 @@ def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) 
 
 
 def test_communication_needs_flat_scalars() -> None:
-    def law(cell: Cell, rng: np.random.Generator, flat: bool = True) -> tuple[float, int]:
+    def law(cell: RunSpec, rng: np.random.Generator, flat: bool = True) -> tuple[float, int]:
         ours = cell.table["algorithm"] == "fed-lsvi"
         return 10.0, (2 if flat or not ours else cell.table["episodes"])
 

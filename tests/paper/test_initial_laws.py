@@ -1,4 +1,4 @@
-"""Regret where every agent has an initial law of its own: agent m uses entry m modulo their number.
+"""Regret where every agent has its own initial law: agent m uses entry m modulo their number.
 
 With three agents and two laws the entries differ and the first one comes back.
 """

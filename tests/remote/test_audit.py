@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 import problems
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import DamagedFile, StoreError
 from fedlsvi.learner import drive
 from fedlsvi.remote.audit import Audit, lines, verify
-from fedlsvi.remote.endpoint_factory import guard, makers
-from fedlsvi.remote.frame_transport import run_name
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import over_frames
 
 
@@ -38,11 +39,11 @@ def test_totals_are_those_of_the_ledger(tmp_path: Path) -> None:
     for c in range(3):
         counted = int(session.player.transport.ledger.by_agent["up_stats"][c])
         assert verify(tmp_path / f"{c}.jsonl", counted).scalars["Upload"] == counted
-    with pytest.raises(DamagedFile, match="ledger"):
+    with refused(DamagedFile, "log-incomplete", str(counted + 1)):
         verify(tmp_path / "0.jsonl", counted + 1)
 
 
-class Late(Local):
+class Late(ThreadTransport):
     """Replies of cohort 1 come too late in some exchanges; nobody has to wait."""
 
     late = range(0)
@@ -50,7 +51,7 @@ class Late(Local):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.exchanges = 0
-        self.clock = lambda: self.exchanges * self.patience.deadline
+        self.clock = lambda: self.exchanges * self.retry.deadline
 
     def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
         self.exchanges += 1
@@ -65,10 +66,10 @@ def run_with_a_late_site(folder: Path, absent: Any, late: range) -> tuple[Path, 
     """The log of site 1, what the server counted for it, and what the records say of it."""
 
     def transport(plan: Any) -> Late:
-        made = makers(plan, 3, folder / "journals", durable=False, threads=1)
-        run = run_name(plan.parameters, plan.seed)
-        patience = Patience(30.0, 1, absent=absent)
-        found = Late(plan.parameters, made, run, patience, guard(plan))
+        made = endpoint_factories(plan, 3, folder / "journals", durable=False, threads=1)
+        run = run_id(plan.parameters, plan.seed)
+        retry = RetryPolicy(30.0, 1, absent=absent)
+        found = Late(plan.parameters, made, run, retry, guard_for(plan))
         site: Any = found.handlers[1]
         site.outbox = Audit(folder / "1.jsonl", durable=False)
         found.late = late
@@ -119,10 +120,10 @@ def test_lines_cut_off_the_end_show_where_the_server_counted_them(tmp_path: Path
     verify(path, counted)
     path.write_text("\n".join(rows[: last - 1]) + "\n")
     verify(path)
-    with pytest.raises(DamagedFile, match=r"upload of round \d+, step 1 is missing"):
+    with refused(DamagedFile, "log-incomplete", "step 1"):
         verify(path, counted)
     path.write_text("")
-    with pytest.raises(DamagedFile, match="is empty"):
+    with refused(DamagedFile, "log-empty", str(path)):
         verify(path)
 
 
@@ -140,7 +141,7 @@ def test_an_altered_log_is_noticed(tmp_path: Path) -> None:
         ([*rows[:6], "{}"], 7),
     ]:
         path.write_text("\n".join(bad) + "\n")
-        with pytest.raises(DamagedFile, match=f"line {at}"):
+        with refused(DamagedFile, "log-altered", f"line {at}"):
             verify(path)
 
 

@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import problems
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import MessageRefused
 from fedlsvi.learner import drive
 from fedlsvi.protocol.messages import Signal, Stop, Upload
-from fedlsvi.remote.codec import decode_reply, encode
-from fedlsvi.remote.endpoint_factory import makers
-from fedlsvi.remote.frame_transport import run_name
+from fedlsvi.remote.codec import decode_reply, encode, run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.guard import Guard, Refusal
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
+from repeats import repeats
 from transports_over_frames import over_frames
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -36,9 +37,9 @@ def in_the_middle(problem: Any, packing: str = "auto", rounds: int = 4) -> Any:
         next(playing)
     transport: Any = session.player.transport
     signal = transport.wait(session.player.server.t, 200 - session.player.server.t)
-    transport._turn([0])
+    transport.next_request([0])
     transport.guard.sends(Stop(signal.t))
-    frame = encode(Stop(signal.t), transport._address(0))
+    frame = encode(Stop(signal.t), transport.address(0))
     _, upload = decode_reply(transport.handlers[0].handle(frame), transport.layout)
     assert isinstance(upload, Upload)
     return session, transport.guard, upload
@@ -93,21 +94,21 @@ def mutations(n: int, t: int, d: int, y: float) -> dict[str, Callable[[Any, Rows
 
 @pytest.mark.parametrize("problem", [problems.simplex(), problems.deterministic()],
                          ids=["simplex", "signed"])  # fmt: skip
-def test_ten_thousand_malformed_uploads(problem: Any) -> None:
-    """Five thousand for each of two problems: all refused with the agent's name, none changes
-    state; the honest upload passes before and after."""
+def test_malformed_uploads(problem: Any) -> None:
+    """All are refused with the agent's name, none changes state; the honest upload passes before
+    and after."""
     session, guard, upload = in_the_middle(problem)
     before, H, d = fingerprint(session), guard.layout.horizon, guard.layout.dim
     guard.upload(0, 4, H, upload)
     ways = mutations(guard.length, guard.t + guard.length, d, float(guard.facts.y_max[H - 1]))
     names, rng = list(ways), np.random.default_rng(0)
-    for number in range(5000):
+    for number in range(repeats(500, 5000)):
         rows, i = (upload.gram.copy(), upload.b.copy()), int(rng.integers(4))
         ways[names[number % len(names)]](rng, rows, i)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal) as caught:
             guard.upload(0, 4, H, Upload(H, *rows))
-        assert refused.value.agent == i, names[number % len(names)]
-        assert f"agent {i}, round {guard.round}, step {H}" in str(refused.value)
+        assert caught.value.agent == i, names[number % len(names)]
+        assert f"agent {i}, round {guard.round}, step {H}" in str(caught.value)
     guard.upload(0, 4, H, upload)
     assert fingerprint(session) == before
     session.close()
@@ -120,7 +121,7 @@ def test_a_gram_that_is_not_positive_is_called_so() -> None:
     assert guard.length >= d
     gram = upload.gram.copy()
     gram[2] -= _outer(np.random.default_rng(0), d, 1.1 * guard.length)
-    with pytest.raises(Refusal, match=r"agent 2, .*: smallest eigenvalue of gram is -"):
+    with refused(Refusal, "impossible-message", "agent 2", "smallest eigenvalue of gram is -"):
         guard.upload(0, 4, H, Upload(H, gram, upload.b))
     session.close()
 
@@ -139,25 +140,22 @@ def test_counts_must_be_counts() -> None:
     ]:
         gram, b = upload.gram.copy(), upload.b.copy()
         change(gram, b)
-        with pytest.raises(Refusal, match=words) as refused:
+        with refused(Refusal, "impossible-message", words) as caught:
             guard.upload(0, 4, H, Upload(H, gram, b))
-        assert refused.value.agent == 2
+        assert caught.value.agent == 2
     session.close()
 
 
-def test_shapes_types_steps_and_symmetry() -> None:
+def test_steps_and_symmetry() -> None:
     session, guard, upload = in_the_middle(problems.simplex(), packing="dense")
     H, (gram, b) = guard.layout.horizon, (upload.gram, upload.b)
     skew = gram.copy()
     skew[1, 1] += 0.01
     for bad, words in [
         (Upload(H - 1, gram, b), "step"),
-        (Upload(H, gram[:, :-1], b), "gram"),
-        (Upload(H, gram[:3], b[:3]), "gram"),
-        (Upload(H, gram, b.astype(np.float32)), "float32"),
         (Upload(H, skew, b), "asymmetry"),
     ]:
-        with pytest.raises(Refusal, match=words):
+        with refused(Refusal, "impossible-message", words):
             guard.upload(0, 4, H, bad)
     session.close()
 
@@ -171,7 +169,7 @@ def test_rank_is_at_most_the_number_of_episodes() -> None:
     guard.sends(Stop(1))
     d = plan.layout.dim
     gram = np.tile((np.eye(d) / d)[np.triu_indices(d)], (2, 1))
-    with pytest.raises(Refusal, match="rank"):
+    with refused(Refusal, "impossible-message", "rank"):
         guard.upload(0, 2, plan.layout.horizon, Upload(plan.layout.horizon, gram, np.zeros((2, d))))
     session.close()
 
@@ -190,7 +188,7 @@ def test_rank_is_at_most_the_number_of_episodes() -> None:
 def test_unlawful_signals(signal: Signal, words: str) -> None:
     learner = FedLSVI(n_agents=2, gamma=6.0)
     session = learner.prepare(problems.simplex().envs, 20, 0, transport=over_frames(1))
-    with pytest.raises(Refusal, match=words):
+    with refused(Refusal, "impossible-message", words):
         session.player.transport.guard.signal(0, 2, signal)  # type: ignore[attr-defined]
     session.close()
 
@@ -201,9 +199,9 @@ def test_who_signals_must_show_the_determinant() -> None:
     H = guard.layout.horizon
     guard.facts = type(guard.facts)(**{**vars(guard.facts), "gamma": 1e9})
     guard.stops(Signal(guard.t + guard.length, np.array([1]), np.array([H])))
-    with pytest.raises(Refusal, match="it signalled here") as refused:
+    with refused(Refusal, "impossible-message", "log ratio of determinants") as caught:
         guard.upload(0, 4, H, upload)
-    assert refused.value.agent == 1
+    assert caught.value.agent == 1
     session.close()
 
 
@@ -212,7 +210,7 @@ def test_damaged_frames_are_refused(data: Any) -> None:
     """Truncated, oversize, any byte changed: never decoded, whatever kind it was."""
     session, _, upload = _cached()
     layout = session.player.transport.layout
-    frame = encode(upload, session.player.transport._address(0))
+    frame = encode(upload, session.player.transport.address(0))
     way = data.draw(st.sampled_from(["cut", "more", "flip"]))
     at = data.draw(st.integers(0, len(frame) - 1))
     if way == "cut":
@@ -234,7 +232,7 @@ def _cached() -> Any:
     return _kept[0]
 
 
-class Poison(Local):
+class Poison(ThreadTransport):
     """Changes what one cohort sends, from some request on."""
 
     def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -252,13 +250,13 @@ def test_exclusion_goes_on_without_the_cohort_and_says_so() -> None:
 
     def make(refused: Any) -> Any:
         def poison(plan: Any) -> Poison:
-            run = run_name(plan.parameters, plan.seed)
-            patience = Patience(30.0, 2, refused=refused)
-            return Poison(plan.parameters, makers(plan, 2, threads=1), run, patience)
+            run = run_id(plan.parameters, plan.seed)
+            retry = RetryPolicy(30.0, 2, refused=refused)
+            return Poison(plan.parameters, endpoint_factories(plan, 2, threads=1), run, retry)
 
         return poison
 
-    with pytest.raises(Refusal, match=r"agent 2, round \d+, step \d+: "):
+    with refused(Refusal, "impossible-message", "agent 2, round ", ", step "):
         learner.learn(problems.simplex().envs, 80, 1, transport=make("refuse"), progress=False)
     session = learner.prepare(problems.simplex().envs, 80, 1, transport=make("exclude"))
     drive(session, [])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import fedlsvi
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
@@ -211,7 +212,7 @@ def test_paths_that_cannot_be_looked_at(run: Path, monkeypatch: pytest.MonkeyPat
             look(long)
     (run / "records.jsonl").unlink()
     (run / "records.jsonl").mkdir()
-    with pytest.raises(StoreError, match=r"cannot read .*records\.jsonl: Is a directory") as caught:
+    with refused(StoreError, "not-a-file", "records.jsonl") as caught:
         fedlsvi.load(run)
     assert not isinstance(caught.value, DamagedFile)
 

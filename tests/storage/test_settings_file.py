@@ -36,9 +36,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
         "c": [np.int64(3)],
         "d": np.float64("inf"),
     }
-    text = dump(table)
-    assert text == "a = 100.0\nb = 0.5\nc = [3]\nd = inf\n"
-    assert tomllib.loads(text) == table
+    assert tomllib.loads(dump(table)) == table
+
+
+@pytest.mark.parametrize("text", ["[-1, 0]", "(-1, 0)", "-1, 0"])
+def test_a_pair_may_be_written_as_in_toml_or_python(text: str) -> None:
+    table: dict[str, Any] = {}
+    assign(table, f"env.reward_range={text}")
+    assert table == {"env": {"reward_range": [-1, 0]}}
 
 
 def test_none_is_left_out() -> None:

@@ -35,7 +35,7 @@ from fedlsvi.algorithms.shared.single_agent import strictly_above
 from fedlsvi.checks import choice, number
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
-from fedlsvi.experience.firing import first_firing
+from fedlsvi.experience.trigger_search import first_firing_counts
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
@@ -103,7 +103,8 @@ class AsyncAgent:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)
             sums[:] = 0.0
             marks, log = self.values.marks, self._explorer.log
-            first_firing(0, 1, sums, 0, 0, n, log, table, marks, self._log_gamma, 0, when, steps)
+            rule = (self._log_gamma, 0, when, steps)
+            first_firing_counts(0, 1, sums, 0, 0, n, log, table, marks, *rule)
             if when[0] > 0 or n == left:
                 break
             n = min(2 * n, left)

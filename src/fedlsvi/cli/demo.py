@@ -1,80 +1,98 @@
-"""`fedlsvi demo`: eight agents together, and the same eight alone.
+"""`fedlsvi demo`: eight agents learn together, and the same eight learn alone.
 
-Alone costs nothing to communicate, so an agent alone may replan after every episode (γ = 1), which
-is the most that it can make of its own data.
+Learning alone costs no communication, so an agent alone may replan after every episode (γ = 1),
+which makes the most of its own data.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-import numpy as np
+import click
 
-from fedlsvi import FedLSVI, Run
 from fedlsvi.checks import plural
-from fedlsvi.cli.play import in_free_folder, named_folder
-from fedlsvi.cli.text import number
-from fedlsvi.envs import RandomLinearMDP
-from fedlsvi.errors import InvalidInput
-from fedlsvi.report import write_report
-from fedlsvi.storage.run_writer import refuse_existing
+from fedlsvi.cli.command import command, named_folder, new_folder, option, quiet_option
+from fedlsvi.cli.text import columns, number
+
+if TYPE_CHECKING:
+    from fedlsvi.run import Run
 
 AGENTS = 8
 ALONE = 3
-"""Agents that are really played alone; eight times their mean stands for all eight."""
+"""Agents that really learn alone; eight times their mean stands for all eight."""
 
 
-def do_demo(arguments: argparse.Namespace) -> int:
-    """Learn both ways, print a table, write plots and a page."""
-    if arguments.episodes < 1:
-        raise InvalidInput(f"--episodes must be at least 1, got {arguments.episodes}: try 20000")
-    asked = None if arguments.out is None else named_folder(arguments.out)
-    if asked is not None:
-        refuse_existing(asked)
+@command()
+@option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=20_000,
+    metavar="T",
+    help="Episodes per agent.",
+)
+@option("--out", metavar="FOLDER", show_default="runs/demo", help="Where to write.")
+@quiet_option
+def demo(episodes: int, out: str | None, quiet: bool) -> int:
+    """Compare eight agents that learn together with learning alone.
+
+    Prints a table and writes plots and an HTML page, in about half a minute.
+    """  # fmt: skip
+    from fedlsvi import FedLSVI
+    from fedlsvi.envs import RandomLinearMDP
+    from fedlsvi.report import write_report
+    from fedlsvi.report.plotting import check_matplotlib
+    from fedlsvi.storage.run_writer import refuse_existing
+
+    check_matplotlib()  # before half a minute of playing
+    where: AbstractContextManager[Path] = new_folder(Path("runs/demo"))
+    if out is not None:
+        where = nullcontext(named_folder(out))
+        refuse_existing(Path(out))
     began = perf_counter()
+    progress = False if quiet else None
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0, initial="uniform")
-    _say(f"{AGENTS} agents learn together, {plural(arguments.episodes, 'episode')} each …")
 
-    def learn(folder: Path) -> Run:
-        return FedLSVI(n_agents=AGENTS).learn(env, arguments.episodes, seed=0, folder=folder)
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
 
-    if asked is None:
-        out, together = in_free_folder(Path("runs/demo"), learn)
-    else:
-        out, together = asked, learn(asked)
-    alone = []
-    for m in range(ALONE):
-        _say(f"agent {m + 1} of {ALONE} learns alone, replanning after every episode …")
-        alone.append(FedLSVI(gamma=1.0).learn(env, arguments.episodes, seed=100 + m))
-    page, *_ = write_report([together], out, alone)
+    with where as folder:
+        say(f"{AGENTS} agents learn together, {plural(episodes, 'episode')} each …")
+        together = FedLSVI(n_agents=AGENTS).learn(
+            env, episodes, seed=0, folder=folder, progress=progress
+        )
+        alone = []
+        for m in range(ALONE):
+            say(f"agent {m + 1} of {ALONE} learns alone, replanning after every episode …")
+            learner = FedLSVI(gamma=1.0)
+            alone.append(learner.learn(env, episodes, seed=100 + m, progress=progress))
+        page, *_ = write_report([together], folder, alone)
     print("\n".join(_table(together, alone)))
     print(f"\ndone in {perf_counter() - began:.0f} s. Open the plots and the page:")
     for name in ("alone", "regret", "rounds", "scalars"):
-        print(f"  {out / 'plots' / name}.png")
+        print(f"  {folder / 'plots' / name}.png")
     print(f"  {page}")
     return 0
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _table(together: Run, alone: list[Run]) -> list[str]:
-    """What a newcomer wants to know, each number beside what to hold against it."""
+def _table(together: Run, alone: Sequence[Run]) -> list[str]:
+    """What a newcomer wants to know, each number next to one to compare it with."""
     p, summary = together.parameters, together.summary()
     assert together.regret is not None
     lost = float(together.regret[-1])
-    apart = AGENTS * float(np.mean([run.regret[-1] for run in alone if run.regret is not None]))
+    apart = AGENTS * sum(float(r.regret[-1]) for r in alone if r.regret is not None) / len(alone)
     total = AGENTS * p.episodes
     bound = int(summary["bounds"]["theorem_3"]["bound"])
     raw = summary["scalars_raw"]
     rows = [
         ("", "Fed-LSVI", "compared with", ""),
-        ("regret", number(lost), number(apart), f"{AGENTS} agents, each alone: "
-         f"{_times(apart, lost)} as much"),
+        ("regret", number(lost), number(apart),
+         f"{AGENTS} agents, each alone: {_times(apart, lost)} as much"),
         ("  per episode", f"{lost / total:.2g}", f"{apart / total:.2g}",
          "reward lost per episode played"),
         ("rounds", number(together.rounds), number(bound), "the most that Theorem 3 allows"),
@@ -82,19 +100,14 @@ def _table(together: Run, alone: list[Run]) -> list[str]:
          f"sharing every trajectory: {_times(raw, summary['scalars'])} as many"),
         ("trajectories sent", "0", number(total), "sharing every trajectory"),
     ]  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
+    return [
         "",
         f"Eight agents learn one task (20 states, 4 actions, {p.horizon} steps) in "
         f"{plural(p.episodes, 'episode')} each.",
         "Regret is the reward lost against an optimal policy; less is better.",
         "",
+        *columns(rows, "<>><", "  "),
     ]
-    for name, ours, theirs, why in rows:
-        lines.append(
-            f"  {name.ljust(widths[0])}  {ours.rjust(widths[1])}  {theirs.rjust(widths[2])}  {why}"
-        )
-    return [line.rstrip() for line in lines]
 
 
 def _times(larger: float, smaller: float) -> str:

@@ -2,195 +2,241 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from fedlsvi.algorithms import registry as algorithms
+import click
+
 from fedlsvi.checks import plural
-from fedlsvi.cli.play import in_free_folder, named_folder, parse_seeds, settings
+from fedlsvi.cli.command import (
+    Problem,
+    command,
+    format_option,
+    named_folder,
+    new_folder,
+    option,
+    parse_seeds,
+    problem_options,
+    quiet_option,
+)
 from fedlsvi.cli.text import as_json, columns
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experiments import compare, ranking, reproduce, tune
-from fedlsvi.experiments.drawing import Panel, check_drawing, paint
-from fedlsvi.experiments.processes import cores
-from fedlsvi.experiments.runner import Cell, Outcome, Shelf, Told, missing, run_all
-from fedlsvi.experiments.sweeping import Size
-from fedlsvi.experiments.verdicts import markdown
-from fedlsvi.report.style import STYLE
-from fedlsvi.storage import files
-from fedlsvi.storage.settings_file import Table, assign
+from fedlsvi.experiments.studies import CLAIMS
+
+if TYPE_CHECKING:
+    from fedlsvi.experiments.compare import Question
+    from fedlsvi.experiments.runner import OnResult, Outcome, ResultFile, RunSpec
+    from fedlsvi.experiments.sweeps import Size
+    from fedlsvi.report.plotting import Draw
+    from fedlsvi.storage.settings_file import Table
+
+SETTINGS = "env.dim=8; lam=0.1 for all that have it; fed-lsvi.gamma=50 for one. Repeatable."
+
+algorithms_option = option(
+    "--algorithms", "names", metavar="A,B,…", default="fed-lsvi,centralised,independent",
+    help="Algorithms: names of `fedlsvi list algorithms`.",
+)  # fmt: skip
+out_option = option(
+    "--out", metavar="FOLDER", section="Output", show_default="runs/COMMAND",
+    help="Where to write; rerun with the same folder to resume.",
+)  # fmt: skip
+jobs_option = option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", show_default="one per core",
+    section="Execution", help="Runs at a time.",
+)  # fmt: skip
 
 
-def do_compare(arguments: argparse.Namespace) -> int:
-    """Several algorithms × seeds on one problem."""
-    jobs, seeds = _count(arguments.jobs), parse_seeds(arguments.seeds)
-    names = _names(arguments.algorithms)
-    question = compare.Question.parse(_settings(arguments), names, seeds, _told(arguments))
-    cells = question.cells()
-    out = _claimed(arguments.out, "compare", question)
-    with closing(Shelf(out / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs)
+@command()
+@problem_options(SETTINGS)
+@algorithms_option
+@option("--seeds", default="0:5", metavar="A:B", help="0:5 is seeds 0 to 4; or 1,2,5.")
+@jobs_option
+@out_option
+@format_option
+@quiet_option
+def compare(
+    problem: Problem, names: str, seeds: str, jobs: int | None, out: str | None, form: str,
+    quiet: bool,
+) -> int:  # fmt: skip
+    """Compare several algorithms on one problem: a table and a figure.
+
+    \b
+    Example:
+      fedlsvi compare --env river-swim --algorithms fed-lsvi,centralised --agents 8
+    """
+    from fedlsvi.experiments import ranking
+    from fedlsvi.experiments.compare import RESULTS
+    from fedlsvi.experiments.runner import ResultFile
+    from fedlsvi.report.intervals import over_seeds
+
+    chosen = parse_seeds(seeds)
+    question = _question(problem, names, chosen)
+    cells = question.specs()
+    folder = _claimed(out, "compare", question)
+    with closing(ResultFile(folder / RESULTS)) as results:
+        new = _play(cells, results, jobs, quiet)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
     for cell in cells:
-        found[cell.labels["algorithm"]].append(shelf.outcomes[cell.key])
-    rows = ranking.write(out, question, found)
+        found[cell.labels["algorithm"]].append(results.outcomes[cell.key])
+    rows = ranking.write(folder, question, found)
     drawn = list(ranking.panels(found, [row.name for row in rows]).values())
-    if arguments.format == "json":
-        print(as_json({"folder": str(out), "runs_made": new,
+    if form == "json":
+        print(as_json({"folder": str(folder), "runs_made": new,
                        "ranking": [row.to_dict() for row in rows]}))  # fmt: skip
-        _figure(drawn, out)
+        _figure(drawn, folder)
         return 0
-    print("\n".join(columns(*ranking.table(rows))))
-    n = len(seeds)
-    over = "1 seed" if n == 1 else f"medians over {n} seeds, 95 % bootstrap intervals"
-    print(f"{over}; {_made(new)}")
-    print(f"folder: {out}{_figure(drawn, out)}")
+    header, lines = ranking.table(rows)
+    print("\n".join(columns([header, *lines], "<<>")))
+    print(f"{over_seeds(len(chosen))}; {_made(new)}")
+    print(f"folder: {folder}{_figure(drawn, folder)}")
     return 0
 
 
-def do_tune(arguments: argparse.Namespace) -> int:
-    """Choose each algorithm's scale on some instances, report on others."""
-    jobs = _count(arguments.jobs)
-    seeds, others = parse_seeds(arguments.tune, "--tune"), parse_seeds(arguments.test, "--test")
-    names = _names(arguments.algorithms)
-    told = _told(arguments)
-    question = compare.Question.parse(_settings(arguments), names, seeds, told)
-    plan = tune.Tuning(question, seeds, others)
-    plan.refuse_seed(told)
-    scales = plan.scales  # everything is checked before anything is written
-    out = _claimed(arguments.out, "tune", question, {"test": others})
-    cells = plan.cells(seeds, dict.fromkeys(names, tune.FACTORS))
-    with closing(Shelf(out / "cells.jsonl")) as shelf:
-        new = _play(cells, shelf, jobs)
-        tuning = tune.grouped(cells, shelf.outcomes)
-        chosen = {name: sorted({tune.choose(tuning[name]), 1.0}) for name in names}
-        cells = plan.cells(others, chosen)
-        new += _play(cells, shelf, jobs)
-    found = tune.rows(scales, tuning, tune.grouped(cells, shelf.outcomes))
-    files.write(out / "table.md", markdown(*tune.table(found)).encode() + b"\n")
-    files.write_json(out / "summary.json", {"tuned": [row.to_dict() for row in found]})
-    if arguments.format == "json":
-        print(as_json({"folder": str(out), "runs_made": new,
+@command()
+@problem_options(SETTINGS)
+@algorithms_option
+@option("--tune", "tuning", default="0:3", metavar="A:B", help="Instances to tune on.")
+@option("--test", default="100:105", metavar="A:B", help="Instances to report on.")
+@jobs_option
+@out_option
+@format_option
+@quiet_option
+def tune(
+    problem: Problem, names: str, tuning: str, test: str, jobs: int | None, out: str | None,
+    form: str, quiet: bool,
+) -> int:  # fmt: skip
+    """Tune each algorithm's exploration on separate instances, then compare.
+
+    \b
+    Example:
+      fedlsvi tune --env random-linear --agents 4 --episodes 500
+    """
+    from fedlsvi.experiments.compare import RESULTS
+    from fedlsvi.experiments.runner import ResultFile
+    from fedlsvi.experiments.tune import FACTORS, Tuning, choose, grouped, rows, table
+    from fedlsvi.experiments.verdicts import markdown
+    from fedlsvi.storage import files
+
+    seeds, others = parse_seeds(tuning, "--tune"), parse_seeds(test, "--test")
+    question = _question(problem, names, seeds)
+    plan = Tuning(question, seeds, others)
+    plan.refuse_seed(problem.assigned())
+    scales = plan.scales  # check everything before anything is written
+    folder = _claimed(out, "tune", question, {"test": others})
+    cells = plan.specs(seeds, dict.fromkeys(question.names, FACTORS))
+    with closing(ResultFile(folder / RESULTS)) as results:
+        new = _play(cells, results, jobs, quiet)
+        tuned = grouped(cells, results.outcomes)
+        best = {name: sorted({choose(tuned[name]), 1.0}) for name in question.names}
+        cells = plan.specs(others, best)
+        new += _play(cells, results, jobs, quiet)
+    found = rows(scales, tuned, grouped(cells, results.outcomes))
+    files.write(folder / "table.md", markdown(*table(found)).encode() + b"\n")
+    files.write_json(folder / "summary.json", {"tuned": [row.to_dict() for row in found]})
+    if form == "json":
+        print(as_json({"folder": str(folder), "runs_made": new,
                        "tuned": [row.to_dict() for row in found]}))  # fmt: skip
         return 0
-    print("\n".join(columns(*tune.table(found))))
-    kind = plural(len(seeds), "problem" if plan.varies else "run")
-    kind += "" if plan.varies else " of the one problem"
-    print(f"regret in units of the uniform policy's; {len(tune.FACTORS)} scales on {kind}, "
+    header, lines = table(found)
+    print("\n".join(columns([header, *lines], "<<>")))
+    on = (
+        plural(len(seeds), "problem")
+        if plan.varies
+        else f"{plural(len(seeds), 'run')} of one problem"
+    )
+    print(f"regret as a fraction of the uniform policy's; {len(FACTORS)} scales on {on}, "
           f"reported on {plural(len(others), 'other')}; {_made(new)}")  # fmt: skip
-    print(f"folder: {out}")
+    print(f"folder: {folder}")
     return 0
 
 
-def _settings(arguments: argparse.Namespace) -> Table:
-    """The settings, with paths that do not depend on where the settings file is."""
-    table = settings(arguments)
-    base = Path(arguments.file).parent if arguments.file else Path()
+def _question(problem: Problem, names: str, seeds: list[int]) -> Question:
+    """What is compared, with paths that do not depend on where the settings file is."""
+    from fedlsvi.experiments.compare import Question
+
+    table = problem.table()
     for key in ("env", "features"):
         entries = table.get(key)
         for entry in entries if isinstance(entries, list) else [entries]:
             if isinstance(entry, dict) and "file" in entry:
-                entry["file"] = str((base / str(entry["file"])).absolute())
-    return table
-
-
-def _told(arguments: argparse.Namespace) -> Table:
-    """What --set alone says."""
-    told: Table = {}
-    for change in arguments.changes:
-        assign(told, change)
-    return told
-
-
-def _names(text: str) -> list[str]:
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        algorithms.entry(name)
-    return names
-
-
-def _count(jobs: int | None) -> int:
-    if jobs is not None and jobs < 1:
-        raise InvalidInput(f"--jobs must be at least 1, got {jobs}")
-    return jobs or cores()
+                entry["file"] = str((problem.base / str(entry["file"])).absolute())
+    chosen = [part.strip() for part in names.split(",") if part.strip()]
+    return Question.parse(table, chosen, seeds, problem.assigned())
 
 
 def _made(new: int) -> str:
-    return "1 run was made now" if new == 1 else f"{new} runs were made now"
+    return "1 new run" if new == 1 else f"{new:,} new runs"
 
 
 def _claimed(
-    out: str | None, name: str, question: compare.Question, more: Table | None = None
-) -> Path:
-    """Where to write; without --out where the same was begun and not finished, or a new folder."""
+    out: str | None, name: str, question: Question, more: Table | None = None
+) -> Path:  # fmt: skip
+    """Where to write; without --out an unfinished folder of the same question, or a new folder."""
+    from fedlsvi.experiments.compare import begun, claim_folder
 
-    def claim(folder: Path) -> bool:
-        return compare.claim_folder(folder, question, more)
-
-    folder = compare.begun(name, question, more) if out is None else named_folder(out)
+    folder = begun(name, question, more) if out is None else named_folder(out)
     if folder is None:
-        return in_free_folder(Path("runs") / name, claim)[0]
-    claim(folder)
+        with new_folder(Path("runs") / name) as folder:
+            claim_folder(folder, question, more)
+    else:
+        claim_folder(folder, question, more)
     return folder
 
 
-def _paint(drawn: Sequence[Panel], path: Path) -> None:
-    paint(drawn, path, STYLE)
+def _figure(drawn: Sequence[Draw], out: Path) -> str:
+    """Draw the comparison and say where; without Matplotlib, say so and go on."""
+    from fedlsvi.report.plotting import make_figure, save
 
-
-def _figure(drawn: Sequence[Panel], out: Path) -> str:
-    """Draw the comparison and say where; what was found does not depend on it."""
     if not drawn:
         return ""
     try:
-        for suffix in ("png", "svg"):
-            _paint(drawn, out / f"comparison.{suffix}")
+        made = make_figure(drawn, size=(5.6, 4.6), across=True)
+        save(made, *(out / f"comparison.{suffix}" for suffix in ("png", "svg")))
     except InvalidInput as error:
         print(f"fedlsvi: {error}", file=sys.stderr)
         return ""
     return f"    figure: {out / 'comparison.png'}"
 
 
-def _play(cells: Sequence[Cell], shelf: Shelf, jobs: int) -> int:
-    """Play what is missing; returns how many runs that were. On Ctrl-C say how to go on."""
+def _play(cells: Sequence[RunSpec], results: ResultFile, jobs: int | None, quiet: bool) -> int:
+    """Play the missing runs and return their number. On Ctrl-C say how to continue."""
+    from fedlsvi.experiments.processes import cores
+    from fedlsvi.experiments.runner import missing, run_all
+
     try:
-        with _bar(missing(cells, shelf)) as told:
-            return run_all(cells, shelf, jobs, told)
+        with _bar([] if quiet else missing(cells, results)) as told:
+            return run_all(cells, results, jobs or cores(), told)
     except KeyboardInterrupt:
-        print("fedlsvi: what is finished is kept: repeat the command to go on", file=sys.stderr)
+        print("fedlsvi: finished runs are kept: rerun the command to resume", file=sys.stderr)
         raise
 
 
 @contextmanager
-def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
-    """A progress bar on standard error, weighted by what the runs are expected to take."""
+def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
+    """A progress bar on standard error, weighted by the expected time of the runs."""
     if not sys.stderr.isatty() or not todo:
         yield None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    with Progress(
-        BarColumn(bar_width=24), TextColumn("{task.fields[done]}/{task.fields[of]} runs"),
-        TimeElapsedColumn(), TimeRemainingColumn(compact=True), TextColumn("{task.fields[last]}"),
-        console=Console(stderr=True), refresh_per_second=2,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(
-            "", total=sum(cell.expected for cell in todo), done=0, of=len(todo), last=""
-        )
+    shown = [
+        bars.BarColumn(bar_width=24),
+        bars.TextColumn("{task.fields[done]}/{task.fields[of]} runs"),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(compact=True),
+        bars.TextColumn("{task.fields[last]}"),
+    ]
+    with bars.Progress(*shown, console=Console(stderr=True), refresh_per_second=2) as progress:
+        time = sum(cell.expected for cell in todo)
+        task = progress.add_task("", total=time, done=0, of=len(todo), last="")
         done = 0
 
-        def told(cell: Cell, found: Outcome) -> None:
+        def told(cell: RunSpec, found: Outcome) -> None:
             nonlocal done
             done += 1
             progress.update(task, advance=cell.expected, done=done, last=found.algorithm)
@@ -198,57 +244,117 @@ def _bar(todo: Sequence[Cell]) -> Iterator[Told | None]:
         yield told
 
 
-def do_reproduce(arguments: argparse.Namespace) -> int:
-    """One page per claim, each with its verdict."""
-    jobs, chosen = _count(arguments.jobs), reproduce.studies(arguments.claims)
-    size: Size = "quick" if arguments.quick else "full"
-    out = named_folder(arguments.out)
-    path = Path(arguments.cells or out / "cells") / f"{size}.jsonl"
+@command()
+@click.argument(
+    "claims",
+    nargs=-1,
+    type=click.Choice(CLAIMS),
+    metavar="[CLAIM]...",
+    help=f"{', '.join(CLAIMS)}; default: all.",
+)
+@option(
+    "--quick",
+    is_flag=True,
+    help="Fewer and smaller runs: minutes on one core instead of up to about an hour.",
+)
+@option("--plan", is_flag=True, help="Print what would be run, and stop.")
+@option(
+    "--out",
+    metavar="FOLDER",
+    default="runs/reproduce",
+    section="Output",
+    help="Where to write pages and figures.",
+)
+@option(
+    "--cells",
+    metavar="FOLDER",
+    show_default="OUT/cells",
+    section="Output",
+    help="Where to keep the runs themselves, so that a rerun resumes.",
+)
+@jobs_option
+@format_option
+@quiet_option
+def reproduce(
+    claims: tuple[str, ...],
+    quick: bool,
+    plan: bool,
+    out: str,
+    cells: str | None,
+    jobs: int | None,
+    form: str,
+    quiet: bool,
+) -> int:
+    """Measure the paper's claims; write one page per claim with its verdict.
+
+    \b
+    Examples:
+      fedlsvi reproduce --quick
+      fedlsvi reproduce trigger theorem-3
+    """  # fmt: skip
+    from fedlsvi.experiments import reproduce as studies
+    from fedlsvi.experiments.processes import cores
+    from fedlsvi.experiments.runner import ResultFile, missing
+    from fedlsvi.report.plotting import check_matplotlib
+    from fedlsvi.storage import files
+
+    chosen, jobs = studies.studies(list(claims)), jobs or cores()
+    size: Size = "quick" if quick else "full"
+    folder = named_folder(out)
+    path = Path(cells or folder / "cells") / f"{size}.jsonl"
     sweeps = {study.name: study.sweep(size) for study in chosen}
-    if arguments.plan:
-        _plan(sweeps, jobs, arguments.format)
+    if plan:
+        _plan(sweeps, jobs, form)
         return 0
-    check_drawing()
-    files.make_folder(out)
-    command = " ".join(["fedlsvi reproduce", *(["--quick"] if arguments.quick else [])])
+    check_matplotlib()
+    files.make_folder(folder)
+    again = "fedlsvi reproduce --quick" if quick else "fedlsvi reproduce"
     began, verdicts = perf_counter(), {}
-    with closing(Shelf(path)) as shelf:  # until the end: another command would write the same pages
-        todo = missing([cell for cells in sweeps.values() for cell in cells], shelf)
-        if todo:
-            long = _long(reproduce.hours(todo, jobs))
-            print(f"{plural(len(todo), 'run')}, {jobs} at a time, about {long}; "
-                  "Ctrl-C is safe, the same command goes on", file=sys.stderr)  # fmt: skip
+    with closing(ResultFile(path)) as results:  # until the end: another would write the same pages
+        todo = missing([cell for runs in sweeps.values() for cell in runs], results)
+        if todo and not quiet:
+            time = _duration(studies.hours(todo, jobs))
+            print(f"{plural(len(todo), 'run')}, {jobs} at a time, {time}; Ctrl-C is safe: rerun "
+                  "the command to resume", file=sys.stderr)  # fmt: skip
         for study in chosen:
-            cells = sweeps[study.name]
-            new, outcomes = _play(cells, shelf, jobs), shelf.outcomes
-            found = study.analysis(reproduce.points(cells, outcomes))
-            made = f"{command} {study.name}"
-            text = reproduce.page(study.name, found, made, cells, outcomes)
-            reproduce.write(out, study.name, found, text, _paint, made)
+            runs = sweeps[study.name]
+            new, outcomes = _play(runs, results, jobs, quiet), results.outcomes
+            found = study.finding(studies.points(runs, outcomes))
+            made = f"{again} {study.name}"
+            text = studies.page(study.name, found, made, runs, outcomes)
+            studies.write(folder, study.name, found, text, made)
             verdicts[study.name] = str(found.verdict)
-            if arguments.format == "text":
+            if form == "text":
                 print(f"{study.name.ljust(14)} {found.verdict}  ({plural(new, 'new run')}, "
                       f"{perf_counter() - began:.0f} s so far)", flush=True)  # fmt: skip
-        reproduce.index(out)
-    if arguments.format == "json":
-        print(as_json({"folder": str(out), "verdicts": verdicts}))
+        studies.index(folder)
+    if form == "json":
+        print(as_json({"folder": str(folder), "verdicts": verdicts}))
     else:
-        print(f"pages: {out / 'README.md'}")
+        print(f"pages: {folder / 'README.md'}")
     return 0
 
 
-def _plan(sweeps: Mapping[str, Sequence[Cell]], jobs: int, form: str) -> None:
-    """What would be run, and how long it may take."""
-    plan = {}
+def _plan(sweeps: Mapping[str, Sequence[RunSpec]], jobs: int, form: str) -> None:
+    """Print what would be run, and how long it may take."""
+    from fedlsvi.experiments import reproduce as studies
+
+    plan: dict[str, dict[str, Any]] = {}
     for name, cells in sweeps.items():
-        once = reproduce.distinct(cells)
-        plan[name] = {"runs": len(once), "hours": reproduce.hours(once, jobs)}
+        once = studies.distinct(cells)
+        plan[name] = {"runs": len(once), "hours": studies.hours(once, jobs)}
     if form == "json":
         print(as_json({"jobs": jobs, "plan": plan}))
         return
-    for name, row in plan.items():
-        print(f"{name.ljust(14)} {row['runs']:5} runs, {_long(row['hours'])}")
+    rows = [
+        (name, plural(row["runs"], "run"), _duration(row["hours"])) for name, row in plan.items()
+    ]
+    print("\n".join(columns(rows, "<><")))
 
 
-def _long(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1.0 else f"{60.0 * hours:.0f} minutes"
+def _duration(hours: float) -> str:
+
+    if hours >= 1.0:
+        return f"about {hours:.1f} hours"
+    minutes = round(60.0 * hours)
+    return f"about {plural(minutes, 'minute')}" if minutes else "less than a minute"

@@ -2,126 +2,99 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from fedlsvi.checks import plural
+from fedlsvi.cli.command import Command, command, format_option, option
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import DamagedFile, InvalidInput
-from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.remote import audit
-from fedlsvi.remote.federation import Federation
-from fedlsvi.remote.flare import demo, project
-from fedlsvi.storage import files
-from fedlsvi.storage.checkpoint import LEDGER
-from fedlsvi.storage.settings_file import read
+
+if TYPE_CHECKING:
+    from fedlsvi.protocol.ledger import Ledger
+    from fedlsvi.remote.audit import Place
 
 NAMED = 8
 """Rounds, or notes about them, that are named one by one."""
 
+project_argument = click.argument("folder", type=click.Path(), metavar="PROJECT",
+                                  help="Folder that `fedlsvi federate init` wrote.")  # fmt: skip
 
-def do_federate(arguments: argparse.Namespace) -> int:
-    """Hand over to the action."""
-    # what FLARE's connections would log to the terminal is said in sentences of our own
+
+@click.group()
+def federate() -> None:
+    """Run a federation of real sites on NVIDIA FLARE."""
+    # FLARE's connections would log to the terminal what this command prints as sentences
     logging.getLogger().addHandler(logging.NullHandler())
-    actions = {"init": _init, "start": _start, "status": _status, "stop": _stop, "demo": _demo}
-    return actions[arguments.action](arguments)
 
 
-def do_verify(arguments: argparse.Namespace) -> int:
-    """Check the chain of a log, and its uploads against the server's ledger."""
-    counted = agents = run = None
-    if arguments.ledger is not None:
-        ledger, run = _ledger(Path(arguments.ledger))
-        uploads = ledger.by_agent["up_stats"]
-        agents = _agents(arguments.agents, len(uploads))
-        counted = int(uploads[slice(*agents)].sum())
-    elif arguments.agents is not None:
-        raise InvalidInput(f"--agents {arguments.agents!r} needs --ledger: they are agents in it")
-    sent = audit.verify(arguments.log, counted, agents, run)
-    against = ""
-    if counted is not None:
-        against = ", and its uploads are those of the server's ledger"
-        if sent.uncounted:
-            against = ", and every upload that the server counted is in it"
-    _say(arguments, vars(sent), [
-        f"the chain of {sent.messages:,} messages is whole{against}",
-        *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent.scalars.items()),
-        *(f"uploads of agents {a}:{b} of run {run}" for run, a, b in sent.origins),
-        *_uncounted(sent.uncounted),
-        *(["half a line at the end, as a kill leaves it, is of a message that did not leave"]
-          * sent.unfinished),
-    ])  # fmt: skip
-    return 0
+action = partial(federate.command, cls=Command)
 
 
-def _ledger(path: Path) -> tuple[Ledger, str | None]:
-    """The server's ledger, and the run that it is of; an earlier fedlsvi did not write that."""
-    try:
-        table = files.read_json(path.resolve(), {**LEDGER, str: str})
-        return Ledger.from_dict(table), audit.named(table.get("run"))
-    except (DamagedFile, ValueError):
-        raise InvalidInput(f"{path} is no ledger: give the ledger.json of the server") from None
+@action()
+@click.argument("file", type=click.Path(), help="TOML: name, episodes, horizon, dim, [settings] …")
+@option("--sites", required=True, metavar="A,B,…", help="Names of the sites.")
+@option("--out", required=True, metavar="FOLDER", help="The project; must not exist.")
+@option("--host", default="localhost", metavar="NAME", help="The server's host name.")
+@option("--port", type=int, default=8002, metavar="N", help="The server's port.")
+@format_option
+def init(file: str, sites: str, out: str, host: str, port: int, form: str) -> int:
+    """Write a project: kits, certificates, job and README."""
+    from fedlsvi.remote.federation import Federation
+    from fedlsvi.remote.flare import project
+    from fedlsvi.storage.settings_file import read
 
-
-def _uncounted(uploads: Sequence[audit.Place]) -> list[str]:
-    """Which uploads left and were not counted, some rounds of them by name."""
-    if not uploads:
-        return []
-    steps: dict[int, list[str]] = {}
-    for place in uploads:
-        steps.setdefault(place[0], []).append(str(place[1]))
-    rounds = [f"round {k} (step {', '.join(of)})" for k, of in steps.items()]
-    more = [f"{len(rounds) - NAMED} more rounds"] if len(rounds) > NAMED else []
-    return [
-        "uploads that left and were not counted, being late or replaced by another: "
-        + ", ".join(rounds[:NAMED] + more)
-    ]
-
-
-def _init(arguments: argparse.Namespace) -> int:
-    sites = [name for name in arguments.sites.split(",") if name]
-    if len(set(sites)) < len(sites):
+    names = [name for name in sites.split(",") if name]
+    if len(set(names)) < len(names):
         raise InvalidInput(
-            f"--sites {arguments.sites!r} names a site twice: give each its own name"
+            f"--sites {sites!r} names a site twice: site names must differ", code="duplicate-site"
         )
-    federation = Federation.of(read(arguments.file))
-    where = project.init(
-        arguments.out, federation, {site: {} for site in sites}, arguments.host, arguments.port
-    )
-    _say(arguments, {"folder": str(where), "sites": sites}, [
+    where = project.init(out, Federation.of(read(file)), {name: {} for name in names}, host, port)
+    return _print(form, {"folder": str(where), "sites": names}, [
         f"wrote the project {where}: read {where}/README.md",
-        "each site fills in kits/<site>/local/fedlsvi.toml; the server, then the sites, each start "
-        "theirs by startup/start.sh in their kit",
-        f"then: fedlsvi federate start {quote(str(where))}",
+        "1. each site edits kits/<site>/local/fedlsvi.toml",
+        "2. the server, then each site, runs startup/start.sh of its kit",
+        f"3. run: fedlsvi federate start {quote(str(where))}",
     ])  # fmt: skip
-    return 0
 
 
-def _start(arguments: argparse.Namespace) -> int:
-    if arguments.here:
-        project.launch(arguments.folder)
-    number = project.start(arguments.folder)
+@action()
+@project_argument
+@option("--here", is_flag=True, help="Also start the server and all sites, on this machine.")
+@option("--wait", type=float, default=0.0, metavar="S", help="Wait up to S seconds for the end.")
+@format_option
+def start(folder: str, here: bool, wait: float, form: str) -> int:
+    """Submit the job, or submit it again after a crash."""
+    from fedlsvi.remote.flare import project
+
+    if here:
+        project.launch(folder)
+    number = project.start(folder)
     found: dict[str, Any] = {"job": number}
-    watch = f"fedlsvi federate status {quote(arguments.folder)}"
-    lines = [f"job {number} is submitted; watch it: {watch}"]
-    well = True
-    if arguments.wait > 0.0:
-        ended = project.wait(arguments.folder, number, arguments.wait)
-        found |= project.outcome(arguments.folder, number, ended)
-        well = ended == project.COMPLETED
-        lines = [*_progress(found), _ended(number, ended, found["reason"])]
-    _say(arguments, found, lines)
-    return 0 if well else 1
+    if wait <= 0.0:
+        watch = f"fedlsvi federate status {quote(folder)}"
+        return _print(form, found, [f"submitted job {number}; watch it with: {watch}"])
+    ended = project.wait(folder, number, wait)
+    found |= project.outcome(folder, number, ended)
+    _print(form, found, [*_progress(found), _ended(number, ended, found["reason"])])
+    return 0 if ended == project.COMPLETED else 1
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    found = project.status(arguments.folder)
+@action()
+@project_argument
+@format_option
+def status(folder: str, form: str) -> int:
+    """Show rounds, episodes and who is connected."""
+    from fedlsvi.remote.flare import project
+
+    found = project.status(folder)
     connected, here = found["connected"], found["processes"]
     missing = [site for site in found["sites"] if site not in connected]
     lines = [*_progress(found), f"the server {found['server']}"]
@@ -131,14 +104,128 @@ def _status(arguments: argparse.Namespace) -> int:
     if here:
         lines.append("running here: " + ", ".join(f"{n} ({pid})" for n, pid in here.items()))
     lines += [_ended(job["id"], job["status"], job.get("reason", "")) for job in found["jobs"]]
-    _say(arguments, found, lines)
-    return 0
+    return _print(form, found, lines)
+
+
+@action()
+@project_argument
+@format_option
+def stop(folder: str, form: str) -> int:
+    """Stop the server and the sites that `start --here` started."""
+    from fedlsvi.remote.flare import project
+
+    ended = project.stop(folder)
+    nothing = (
+        "nothing: no process of `fedlsvi federate start --here` is running; use "
+        "startup/stop_fl.sh for one that startup/start.sh started"
+    )
+    return _print(form, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
+
+
+@action()
+@option("--out", metavar="FOLDER", help="Keep the project here; otherwise it is deleted.")
+@option("--episodes", type=click.IntRange(min=1), default=300, metavar="T",
+        help="Episodes per agent.")  # fmt: skip
+@format_option
+def demo(out: str | None, episodes: int, form: str) -> int:
+    """Run a server and three sites as processes on loopback."""
+    from fedlsvi.remote.flare.demo import demo as play
+
+    live = sys.stderr.isatty()
+
+    def told(progress: dict[str, Any]) -> None:
+        if live and progress["rounds"] is not None:
+            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    if form == "text":
+        print("starting a server and three sites on loopback; this takes about half a minute …")
+    found = play(out, episodes, told)
+    if live:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    lines = [f"three sites learned in {plural(found['rounds'], 'round')}, "
+             f"{plural(found['episodes'], 'episode')} each"]  # fmt: skip
+    for site, sent in found["sent"].items():
+        scalars = sum(sent["scalars"].values())
+        lines.append(f"  {site}: {scalars:,} scalars left; its log and the ledger agree")
+    return _print(form, found, lines)
+
+
+@command()
+@click.argument("log", type=click.Path(), help="The site's sent.jsonl.")
+@option("--ledger", metavar="FILE", help="The server's ledger.json.")
+@option("--agents", metavar="A:B", show_default="all", help="The site's agents in the ledger.")
+@format_option
+def verify(log: str, ledger: str | None, agents: str | None, form: str) -> int:
+    """Check a site's log of what left it.
+
+    Checks that the log's chain of hashes is intact and, with --ledger, that its uploads are those
+    that the server counted.
+    """
+    from fedlsvi.remote import audit
+
+    counted = whose = run = None
+    if ledger is not None:
+        table, run = _ledger(Path(ledger))
+        uploads = table.by_agent["up_stats"]
+        whose = _agents(agents, len(uploads))
+        counted = int(uploads[slice(*whose)].sum())
+    elif agents is not None:
+        raise InvalidInput(
+            f"--agents {agents!r} needs --ledger: it selects agents in the ledger",
+            code="needs-ledger",
+        )
+    sent = audit.verify(log, counted, whose, run)
+    against = ""
+    if counted is not None:
+        against = "; its uploads equal the server's ledger"
+        if sent.uncounted:
+            against = "; it contains every upload that the server counted"
+    truncated = "the last line is truncated, as after a kill; that message was never sent"
+    return _print(form, vars(sent), [
+        f"chain of {plural(sent.messages, 'message')} intact{against}",
+        *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent.scalars.items()),
+        *(f"uploads of agents {a}:{b} of run {run}" for run, a, b in sent.origins),
+        *_uncounted(sent.uncounted),
+        *[truncated] * sent.unfinished,
+    ])  # fmt: skip
+
+
+def _ledger(path: Path) -> tuple[Ledger, str | None]:
+    """The server's ledger and the run that it belongs to."""
+    from fedlsvi.protocol.ledger import Ledger
+    from fedlsvi.remote import audit
+    from fedlsvi.storage import files
+    from fedlsvi.storage.checkpoint import LEDGER
+
+    try:
+        table = files.read_json(path.resolve(), {**LEDGER, str: str})
+        return Ledger.from_dict(table), audit.named(table.get("run"))
+    except (DamagedFile, ValueError):
+        raise InvalidInput(
+            f"{path} is not a ledger: give the server's ledger.json", code="bad-ledger"
+        ) from None
+
+
+def _uncounted(uploads: Sequence[Place]) -> list[str]:
+    """Uploads that left but were not counted, by round."""
+    if not uploads:
+        return []
+    steps: dict[int, list[str]] = {}
+    for place in uploads:
+        steps.setdefault(place[0], []).append(str(place[1]))
+    rounds = [f"round {k} (step {', '.join(of)})" for k, of in steps.items()]
+    more = [f"{len(rounds) - NAMED} more rounds"] if len(rounds) > NAMED else []
+    return [
+        "uploads that left but were not counted, because they were late or replaced: "
+        + ", ".join(rounds[:NAMED] + more)
+    ]
 
 
 def _progress(found: dict[str, Any]) -> list[str]:
-    """How far the run is, and the last of what was out of the ordinary."""
+    """How far the run is, and its latest notes."""
     if found["rounds"] is None:
-        known = "no round is known here; its rounds are in the server's kit, on its machine"
+        known = "no rounds on this machine; the server's kit has them"
         return [f"{found['name']}: {known}"]
     done = f"{plural(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
     notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])
@@ -154,46 +241,18 @@ def _ended(number: str, state: str, reason: str) -> str:
     return f"job {number}: {state}" + (f": {reason}" if reason else "")
 
 
-def _stop(arguments: argparse.Namespace) -> int:
-    ended = project.stop(arguments.folder)
-    nothing = (
-        "nothing: no party that `fedlsvi federate start --here` started runs here; one that its "
-        "startup/start.sh started is ended by its startup/stop_fl.sh"
-    )
-    _say(arguments, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
-    return 0
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    def told(progress: dict[str, Any]) -> None:
-        if sys.stderr.isatty() and progress["rounds"] is not None:
-            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-    if arguments.episodes < 1:
-        raise InvalidInput(f"--episodes must be at least 1, got {arguments.episodes}: try 300")
-    if arguments.format == "text":
-        print("starting a server and three sites on loopback; this takes about half a minute …")
-    found = demo.demo(arguments.out, arguments.episodes, told)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    lines = [f"three sites learned in {found['rounds']} rounds, {found['episodes']} episodes each"]
-    for site, sent in found["sent"].items():
-        scalars = sum(sent["scalars"].values())
-        lines.append(f"  {site}: {scalars:,} scalars left; its log and the ledger agree")
-    _say(arguments, found, lines)
-    return 0
-
-
 def _agents(text: str | None, size: int) -> tuple[int, int]:
-    """The agents of a site, which follow each other; all of the ledger's where none are named."""
+    """The range of a site's agents; by default all agents in the ledger."""
     first, _, last = (f"0:{size}" if text is None else text).partition(":")
     if first.isdecimal() and last.isdecimal() and int(first) < int(last) <= size:
         return int(first), int(last)
     raise InvalidInput(
-        f"--agents {text!r} is no range of the ledger's {size} agents: write A:B, such as 0:{size}"
+        f"--agents {text!r} is not a valid range of the ledger's {size} agents: write A:B, e.g. "
+        f"0:{size}",
+        code="bad-agents",
     )
 
 
-def _say(arguments: argparse.Namespace, found: dict[str, Any], lines: list[str]) -> None:
-    print(as_json(found) if arguments.format == "json" else "\n".join(lines))
+def _print(form: str, found: dict[str, Any], lines: list[str]) -> int:
+    print(as_json(found) if form == "json" else "\n".join(lines))
+    return 0

@@ -96,12 +96,15 @@ def factorise(gram: np.ndarray) -> DenseFactor | DiagonalFactor:
     """
     if gram.ndim == 1:
         if not bool(np.all(gram > 0.0)):
-            raise InvalidInput(f"gram must be positive, got a smallest entry of {gram.min()!r}")
+            raise InvalidInput(
+                f"gram must be positive, got a smallest entry of {gram.min()!r}", code="bad-gram"
+            )
         return DiagonalFactor(gram)
     lower, info = dpotrf(gram, lower=1, clean=1)
     if info != 0:
         raise InvalidInput(
             f"gram must be positive definite, but its leading minor of order {info} is not: "
-            "increase lam, or check the feature map for NaN"
+            "increase lam, or check the feature map for NaN",
+            code="bad-gram",
         )
     return DenseFactor(lower)

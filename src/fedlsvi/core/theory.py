@@ -47,14 +47,7 @@ def _information(d: int, M: int, T: int, lam: float) -> float:
 
 
 def regret_bound(
-    d: int,
-    H: int,
-    M: int,
-    T: int,
-    gamma: float,
-    beta: float,
-    lam: float = 1.0,
-    p: float = 0.05,
+    d: int, H: int, M: int, T: int, gamma: float, beta: float, lam: float = 1.0, p: float = 0.05
 ) -> float:
     """Theorem 1 before the constants are merged, for the β in force:
 

@@ -63,10 +63,12 @@ class Environment(ABC):
 
 
 def no_features(seen: str) -> InvalidFeatures:
-    """What to say of an environment without features of its own; `seen` says what it shows."""
+    """The error for an environment without default features; `seen` says what it shows."""
     return InvalidFeatures(
-        f"{seen} and has no features of its own: give features=, e.g. FourierFeatures(), "
-        "RBFFeatures(), TileFeatures() or a function from states (n, s) to (n, A, d)"
+        f"{seen} and has no default features",
+        code="missing-features",
+        hint="give features=, e.g. FourierFeatures(), RBFFeatures(), TileFeatures() or a function "
+        "from states (n, s) to (n, A, d)",
     )
 
 
@@ -79,7 +81,8 @@ def units(reward_range: Any) -> tuple[float, float]:
     if not (np.isfinite([low, high]).all() and low < high):
         raise InvalidEnvironment(
             f"reward_range is {reward_range!r}: give two finite numbers (low, high) with "
-            "low < high, the rewards that 0 and 1 stand for"
+            "low < high, the rewards that 0 and 1 stand for",
+            code="bad-reward_range",
         )
     return low, high
 

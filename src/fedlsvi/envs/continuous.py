@@ -23,7 +23,7 @@ class ContinuousMDP(Environment):
 
     A subclass sets `name`, `horizon`, `n_actions` and `state_dim`, and writes `reset` and `step`.
     Both are pure and treat every row alone: what one row gives does not depend on the others in the
-    batch. The rest may be left out: without features of its own, `features=` is given to `learn`;
+    batch. The rest may be left out: without default features, give `features=` to `learn`;
     without V* and V^π, a run measures no regret, but the mean return of every round.
     """
 
@@ -62,5 +62,6 @@ class ContinuousMDP(Environment):
 
     def _unknown(self, what: str) -> InvalidEnvironment:
         return InvalidEnvironment(
-            f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret"
+            f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret",
+            code="unknown-values",
         )

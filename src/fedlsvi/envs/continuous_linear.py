@@ -27,7 +27,14 @@ class ContinuousLinearMDP(ContinuousMDP):
     V^π asks the policy at `points` places and at every kink and bisects each change of action that
     it sees; it is good to about 1e-9 when no action comes back between two neighbouring places.
 
-    initial: a state in [0, 1], "uniform", or a list of states, one per agent.
+    Args:
+        dim: d, the number of knots.
+        n_actions: A.
+        horizon: H.
+        seed: Of the laws and rewards.
+        initial: A state in [0, 1], "uniform", or a list of states, one per agent.
+        points: Places at which V^π asks the policy.
+        cells: Pieces into which each law is cut.
     """
 
     registry_name = "continuous-linear"
@@ -78,12 +85,14 @@ class ContinuousLinearMDP(ContinuousMDP):
     def step(
         self, h: int, x: np.ndarray, a: np.ndarray, u: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        from fedlsvi.envs import continuous_kernels
+        from fedlsvi.envs import continuous_linear_kernels
 
         if not 1 <= h <= self.horizon:
-            raise InvalidEnvironment(f"h is {h}: give a step from 1 to {self.horizon}")
+            raise InvalidEnvironment(
+                f"h is {h}: give a step from 1 to {self.horizon}", code="bad-step"
+            )
         reward, following = np.empty(len(x)), np.empty((len(x), 1))
-        continuous_kernels.step(
+        continuous_linear_kernels.step(
             self.theta[h - 1], self.laws.edges, self.n_actions, x, a, u, reward, following
         )
         return reward, following
@@ -230,16 +239,20 @@ def _initial_states(initial: Any) -> np.ndarray | None:
         if initial == "uniform":
             return None
         raise InvalidEnvironment(
-            f"initial is '{initial}': give a state in [0, 1], a list of them, or 'uniform'"
+            f"initial is '{initial}': give a state in [0, 1], a list of them, or 'uniform'",
+            code="bad-initial",
         )
     states = np.atleast_1d(as_array("initial", initial))
     if states.ndim != 1 or not states.size:
         raise InvalidEnvironment(
-            f"initial has shape {states.shape}: give a state in [0, 1] or a list of them"
+            f"initial has shape {states.shape}: give a state in [0, 1] or a list of them",
+            code="bad-initial",
         )
     bad = ~((states >= 0.0) & (states <= 1.0))
     if bad.any():
         m = int(np.flatnonzero(bad)[0])
-        raise InvalidEnvironment(f"initial[agent={m}] is {states[m]}: give a state in [0, 1]")
+        raise InvalidEnvironment(
+            f"initial[agent={m}] is {states[m]}: give a state in [0, 1]", code="bad-initial"
+        )
     states.setflags(write=False)
     return states

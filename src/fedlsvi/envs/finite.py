@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 class FiniteMDP(Environment):
     """An MDP with states 0..S−1 and actions 0..A−1.
 
-    P: laws of the next state, (S, A, S), or (H, S, A, S) with one per step.
-    r: rewards in [0, 1], (S, A) or (H, S, A); or per transition, (S, A, S) or (H, S, A, S).
-    horizon: H; may be left out where P or r has a leading axis of H > 1 steps.
-    initial: a state; a law of floats (S,); a list of states or laws (M, S), one per agent (agent m
-        uses entry m mod M); or "uniform". Integers are states, floats are laws.
-    phi: features (S, A, d) in which the problem is linear, if any; else features are one-hot.
-
     `P`, `r` (mean rewards) and `reward_on_transition` keep a leading axis of 1 where stationary.
     Draw 0 of an episode picks the first state, draw h the transition out of step h.
+
+    Args:
+        P: Laws of the next state, (S, A, S), or (H, S, A, S) with one per step.
+        r: Rewards in [0, 1], (S, A) or (H, S, A); or per transition, (S, A, S) or (H, S, A, S).
+        horizon: H; may be left out where P or r has a leading axis of H > 1 steps.
+        initial: A state; a law of floats (S,); a list of states or laws (M, S), one per agent
+            (agent m uses entry m mod M); or "uniform". Integers are states, floats are laws.
+        phi: Features (S, A, d) in which the problem is linear, if any; else features are one-hot.
+        name: What reports call it.
     """
 
     first_observation: int = 0
@@ -131,19 +133,26 @@ class FiniteMDP(Environment):
         shape = (self.horizon, self.n_states)
         if pi.dtype.kind in "iu":
             if pi.shape != shape:
-                raise InvalidInput(f"policy has shape {pi.shape}: give actions of shape {shape}")
+                raise InvalidInput(
+                    f"policy has shape {pi.shape}: give actions of shape {shape}", code="bad-policy"
+                )
             if pi.min() < 0 or pi.max() >= self.n_actions:
                 raise InvalidInput(
                     f"policy has actions {pi.min()} to {pi.max()}: "
-                    f"give actions from 0 to {self.n_actions - 1}"
+                    f"give actions from 0 to {self.n_actions - 1}",
+                    code="bad-policy",
                 )
         elif pi.dtype.kind != "f" or pi.shape != (*shape, self.n_actions):
             raise InvalidInput(
                 f"policy has shape {pi.shape} and type {pi.dtype}: give integers {shape} "
-                f"or probabilities {(*shape, self.n_actions)}"
+                f"or probabilities {(*shape, self.n_actions)}",
+                code="bad-policy",
             )
         elif not (pi.min() >= 0.0 and np.abs(pi.sum(axis=-1) - 1.0).max() <= 1e-9):
-            raise InvalidInput("policy has rows that are not laws: make each policy[h, x] sum to 1")
+            raise InvalidInput(
+                "policy has rows that are not laws: make each policy[h, x] sum to 1",
+                code="bad-policy",
+            )
         if pi.ndim == 2 and self._cells is not None:
             from fedlsvi.envs import sparse_planning
 
@@ -211,10 +220,16 @@ class FiniteMDP(Environment):
     def describe(self) -> dict[str, Any]:
         if self._parameters is not None:
             return super().describe()
-        shape = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
-        return shape | {"fingerprint": self.fingerprint}
+        sizes = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
+        return self.titled() | sizes | {"fingerprint": self.fingerprint}
+
+    def titled(self) -> dict[str, str]:
+        """{"title": name}, where arrays were given a name."""
+        return {} if self.name == "FiniteMDP" else {"title": self.name}
 
     def _step(self, h: int) -> int:
         if not 1 <= h <= self.horizon:
-            raise InvalidEnvironment(f"h is {h}: give a step from 1 to {self.horizon}")
+            raise InvalidEnvironment(
+                f"h is {h}: give a step from 1 to {self.horizon}", code="bad-step"
+            )
         return h

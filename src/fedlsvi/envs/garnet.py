@@ -37,7 +37,8 @@ class Garnet(FiniteMDP):
         )
         if b > S:
             raise InvalidEnvironment(
-                f"branching is {b}, but there are {S} states: give branching of at most {S}"
+                f"branching is {b}, but there are {S} states: give branching of at most {S}",
+                code="bad-branching",
             )
         rng = np.random.default_rng(seed)
         successors = rng.permuted(np.tile(np.arange(S), (S * A, 1)), axis=1)[:, :b]
@@ -52,7 +53,7 @@ class Garnet(FiniteMDP):
 class RandomMDP(FiniteMDP):
     """The instance of Fed-UCBVI (Labbi et al. 2025): P_h(·|x,a) ~ Dirichlet(1), r_h ~ U[0,1].
 
-    With epsilon > 0 agent m meets (1−ε)P + εP^m, where P^m is a law of its own drawn from
+    With epsilon > 0 agent m meets (1−ε)P + εP^m, where its own law P^m is drawn from
     (seed, agent); rewards are common. First states are uniform unless `initial` says otherwise.
     """
 

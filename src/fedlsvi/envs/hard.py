@@ -30,9 +30,13 @@ class HardChain(LinearMDP):
         d, H = count("dim", dim, 2), count("horizon", horizon)
         gap, seed = fraction("gap", gap), count("seed", seed, 0)
         if d > 12:
-            raise InvalidEnvironment(f"dim is {d}, which makes 2^{d - 1} actions: give at most 12")
+            raise InvalidEnvironment(
+                f"dim is {d}, which makes 2^{d - 1} actions: give at most 12", code="bad-dim"
+            )
         if H < 2:
-            raise InvalidEnvironment(f"horizon must be at least 2, got {H}: the reward comes late")
+            raise InvalidEnvironment(
+                f"horizon must be at least 2, got {H}: the reward comes late", code="bad-horizon"
+            )
         delta = 1.0 / H
         Delta = gap * delta / (d - 1)
         alpha = np.sqrt(1.0 / (1.0 + (d - 1) * Delta))
@@ -77,7 +81,8 @@ class CombinationLock(LinearMDP):
         if d > 3 * A:
             raise InvalidEnvironment(
                 f"dim is {d}, but 3 states and {A} actions make only {3 * A} pairs: "
-                f"give dim of at most {3 * A}"
+                f"give dim of at most {3 * A}",
+                code="bad-dim",
             )
         rng = np.random.default_rng(seed)
         # every latent but 0 appears at least once, the rest of the pairs are spread at random

@@ -23,16 +23,20 @@ NOISES = ("linear", "point")
 class XiCloseMDP(FiniteMDP):
     """Agent m's own MDP: P^m = (1−w)P + wN^m and r^m = (1−w)r + wu^m, around `reference`.
 
-    mode "mix":   w = ξ, so distances are at most ξ.
-    mode "exact": w(x,a) = min(1, ξ/distance), so they are exactly ξ wherever N^m and u^m are that
-                  far away, and smaller elsewhere.
-    noise "linear": N^m = ⟨φ, ν^m⟩ with ν^m_i ~ Dirichlet(0.1) and u^m = ⟨φ, ϑ^m⟩ with ϑ^m uniform.
-                  Mixed by "mix" the agent is itself linear in φ. Needs features on the simplex.
-    noise "point": N^m is a point mass and u^m is 0 or 1, drawn per step, state and action: not
-                  linear in φ.
-
     The features are the reference's φ; noise is drawn from (seed, agent). Both distances are
     measured on the arrays at construction: `kernel_distance` and `reward_distance`, (steps, S, A).
+
+    Args:
+        reference: The linear MDP in the middle, or its `spec()`.
+        agent: m.
+        xi: ξ.
+        mode: "mix" has w = ξ, so distances are at most ξ. "exact" has w(x,a) = min(1, ξ/distance),
+            so they are exactly ξ wherever N^m and u^m are that far away, and smaller elsewhere.
+        noise: "linear" has N^m = ⟨φ, ν^m⟩ with ν^m_i ~ Dirichlet(0.1) and u^m = ⟨φ, ϑ^m⟩ with ϑ^m
+            uniform; mixed by "mix" the agent is itself linear in φ. It needs features on the
+            simplex. "point" draws point masses N^m and u^m of 0 or 1 per step, state and action,
+            which are not linear in φ.
+        seed: Of the noise.
     """
 
     registry_name = "xi-close"
@@ -53,7 +57,8 @@ class XiCloseMDP(FiniteMDP):
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
                 f"reference is a {type(reference).__name__}: give a LinearMDP, whose phi, mu and "
-                "theta the agents stay close to"
+                "theta the agents stay close to",
+                code="bad-reference",
             )
         self.agent, seed = count("agent", agent, 0), count("seed", seed, 0)
         self.xi = fraction("xi", xi, zero=True)
@@ -92,7 +97,8 @@ class XiCloseMDP(FiniteMDP):
             if distance.max() > self.xi + 1e-12:
                 raise InvalidEnvironment(
                     f"{field} of agent {self.agent} is {distance.max():.10g} away from the "
-                    f"reference, more than xi = {self.xi}: this is a defect, please report it"
+                    f"reference, more than xi = {self.xi}: this is a defect, please report it",
+                    code="not-xi-close",
                 )
 
     def spec(self) -> dict[str, Any]:
@@ -118,7 +124,8 @@ def _linear(env: LinearMDP, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     if not env.default_features().simplex:
         raise InvalidEnvironment(
             f"noise is 'linear', but the features of {env.name} are not on the simplex, so "
-            "⟨phi, nu⟩ need not be a law: use noise='point'"
+            "⟨phi, nu⟩ need not be a law: use noise='point'",
+            code="bad-noise",
         )
     nu = rng.dirichlet(np.full(env.n_states, 0.1), size=(len(env.P), env.dim))
     vartheta = rng.random((len(env.r), env.dim))

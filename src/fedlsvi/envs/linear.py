@@ -75,7 +75,8 @@ def _per_step(
     if array.shape[1:] != shape or array.ndim != len(shape) + 1 or not len(array):
         raise InvalidEnvironment(
             f"{field} has shape {np.shape(value)}, phi has shape {phi_shape}: "
-            f"give {field} of shape {shape} or (H, {', '.join(map(str, shape))})"
+            f"give {field} of shape {shape} or (H, {', '.join(map(str, shape))})",
+            code=f"bad-{field}",
         )
     check_finite(field, array, ("h", "i", "x"))
     return array
@@ -89,7 +90,8 @@ def _check_norms(field: str, vectors: np.ndarray, dim: int) -> None:
         what = "theta" if field == "theta" else "mu(X)"
         raise InvalidEnvironment(
             f"{what}[h={h + 1}] has norm {norms[h]:.10g} > sqrt(d) = {np.sqrt(dim):.10g}: "
-            f"scale {field} down, or phi and {field} against each other"
+            f"scale {field} down, or phi and {field} against each other",
+            code=f"bad-{field}",
         )
 
 
@@ -119,7 +121,8 @@ class RandomLinearMDP(LinearMDP):
         if n_states * n_actions < dim:
             raise InvalidEnvironment(
                 f"dim is {dim}, but {n_states} states and {n_actions} actions make only "
-                f"{n_states * n_actions} pairs: give dim of at most {n_states * n_actions}"
+                f"{n_states * n_actions} pairs: give dim of at most {n_states * n_actions}",
+                code="bad-dim",
             )
         rng = np.random.default_rng(seed)
         phi = rng.dirichlet(np.full(dim, 0.3), size=n_states * n_actions)

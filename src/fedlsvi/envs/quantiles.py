@@ -23,7 +23,7 @@ class QuantileLaws:
 
     def primitives(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F_i(z) = μ_i[0, z] and G_i(z) = ∫₀^z x dμ_i(x), both (laws, len(z))."""
-        from fedlsvi.envs.continuous_kernels import primitives
+        from fedlsvi.envs.continuous_linear_kernels import primitives
 
         mass = np.empty((self.n_laws, len(z)))
         moment = np.empty_like(mass)

@@ -1,15 +1,18 @@
-"""What an environment shows and which actions it takes, in words that JSON knows.
+"""What an environment shows and which actions it takes, in a form that JSON knows.
 
-With them a policy is asked with the environment's own observations and answers with its own
-actions, also after it was saved. An observation is described by one of
+So a policy takes the environment's own observations and answers with its own actions, also after it
+was saved. An observation is described by one of
 
     {"choices": [n, …], "first": […], "shape": […]}    Discrete, MultiDiscrete
     {"numbers": [shape], "dtype": …}                   Box, MultiBinary
     {"parts": [descriptions, or by name]}              Tuple, Dict
+
+Observations that are made of choices alone are finite: `numbers` counts them in C order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,16 +30,14 @@ class Spaces:
     """Sizes that the learner counts, and how the environment itself writes them."""
 
     observation: Description
-    n_actions: int | None
-    """None where an older file does not say."""
+    n_actions: int
     n_states: int | None = None
     """Where states are numbers; the one after the end of an episode is among them."""
     state_dim: int | None = None
     """Where they are vectors."""
     first_action: int = 0
-    after_end: bool | None = None
-    """Whether the last state is the one after the end, never observed; None where an older file
-    does not say."""
+    after_end: bool = False
+    """Whether the last state is the one after the end, which is never observed."""
 
     @classmethod
     def of(cls, env: Any) -> Spaces:
@@ -44,7 +45,9 @@ class Spaces:
         n_actions, first = int(env.n_actions), int(getattr(env, "first_action", 0))
         if hasattr(env, "n_states"):
             n, after = int(env.n_states), bool(getattr(env, "after_end", False))
-            seen = numbered(n - after, int(getattr(env, "first_observation", 0)))
+            seen = getattr(env, "observations", None)  # of a Gymnasium world
+            if seen is None:
+                seen = numbered(n - after, int(getattr(env, "first_observation", 0)))
             return cls(seen, n_actions, n_states=n, first_action=first, after_end=after)
         space = getattr(env, "space", None)
         space = None if _kind(space) is None else space
@@ -57,8 +60,7 @@ class Spaces:
     def state(self, observation: Any) -> np.ndarray:
         """An observation as a batch of one state: int (1,), or float (1, s)."""
         if self.n_states is not None:
-            number = int(_choices("state", self.observation, observation))
-            return np.array([number - self.observation["first"][0]])
+            return numbers(self.observation, [observation])
         return self.states(flatten(self.observation, observation)[None])
 
     def states(self, batch: Any) -> np.ndarray:
@@ -66,13 +68,13 @@ class Spaces:
         if self.n_states is not None:
             array = _integers("states", batch)
             if array.ndim != 1:
-                raise InvalidInput(f"states have shape {array.shape}: give (n,) numbers of states")
+                raise _bad(f"states have shape {array.shape}: give (n,) numbers of states")
             return _within("state", array, np.zeros_like(array), self.n_states)
         array = _array("states", batch).astype(np.float64)
         if array.ndim != 2 or array.shape[1] != self.state_dim:
-            raise InvalidInput(f"states have shape {array.shape}: give (n, {self.state_dim})")
+            raise _bad(f"states have shape {array.shape}: give (n, {self.state_dim})")
         if not np.isfinite(array).all():
-            raise InvalidInput(
+            raise _bad(
                 f"state holds {array[~np.isfinite(array)][0]}: replace it by a finite number"
             )
         return array
@@ -80,18 +82,16 @@ class Spaces:
     def fits(self, world: Any) -> bool:
         """Whether a Gymnasium world, which has a state after the end, is of this size."""
         seen = getattr(world, "n_states", None)
-        sizes = {None: (0, 1), True: (0,), False: (1,)}[self.after_end]
-        numbers = self.n_states in [None if seen is None else seen - less for less in sizes]
-        actions = self.n_actions in (None, world.n_actions)
-        return numbers and actions and self.state_dim == getattr(world, "state_dim", None)
+        if seen is not None and not self.after_end:
+            seen -= 1
+        sizes = (self.n_states, self.n_actions, self.state_dim)
+        return sizes == (seen, world.n_actions, getattr(world, "state_dim", None))
 
     def words(self) -> str:
         """16 states and 4 actions."""
         states = f"observations of {plural(self.state_dim or 0, 'number')}"
         if self.n_states is not None:
-            states = plural(self.observation["choices"][0], "state")
-        if self.n_actions is None:
-            return states
+            states = plural(count_observations(self.observation) or 0, "state")
         return f"{states} and {plural(self.n_actions, 'action')}"
 
 
@@ -101,7 +101,8 @@ def check_same(policy: Any, world: Any) -> None:
     if own is not None and not own.fits(world):
         raise InvalidInput(
             f"{world.name} has {Spaces.of(world).words()}, the policy was learned with "
-            f"{own.words()}: give the environment that it was learned in"
+            f"{own.words()}: give the environment that it was learned in",
+            code="wrong-environment",
         )
 
 
@@ -115,8 +116,34 @@ def vectors(dim: int) -> Description:
     return {"numbers": [dim], "dtype": "float64"}
 
 
+def count_observations(space: Description) -> int | None:
+    """How many different observations there are; None where they hold numbers."""
+    if "parts" in space:
+        parts = space["parts"]
+        sizes = [
+            count_observations(p) for p in (parts.values() if isinstance(parts, dict) else parts)
+        ]
+        return None if None in sizes else math.prod(sizes)  # type: ignore[arg-type]
+    return math.prod(space["choices"]) if "choices" in space else None
+
+
+def numbers(space: Description, batch: Sequence[Any], field: str = "state") -> np.ndarray:
+    """The places (n,) of a batch of observations among all of their space, in C order."""
+    if "parts" in space:
+        columns = zip(*(_parts(field, space, one) for one in batch), strict=True)
+        place = np.zeros(len(batch), np.int64)
+        for column in columns:
+            part, _, name = column[0]
+            place *= count_observations(part) or 1
+            place += numbers(part, [one for _, one, _ in column], name)
+        return place
+    chosen = _choices(field, space, batch)
+    found: np.ndarray = np.ravel_multi_index(tuple(chosen.T), space["choices"])
+    return found
+
+
 def describe(space: Any) -> Description | None:
-    """A Gymnasium space in words; None where it is none of the above."""
+    """A Gymnasium space as a description; None where it is none of the above."""
     kind = _kind(space)
     if kind == "Discrete":
         return numbered(int(space.n), int(space.start))
@@ -147,7 +174,7 @@ def flatten(space: Description, observation: Any, field: str = "state") -> np.nd
     if "parts" in space:
         return np.concatenate([flatten(*part) for part in _parts(field, space, observation)])
     if "choices" in space:
-        chosen = _choices(field, space, observation).ravel() - np.array(space["first"], np.int64)
+        chosen = _choices(field, space, [observation])[0]
         ends = np.cumsum(space["choices"])
         one_hot = np.zeros(ends[-1])
         one_hot[ends - space["choices"] + chosen] = 1.0
@@ -161,19 +188,23 @@ def _parts(field: str, space: Description, observation: Any) -> list[tuple[Descr
     parts = space["parts"]
     if isinstance(parts, dict):
         if not isinstance(observation, Mapping) or set(observation) != set(parts):
-            raise InvalidInput(f"{field} is {observation!r}: give a dictionary with {list(parts)}")
+            raise _bad(f"{field} is {observation!r}: give a dictionary with {list(parts)}")
         return [(part, observation[key], f"{field}[{key!r}]") for key, part in parts.items()]
     whole = isinstance(observation, Sequence | np.ndarray) and len(observation) == len(parts)
     if not whole or isinstance(observation, str):
-        raise InvalidInput(f"{field} is {observation!r}: give a tuple of {len(parts)}")
+        raise _bad(f"{field} is {observation!r}: give a tuple of {len(parts)}")
     return [(part, observation[i], f"{field}[{i}]") for i, part in enumerate(parts)]
 
 
-def _choices(field: str, space: Description, value: Any) -> np.ndarray:
-    """Whole numbers, each within its own range."""
-    array = _shaped(field, _integers(field, value), space["shape"])
-    first = np.reshape(space["first"], space["shape"])
-    return _within(field, array, first, np.reshape(space["choices"], space["shape"]))
+def _choices(field: str, space: Description, batch: Sequence[Any]) -> np.ndarray:
+    """The choices (n, k) of a batch, counted from 0, each within its own range."""
+    array, first = _integers(field, batch), np.array(space["first"], np.int64)
+    n, shape = len(batch), tuple(space["shape"])
+    # a number alone may stand for an array of one, and the reverse
+    if array.shape != (n, *shape) and not array.size == n == n * len(first):
+        raise _misshapen(field, array.shape[1:], shape)
+    chosen: np.ndarray = _within(field, array.reshape(n, -1), first, space["choices"]) - first
+    return chosen
 
 
 def _within(field: str, array: np.ndarray, first: Any, sizes: Any) -> np.ndarray:
@@ -181,24 +212,28 @@ def _within(field: str, array: np.ndarray, first: Any, sizes: Any) -> np.ndarray
     wrong = (array < first) | (array >= first + sizes)
     if wrong.any():
         low, n, got = (int(part[wrong][0]) for part in (first, sizes, array))
-        raise InvalidInput(f"{field} must be from {low} to {low + n - 1}, got {got}")
+        raise _bad(f"{field} must be from {low} to {low + n - 1}, got {got}")
     return array
 
 
 def _integers(field: str, value: Any) -> np.ndarray:
     array = _array(field, value)
     if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.floor(array))).all():
-        raise InvalidInput(f"{field} is {value!r}: give whole numbers, the numbers of states")
+        raise _bad(f"{field} is {value!r}: give whole numbers, the numbers of states")
     return array.astype(np.int64)
 
 
 def _shaped(field: str, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The array in this shape; a number alone may stand for an array of one, and the reverse."""
     if array.shape != tuple(shape) and not array.size == 1 == np.prod(shape):
-        raise InvalidInput(
-            f"{field} has shape {array.shape}: give the environment's own, of shape {tuple(shape)}"
-        )
+        raise _misshapen(field, array.shape, shape)
     return array.reshape(shape)
+
+
+def _misshapen(field: str, shape: Sequence[int], wanted: Sequence[int]) -> InvalidInput:
+    return _bad(
+        f"{field} has shape {tuple(shape)}: give the environment's own, of shape {tuple(wanted)}"
+    )
 
 
 def _array(field: str, value: Any) -> np.ndarray:
@@ -207,5 +242,9 @@ def _array(field: str, value: Any) -> np.ndarray:
     except ValueError:  # ragged
         array = np.array(None)
     if array.dtype.kind not in "biuf":
-        raise InvalidInput(f"{field} is {value!r}: give numbers")
+        raise _bad(f"{field} is {value!r}: give numbers")
     return array
+
+
+def _bad(message: str) -> InvalidInput:
+    return InvalidInput(message, code="bad-state")

@@ -1,13 +1,13 @@
-"""Checks shared by the environments: each refusal names field, value, where, and the fix."""
+"""Checks of the arrays that make an MDP: each error names field, place, value and the fix."""
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.checks import integer
+from fedlsvi.errors import InvalidEnvironment
 
 TOLERANCE = 1e-9
 """How far a sum, a norm or a bound may be off through rounding."""
@@ -32,7 +32,8 @@ def as_array(field: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         raise InvalidEnvironment(
             f"{field} must be an array of numbers, got {type(value).__name__} "
-            "with ragged, complex or non-numeric entries: give a rectangular array of floats"
+            "with ragged, complex or non-numeric entries: give a rectangular array of floats",
+            code=f"bad-{field}",
         ) from None
 
 
@@ -42,19 +43,23 @@ def check_finite(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
     if bad.any():
         index = tuple(np.argwhere(bad)[0])
         raise InvalidEnvironment(
-            f"{field}[{place(index, axes)}] is {array[index]}: replace it by a finite number"
+            f"{field}[{place(index, axes)}] is {array[index]}: replace it by a finite number",
+            code=f"bad-{field}",
         )
 
 
 def snapped(
     field: str, array: np.ndarray, axes: tuple[str, ...], upper: float, fix: str
 ) -> np.ndarray:
-    """Rounding errors beyond [0, upper] put back on the boundary; anything larger is refused."""
+    """The array clipped to [0, upper]; entries further out than rounding errors are refused."""
     check_finite(field, array, axes)
     bad = (array < -TOLERANCE) | (array > upper + TOLERANCE)
     if bad.any():
         index = tuple(np.argwhere(bad)[0])
-        raise InvalidEnvironment(f"{field}[{place(index, axes)}] is {array[index]:.10g}{fix}")
+        raise InvalidEnvironment(
+            f"{field}[{place(index, axes)}] is {array[index]:.10g}{fix}",
+            code="bad-" + field.strip("⟨⟩").removeprefix("phi, "),
+        )
     return array.clip(0.0, upper)
 
 
@@ -65,7 +70,8 @@ def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
         index = tuple(np.argwhere(array < 0.0)[0])
         raise InvalidEnvironment(
             f"{field}[{place(index, axes)}] is {array[index]:.10g}, a negative probability: "
-            "make every entry at least 0"
+            "make every entry at least 0",
+            code=f"bad-{field}",
         )
     sums = array.sum(axis=-1)
     bad = np.abs(sums - 1.0) > TOLERANCE
@@ -73,28 +79,14 @@ def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
         index = tuple(np.argwhere(bad)[0])
         raise InvalidEnvironment(
             f"{field}[{place(index, axes)}] sums to {sums[index]:.10g}, not 1: "
-            "divide the row by its sum, in float64"
+            "divide the row by its sum, in float64",
+            code=f"bad-{field}",
         )
 
 
 def count(field: str, value: Any, minimum: int = 1) -> int:
-    """An integer of at least `minimum`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise InvalidEnvironment(
-            f"{field} must be an integer, got {value!r}: give a whole number of at least {minimum}"
-        )
-    if value < minimum:
-        raise InvalidEnvironment(f"{field} must be at least {minimum}, got {value}")
-    if value >= 2**63:
-        raise InvalidEnvironment(f"{field} must be below 2^63, got {reprlib.repr(value)}")
-    return int(value)
-
-
-def check_seed(seed: Any) -> int:
-    """A seed that every generator here takes."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise InvalidSetting(f"seed must be an integer from 0 to 2^63 − 1, got {seed!r}")
-    return int(seed)
+    """An integer of at least `minimum` that fits 64 bits."""
+    return integer(field, value, minimum, most=2**63 - 1, error=InvalidEnvironment)
 
 
 def fraction(field: str, value: Any, *, zero: bool = False) -> float:
@@ -102,10 +94,13 @@ def fraction(field: str, value: Any, *, zero: bool = False) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidEnvironment(f"{field} must be a number, got {value!r}") from None
+        raise InvalidEnvironment(
+            f"{field} must be a number, got {value!r}", code=f"bad-{field}"
+        ) from None
     if not (number <= 1.0 and (number > 0.0 or (zero and number == 0.0))):
         raise InvalidEnvironment(
-            f"{field} must lie in {'[0, 1]' if zero else '(0, 1]'}, got {value}"
+            f"{field} must lie in {'[0, 1]' if zero else '(0, 1]'}, got {value}",
+            code=f"bad-{field}",
         )
     return number
 
@@ -121,11 +116,13 @@ def horizon_of(given: int | None, lengths: dict[str, int]) -> int:
             horizon, source = length, field
         elif length != horizon:
             raise InvalidEnvironment(
-                f"{field} has {length} steps, {source} says {horizon}: make them agree"
+                f"{field} has {length} steps, {source} says {horizon}: make them agree",
+                code="bad-horizon",
             )
     if horizon is None:
         raise InvalidEnvironment(
-            "horizon is required when transitions and rewards are stationary: give horizon=H"
+            "horizon is required when transitions and rewards are stationary: give horizon=H",
+            code="missing-horizon",
         )
     return horizon
 
@@ -135,7 +132,8 @@ def transitions(P: Any) -> np.ndarray:
     array = as_array("P", P)
     if array.ndim not in (3, 4) or 0 in array.shape or array.shape[-3] != array.shape[-1]:
         raise InvalidEnvironment(
-            f"P has shape {array.shape}: give (S, A, S), or (H, S, A, S) with one law per step"
+            f"P has shape {array.shape}: give (S, A, S), or (H, S, A, S) with one law per step",
+            code="bad-P",
         )
     check_laws("P", array, STEPPED[4 - array.ndim :])
     return array if array.ndim == 4 else array[None]
@@ -160,13 +158,15 @@ def rewards(
     if per_step and per_transition and n_states > 1 and not P_is_stepped:
         raise InvalidEnvironment(
             f"r of shape {array.shape} may be (H, S, A) or (S, A, S): "
-            "give P as (H, S, A, S) for the first, or r as (1, S, A, S) for the second"
+            "give P as (H, S, A, S) for the first, or r as (1, S, A, S) for the second",
+            code="ambiguous-r",
         )
     full = array.ndim == 4 and array.shape[0] > 0 and array.shape[1:] == triple
     if not (per_pair or per_step or per_transition or full):
         raise InvalidEnvironment(
             f"r has shape {array.shape}, P has {n_states} states and {n_actions} actions: "
-            f"give r as {pair}, {triple}, or either with a leading axis of H steps"
+            f"give r as {pair}, {triple}, or either with a leading axis of H steps",
+            code="bad-r",
         )
     axes = STEPPED[:3] if per_step else STEPPED[1:3] if per_pair else STEPPED[4 - array.ndim :]
     fix = ", outside [0, 1]: shift and scale the rewards into [0, 1]"
@@ -179,7 +179,8 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
     if isinstance(initial, str):
         if initial != "uniform":
             raise InvalidEnvironment(
-                f"initial is '{initial}': give a state, a law, either one per agent, or 'uniform'"
+                f"initial is '{initial}': give a state, a law, either one per agent, or 'uniform'",
+                code="bad-initial",
             )
         return np.full((1, n_states), 1.0 / n_states)
     try:
@@ -192,7 +193,8 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
         if bad.any():
             m = int(np.flatnonzero(bad)[0])
             raise InvalidEnvironment(
-                f"initial[agent={m}] is state {states[m]}: give a state from 0 to {n_states - 1}"
+                f"initial[agent={m}] is state {states[m]}: give a state from 0 to {n_states - 1}",
+                code="bad-initial",
             )
         point_masses: np.ndarray = np.eye(n_states)[states]
         return point_masses
@@ -200,7 +202,8 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
     if laws.ndim not in (1, 2) or laws.shape[-1] != n_states or 0 in laws.shape:
         raise InvalidEnvironment(
             f"initial has shape {laws.shape}: give a state, a law of length {n_states}, a list of "
-            f"states, or laws of shape (agents, {n_states})"
+            f"states, or laws of shape (agents, {n_states})",
+            code="bad-initial",
         )
     check_laws("initial", np.atleast_2d(laws), ("agent", "x"))
     return np.atleast_2d(laws)

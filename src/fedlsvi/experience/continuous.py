@@ -9,7 +9,8 @@ cohorts or how exploration was cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import Packing, pack
 from fedlsvi.core.value import take_rows
 from fedlsvi.envs.continuous import ContinuousMDP
-from fedlsvi.experience import rows
-from fedlsvi.experience.firing import earliest
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment
+from fedlsvi.experience.trigger_search import Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 LOOKAHEAD_BYTES = 32 * 2**20
 """Memory for the whitened feature rows of the episodes explored last."""
@@ -51,54 +52,43 @@ class ContinuousExperience:
         self.actions = np.empty((m, env.horizon, 64), np.int32)
         self.rewards = np.empty((m, env.horizon, 64))
         self.block = max(1, LOOKAHEAD_BYTES // (8 * m * env.horizon * self.dim))
-        self._grown = np.empty((m, env.horizon, self.dim, self.dim))
-        self._bounds = np.empty((m, env.horizon, 2))
-        self._rows = np.empty((m, 0, env.horizon, self.dim))
+        self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
 
     def begin(self, t: int) -> None:
         """A new round after episode t, with the policy that `values` holds now."""
         self.t, self.length, self._last = t, 0, 0
-        self._grown[:] = np.eye(self.dim)
-        self._bounds[:] = 0.0
+        self._trigger.begin()
 
     def explore(self, n: int) -> None:
         """Every agent plays its next n episodes."""
-        if self._last > 0:  # what was explored before did not fire
-            rows.absorb(self._rows, self._grown, self._bounds)
-        m, at = len(self.agents), self.t + self.length
+        at = self.t + self.length
         self._make_room(at + n)
         new = slice(at, at + n)
         u = uniforms(self.seed, self.agents, at + 1, n, self._draws)
-        self._rows = np.empty((m, n, self._horizon, self.dim))
+        rows = self._trigger.extend(n)
         for lo, hi, env in self._groups:
             k0, k = env.draws_at_reset, env.draws_per_step
             flat = u[lo:hi].reshape((hi - lo) * n, -1)
-            x = env.reset(flat[:, :k0], np.repeat(self.agents[lo:hi], n))
+            with naming_errors(env.name, self.agents[lo:hi], at + 1, at + n, 0):
+                x = env.reset(flat[:, :k0], np.repeat(self.agents[lo:hi], n))
             for h in range(1, self._horizon + 1):
-                a, whitened = self._act(h, x)
+                a, whitened = greedy_rows(self.values, self.workers, self._scratch, h, x)
                 draws = flat[:, k0 + (h - 1) * k : k0 + h * k]
-                r, following = env.step(h, x, a, draws)
+                with naming_errors(env.name, self.agents[lo:hi], at + 1, at + n, h):
+                    r, following = env.step(h, x, a, draws)
                 self.states[lo:hi, h - 1, new] = x.reshape(hi - lo, n, -1)
                 self.actions[lo:hi, h - 1, new] = a.reshape(hi - lo, n)
                 self.rewards[lo:hi, h - 1, new] = r.reshape(hi - lo, n)
-                self._rows[lo:hi, :, h - 1] = whitened.reshape(hi - lo, n, -1)
+                rows[lo:hi, :, h - 1] = whitened.reshape(hi - lo, n, -1)
                 x = following
             self.states[lo:hi, self._horizon, new] = x.reshape(hi - lo, n, -1)
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
-        """See `FiniteExperience.first_firing`."""
-        m = len(self.agents)
-        when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        before = self.length - self._last
-        if n > 0:
-            rows.first_firing(
-                self._rows, self._grown, self._bounds, before, n, log_gamma, self.clock,
-                when, steps,
-            )  # fmt: skip
-        return earliest(before, when, steps)
+    def first_firing(self, log_gamma: float, n: int) -> Firing:
+        """Search the first n of the episodes explored last."""
+        return self._trigger.search(self.length - self._last, n, log_gamma, self.clock)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes; later ones are overwritten by the next round."""
@@ -175,23 +165,6 @@ class ContinuousExperience:
         for name, array in part.items():
             getattr(self, name)[:, :, first:last] = array
 
-    def _act(self, h: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Greedy actions at states x (n, s), with the whitened rows of those actions (n, d)."""
-        n, size = len(x), self.values.size
-        greedy, whitened = np.empty(n, np.int32), np.empty((n, self.dim))
-
-        def choose(lo: int, hi: int, scratch: list[tuple[np.ndarray, ...]]) -> None:
-            buffers = scratch.pop()
-            values = np.empty(size)
-            for at in range(lo * size, min(hi * size, n), size):
-                cut = slice(at, min(at + size, n))
-                y = self.values.block(h, x[cut], buffers, values, greedy[cut])
-                take_rows(y, greedy[cut], whitened[cut])
-            scratch.append(buffers)
-
-        self.workers.map(choose, 0, -(-n // size), self._scratch)
-        return greedy, whitened
-
     def _chosen(self, i: int, h: int, at: int, end: int) -> np.ndarray:
         """φ(x_h, a_h) of agent i's episodes at+1 … end."""
         features = self.values.features
@@ -202,8 +175,53 @@ class ContinuousExperience:
         if need <= size:
             return
         for name in ("states", "actions", "rewards"):
-            old = getattr(self, name)
-            shape = (*old.shape[:2], max(need, 2 * size), *old.shape[3:])
-            grown = np.empty(shape, old.dtype)
-            grown[:, :, :size] = old
-            setattr(self, name, grown)
+            setattr(self, name, grown(getattr(self, name), max(need, 2 * size), size, axis=2))
+
+
+@contextmanager
+def naming_errors(name: str, agents: np.ndarray, first: int, last: int, h: int) -> Iterator[None]:
+    """Turn what an environment raises into an error that says where it was."""
+    try:
+        yield
+    except FedLSVIError:
+        raise
+    except Exception as error:
+        where = f"step {h}" if h else "the reset"
+        raise InvalidEnvironment(
+            f"{name} raised {type(error).__name__}: {error} in {where} of episodes {first} to "
+            f"{last} of agents {agents[0]} to {agents[-1]}. A run with a folder continues with: "
+            "fedlsvi resume",
+            code="environment-raised",
+        ) from error
+
+
+def greedy_rows(
+    values: BlockValues,
+    workers: Workers,
+    scratch: list[tuple[np.ndarray, ...]],
+    h: int,
+    x: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Greedy actions at states x (n, s), and the whitened rows of those actions (n, d).
+
+    Args:
+        values: The model in force.
+        workers: Threads to share the work.
+        scratch: Buffers of `BlockValues.scratch`, one set per thread.
+        h: The step, 1 … H.
+        x: The states.
+    """
+    n, size = len(x), values.size
+    greedy, whitened = np.empty(n, np.int32), np.empty((n, values.features.dim))
+
+    def choose(lo: int, hi: int) -> None:
+        buffers = scratch.pop()  # a list pops atomically
+        best = np.empty(size)
+        for at in range(lo * size, min(hi * size, n), size):
+            cut = slice(at, min(at + size, n))
+            y = values.block(h, x[cut], buffers, best, greedy[cut])
+            take_rows(y, greedy[cut], whitened[cut])
+        scratch.append(buffers)
+
+    workers.map(choose, 0, -(-n // size))
+    return greedy, whitened

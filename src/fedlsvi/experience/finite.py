@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedlsvi.core.alias import AliasTables
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import firing, folding, playing
+from fedlsvi.experience import accumulation
+from fedlsvi.experience.simulation import packed, policy_rows, simulate
+from fedlsvi.experience.trigger_search import CountTrigger, Firing
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 LOG_BYTES = 64 * 2**20
 """Memory for the states of the round under way; a longer round spills into counts."""
@@ -57,7 +58,7 @@ class FiniteExperience:
         self._outer = outer_products(values.phi)
         wire: Packing = "diagonal" if packing == "diagonal" else "packed"
         self._packed = packed_size(dim, wire)
-        self._sums = np.zeros((m, horizon))
+        self._trigger = CountTrigger(m, horizon, workers)
         self._capacity = max(64, LOG_BYTES // (4 * m * (horizon + 1)))
         self.block = self._capacity
         self._log = np.empty((m, horizon + 1, 8), np.uint32)
@@ -73,7 +74,7 @@ class FiniteExperience:
         self.t, self.length = t, 0
         self._forget()
         self._last = 0
-        self._sums[:] = 0.0
+        self._trigger.begin()
         self._policy = self.values.policy.copy()
 
     def _forget(self) -> None:
@@ -86,54 +87,22 @@ class FiniteExperience:
         self._make_room(n)
         for lo, hi, env in self._groups:
             law, (start, prob, pair) = self._samplers[id(env)]
-            playing.policy_rows(
+            policy_rows(
                 start, len(env.P) == 1, env.n_actions, self._policy, self._first, self._width
             )
-            self.workers.map(
-                playing.simulate,
-                lo,
-                hi,
-                self.seed,
-                self.agents,
-                self.t + self.length + 1,
-                n,
-                self._logged,
-                law,
-                (prob, pair),
-                self._first,
-                self._width,
-                self._log,
-                work=self._log.shape[0] * self._log.shape[1] * n,
-            )
+            episodes = (self.seed, self.agents, self.t + self.length + 1, n, self._logged)
+            tables = (law, (prob, pair), self._first, self._width, self._log)
+            work = self._log.shape[0] * self._log.shape[1] * n
+            self.workers.map(simulate, lo, hi, *episodes, *tables, work=work)
         self._logged += n
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
-        """Among the first n of the episodes explored last: the round's length at the first one that
-        fires (0 if none), the positions of the agents that fire there, and their steps."""
-        m = len(self.agents)
-        when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        before = self.length - self._last
-        if n > 0:
-            self.workers.map(
-                firing.first_firing,
-                0,
-                m,
-                self._sums,
-                before,
-                self._logged - self._last,
-                n,
-                self._log,
-                self._table,
-                self.values.marks,
-                log_gamma,
-                self.clock,
-                when,
-                steps,
-                work=self._sums.size * n,
-            )
-        return firing.earliest(before, when, steps)
+    def first_firing(self, log_gamma: float, n: int) -> Firing:
+        """Search the first n of the episodes explored last."""
+        before, offset = self.length - self._last, self._logged - self._last
+        where = (self._log, self._table, self.values.marks, before, offset, n)
+        return self._trigger.search(*where, log_gamma, self.clock)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and fold it into the sums if it is long.
@@ -143,22 +112,11 @@ class FiniteExperience:
         self._cut(length)
         # a new array each round: the last one went out in messages, and a message never changes
         self._gram = np.empty((self._policy.shape[0], len(self.agents), self._packed))
-        if length <= folding.FEW:
+        if length <= accumulation.FEW:
             return
         for lo, hi, env in self._groups:
-            self.workers.map(
-                folding.fold,
-                lo,
-                hi,
-                self._logged,
-                self._log,
-                self._table,
-                self._policy,
-                *self._folding(env),
-                self.u,
-                self.response,
-                self._gram,
-            )
+            seen = (self._logged, self._log, self._table, self._policy, *self._folding(env))
+            self.workers.map(accumulation.fold, lo, hi, *seen, self.u, self.response, self._gram)
         self._logged = 0
 
     def _cut(self, length: int) -> None:
@@ -166,7 +124,7 @@ class FiniteExperience:
         nothing can be taken back: then the round is played again, with the same draws."""
         beyond, whole = self.length - length, self._logged == self.length
         # a short round is summarised from the log alone, so all of it must be there
-        if beyond <= self._logged and (whole or length > folding.FEW):
+        if beyond <= self._logged and (whole or length > accumulation.FEW):
             self._logged -= beyond
             self.length = length
             return
@@ -180,23 +138,10 @@ class FiniteExperience:
         gram, b = self._gram[h - 1], np.empty((len(self.agents), self.dim))
         response = self.response[h - 1] if h <= len(self.response) else self._nothing
         for lo, hi, env in self._groups:
-            self.workers.map(
-                folding.summarise,
-                lo,
-                hi,
-                h - 1,
-                self._logged,
-                self._log,
-                self._policy,
-                *self._folding(env),
-                self._outer,
-                self.values.values[h],
-                self.u[h - 1],
-                response,
-                gram,
-                b,
-                work=(response.size + gram.size) // 16,  # these stream: 16 cost as much as a draw
-            )
+            seen = (h - 1, self._logged, self._log, self._policy, *self._folding(env), self._outer)
+            sums = (self.values.values[h], self.u[h - 1], response, gram, b)
+            work = (response.size + gram.size) // 16  # these stream: 16 cost as much as a draw
+            self.workers.map(accumulation.summarise, lo, hi, *seen, *sums, work=work)
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
@@ -223,7 +168,7 @@ class FiniteExperience:
         """Nothing to put back."""
 
     def _make_room(self, n: int) -> None:
-        """Grow the log up to its capacity; past that, count what is settled and start it anew."""
+        """Grow the log up to its capacity; beyond that, count what it holds and empty it."""
         m, rows, size = self._log.shape
         need = self._logged + n
         if need <= size:
@@ -233,16 +178,15 @@ class FiniteExperience:
             self._logged = 0
             need = n
         if need > size:
-            grown = np.empty((m, rows, max(need, min(2 * size, self._capacity))), np.uint32)
-            grown[:, :, : self._logged] = self._log[:, :, : self._logged]
-            self._log = grown
+            most = max(need, min(2 * size, self._capacity))
+            self._log = grown(self._log, most, self._logged, axis=2)
 
     def _spill(self, m: int, horizon: int) -> None:
         """Count the logged episodes into a table of (x, x')."""
         if self._table.size == 0:
             n_states = self._policy.shape[1]
             self._table = np.zeros((m, horizon, n_states, n_states), np.int64)
-        self.workers.map(folding.spill, 0, m, self._logged, self._log, self._table)
+        self.workers.map(accumulation.spill, 0, m, self._logged, self._log, self._table)
 
 
 def outer_products(phi: np.ndarray) -> np.ndarray:
@@ -252,9 +196,3 @@ def outer_products(phi: np.ndarray) -> np.ndarray:
         return np.empty((0, 0))
     rows = phi.reshape(-1, dim)
     return np.ascontiguousarray(pack(rows[:, :, None] * rows[:, None, :], "packed"))
-
-
-def packed(tables: AliasTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Alias tables with both outcomes of a cell in one word: (start, prob, keep + 2³²·alias)."""
-    pair = tables.keep.astype(np.int64) | (tables.alias.astype(np.int64) << 32)
-    return tables.start, tables.prob, pair

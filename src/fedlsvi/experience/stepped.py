@@ -1,10 +1,15 @@
-"""Experience in a black-box Gymnasium environment.
+"""Experience in a black-box Gymnasium environment, which can only be stepped.
 
-Episodes are played in step with each other, several per agent, and kept one after the other as they
-happened. The value after the end of an episode is known, (H − h)·r₀ with r₀ the image of a reward
-of 0, so nothing is learned about it: those steps have φ = 0 and take no part in the sums
+Several episodes per agent are played in lockstep. `GymExperience`, for observations that are
+vectors, keeps them one after the other as they happened. The value after the end of an episode is
+known, (H − h)·r₀ with r₀ the image of a reward of 0, so nothing is learned about it: those steps
+have φ = 0 and take no part in the sums
 
     Λ_h = Σ φφᵀ,   b_h = Σ φ(r + V_{h+1}(x')),   V_{h+1}(end) = (H − h)·r₀.
+
+`GymFiniteExperience`, for finitely many observations, keeps per agent and step how often each
+(x, a, x') was seen and what it earned. The state after the end is a state like the others,
+absorbing and paying r₀, as it is in an environment whose table is known.
 """
 
 from __future__ import annotations
@@ -14,19 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.core.statistics import Packing, pack
-from fedlsvi.envs.gym.players import Played, Players
+from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
+from fedlsvi.envs.gym.episodes import Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
-from fedlsvi.experience import rows
-from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, ContinuousExperience
-from fedlsvi.experience.values import BlockValues
-from fedlsvi.experience.workers import Workers, contiguous_runs
+from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
+from fedlsvi.experience.trigger_search import CountTrigger, Firing, RowTrigger
+from fedlsvi.experience.values import BlockValues, TabularValues
+from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
 FEW_ROWS = 256
 """Feature rows per matrix product (`values.ROWS`): episodes of a black box come by the dozen."""
 
 
-class Memory:
+class EpisodeStore:
     """All episodes of one agent, one after the other, without what follows their ends."""
 
     def __init__(self, horizon: int, shape: tuple[int, ...]) -> None:
@@ -45,12 +50,9 @@ class Memory:
             ("rewards", rewards, self.steps),
             ("lengths", lengths, self.episodes),
         ):
-            old = getattr(self, name)
-            need = at + len(new)
+            old, need = getattr(self, name), at + len(new)
             if need > len(old):
-                grown = np.empty((max(need, 2 * len(old)), *old.shape[1:]), old.dtype)
-                grown[:at] = old[:at]
-                setattr(self, name, grown)
+                setattr(self, name, grown(old, max(need, 2 * len(old)), at))
             getattr(self, name)[at:need] = new
         self.steps += len(actions)
         self.episodes += len(lengths)
@@ -68,8 +70,11 @@ class Memory:
         return slice(int(self.lengths[:first].sum()), int(self.lengths[:last].sum()))
 
 
-class GymExperience(ContinuousExperience):
-    """The history of a cohort's agents in worlds that are observed as numbers."""
+class GymExperience:
+    """The history of a cohort's agents in worlds whose observations are vectors."""
+
+    clock = 1
+    """0: the trigger looks at determinants alone, not at Δt."""
 
     def __init__(
         self,
@@ -88,35 +93,37 @@ class GymExperience(ContinuousExperience):
         m, self._horizon, self.dim = len(agents), env.horizon, values.features.dim
         self._after = [env.absorbing_reward for env in envs]
         self.block = max(1, min(COPIES, LOOKAHEAD_BYTES // (8 * m * env.horizon * self.dim)))
-        self.memory = [Memory(env.horizon, (env.state_dim,)) for _ in agents]
-        self._grown = np.empty((m, env.horizon, self.dim, self.dim))
-        self._bounds = np.empty((m, env.horizon, 2))
-        self._rows = np.empty((m, 0, env.horizon, self.dim))
+        self.stores = [EpisodeStore(env.horizon, (env.state_dim,)) for _ in agents]
+        self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
 
     def begin(self, t: int) -> None:
-        super().begin(t)
+        """Start a round after episode t, with the policy that `values` holds now."""
+        self.t, self.length, self._last = t, 0, 0
+        self._trigger.begin()
         self._played: list[list[Played]] = [[] for _ in self._runs]
 
     def explore(self, n: int) -> None:
         """Every agent plays its next n episodes."""
-        if self._last > 0:  # what was explored before did not fire
-            rows.absorb(self._rows, self._grown, self._bounds)
-        m, at = len(self.agents), self.t + self.length
-        self._rows = np.zeros((m, n, self._horizon, self.dim))
+        at, rows = self.t + self.length, self._trigger.extend(n)
         for (lo, hi, _), players, kept in zip(self._runs, self._players, self._played, strict=True):
-            whitened = self._rows[lo:hi].reshape((hi - lo) * n, self._horizon, self.dim)
+            whitened = rows[lo:hi].reshape((hi - lo) * n, self._horizon, self.dim)
 
             def act(h: int, x: np.ndarray, live: np.ndarray, out: Any = whitened) -> np.ndarray:
-                actions, out[live, h - 1] = self._act(h, x)
+                chosen = greedy_rows(self.values, self.workers, self._scratch, h, x)
+                actions, out[live, h - 1] = chosen
                 return actions
 
             kept.append(players.play(at + 1, n, act))
         self.length += n
         self._last = n
 
+    def first_firing(self, log_gamma: float, n: int) -> Firing:
+        """Search the first n of the episodes explored last."""
+        return self._trigger.search(self.length - self._last, n, log_gamma, self.clock)
+
     def close(self, length: int) -> None:
-        """End the round after `length` episodes; later ones are forgotten."""
+        """End the round after `length` episodes; later ones are dropped."""
         self.length = length
         for (lo, hi, _), kept in zip(self._runs, self._played, strict=True):
             for i in range(lo, hi):
@@ -125,7 +132,7 @@ class GymExperience(ContinuousExperience):
                     cut = slice(0, min(left, played.lengths.shape[1]))
                     lengths = played.lengths[i - lo, cut]
                     used = np.arange(self._horizon) < lengths[:, None]
-                    self.memory[i].append(
+                    self.stores[i].append(
                         played.states[i - lo, cut][used],
                         played.actions[i - lo, cut][used],
                         played.rewards[i - lo, cut][used],
@@ -136,10 +143,10 @@ class GymExperience(ContinuousExperience):
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of episodes first+1 … last, in the environment's own units."""
         found = np.empty((len(self.agents), last - first))
-        for i, memory in enumerate(self.memory):
-            span, lengths = memory.span(first, last), memory.lengths[first:last]
+        for i, store in enumerate(self.stores):
+            span, lengths = store.span(first, last), store.lengths[first:last]
             episode = np.repeat(np.arange(last - first), lengths)
-            earned = np.bincount(episode, memory.rewards[span], minlength=last - first)
+            earned = np.bincount(episode, store.rewards[span], minlength=last - first)
             found[i] = earned + (self._horizon - lengths) * self._after[i]
         for lo, hi, env in self._runs:
             found[lo:hi] = env.original(found[lo:hi])
@@ -148,8 +155,19 @@ class GymExperience(ContinuousExperience):
     def fewest(self, first: int, last: int) -> int:
         """Of episodes first+1 … last, how many the emptiest Λ_h^loc of an agent sums up: those
         that reached the last step that any of them did."""
-        lengths = [memory.lengths[first:last] for memory in self.memory]
+        lengths = [store.lengths[first:last] for store in self.stores]
         return min(int(np.count_nonzero(own == own.max())) for own in lengths)
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        return self._statistics(h), self._responses(h)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Nothing beyond the history."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing beyond the history."""
 
     def _statistics(self, h: int) -> np.ndarray:
         """Λ_h^loc of the round just closed, (m, P)."""
@@ -157,7 +175,7 @@ class GymExperience(ContinuousExperience):
 
         def add(lo: int, hi: int) -> None:
             for i in range(lo, hi):
-                where, _ = self.memory[i].at(h, self.t)
+                where, _ = self.stores[i].at(h, self.t)
                 for at in range(0, len(where), self.values.size):
                     phi = self._features_at(i, where[at : at + self.values.size])
                     grams[i] += phi.T @ phi
@@ -174,16 +192,16 @@ class GymExperience(ContinuousExperience):
             buffers = scratch.pop()  # one set of buffers per thread; a list pops atomically
             values, greedy = np.empty(size), np.empty(size, np.int32)
             for i in range(lo, hi):
-                memory = self.memory[i]
-                where, on = memory.at(h)
+                store = self.stores[i]
+                where, on = store.at(h)
                 for at in range(0, len(where), size):
                     here, lasts = where[at : at + size], on[at : at + size]
-                    targets = memory.rewards[here] + (0.0 if left == 0 else left * self._after[i])
+                    targets = store.rewards[here] + (0.0 if left == 0 else left * self._after[i])
                     if left > 0 and lasts.any():
-                        following = memory.states[here[lasts] + 1]
+                        following = store.states[here[lasts] + 1]
                         self.values.block(h + 1, following, buffers, values, greedy)
                         found = values[: len(following)]
-                        targets[lasts] = memory.rewards[here[lasts]] + found
+                        targets[lasts] = store.rewards[here[lasts]] + found
                     b[i] += targets @ self._features_at(i, here)
             scratch.append(buffers)
 
@@ -192,22 +210,199 @@ class GymExperience(ContinuousExperience):
 
     def _features_at(self, i: int, where: np.ndarray) -> np.ndarray:
         """φ of agent i's steps at these places, (n, d)."""
-        memory = self.memory[i]
-        return self.values.features.chosen(memory.states[where], memory.actions[where])
+        store = self.stores[i]
+        return self.values.features.chosen(store.states[where], store.actions[where])
 
     def history(self, first: int, last: int) -> dict[str, np.ndarray]:
         """The episodes after `first` up to `last`, for a checkpoint that only appends."""
         parts: dict[str, np.ndarray] = {}
         for name in ("states", "actions", "rewards"):
-            cuts = [getattr(m, name)[m.span(first, last)] for m in self.memory]
+            cuts = [getattr(m, name)[m.span(first, last)] for m in self.stores]
             parts[name] = np.concatenate(cuts)
-        parts["lengths"] = np.stack([m.lengths[first:last] for m in self.memory])
+        parts["lengths"] = np.stack([m.lengths[first:last] for m in self.stores])
         return parts
 
     def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
         """Put back what `history` gave."""
         at = 0
-        for memory, lengths in zip(self.memory, part["lengths"], strict=True):
+        for store, lengths in zip(self.stores, part["lengths"], strict=True):
             cut = slice(at, at + int(lengths.sum()))
-            memory.append(part["states"][cut], part["actions"][cut], part["rewards"][cut], lengths)
+            store.append(part["states"][cut], part["actions"][cut], part["rewards"][cut], lengths)
             at = cut.stop
+
+
+class TransitionCounts:
+    """Transitions (x, a, x') in ascending order, with their numbers and the sums of rewards."""
+
+    def __init__(self) -> None:
+        self.keys = np.empty(0, np.int64)
+        self.counts, self.earned = np.empty(0, np.int64), np.empty(0)
+
+    def add(self, keys: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take in a round; returns its own distinct keys and their numbers."""
+        new, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        earned = np.bincount(place, rewards, minlength=len(new))
+        merged = np.union1d(self.keys, new)
+        for name, old, more in (("counts", self.counts, counts), ("earned", self.earned, earned)):
+            total = np.zeros(len(merged), old.dtype)
+            total[np.searchsorted(merged, self.keys)] = old
+            total[np.searchsorted(merged, new)] += more
+            setattr(self, name, total)
+        self.keys = merged
+        return new, counts
+
+
+class GymFiniteExperience:
+    """What a cohort's agents saw in worlds whose observations are numbers of states."""
+
+    clock = 1
+    """0: the trigger looks at determinants alone, not at Δt."""
+
+    def __init__(
+        self,
+        envs: Sequence[GymWorld],
+        agents: np.ndarray,
+        values: TabularValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        self.agents, self.values, self.seed = agents, values, seed
+        self.packing, self.workers, self.dim = packing, workers, values.dim
+        self._runs = contiguous_runs(envs)
+        self._players = [Players(env, agents[lo:hi], seed) for lo, hi, env in self._runs]
+        m, horizon = len(agents), envs[0].horizon
+        self._shape = (envs[0].n_states, envs[0].n_actions)
+        self.block = COPIES
+        self.seen = [[TransitionCounts() for _ in agents] for _ in range(horizon)]
+        self._trigger = CountTrigger(m, horizon, workers)
+        self._spilled = np.empty((0, 0, 0, 0), np.int64)  # the log holds the whole round
+        self._log = np.empty((m, horizon + 1, 64), np.uint32)
+        self._paid = np.empty((m, horizon, 64))
+
+    def begin(self, t: int) -> None:
+        """Start a round after episode t, with the policy that `values` holds now."""
+        self.t, self.length, self._last, self._logged = t, 0, 0, 0
+        self._trigger.begin()
+        self._policy = self.values.policy.copy()
+
+    def explore(self, n: int) -> None:
+        """Every agent plays its next n episodes."""
+        self._make_room(n)
+        new = slice(self._logged, self._logged + n)
+        for (lo, hi, env), players in zip(self._runs, self._players, strict=True):
+            policy = self._policy
+
+            def act(h: int, x: np.ndarray, live: np.ndarray, p: Any = policy) -> np.ndarray:
+                actions: np.ndarray = p[h - 1, x]
+                return actions
+
+            played = players.play(self.t + self.length + 1, n, act)
+            _close_off(played, env)
+            self._log[lo:hi, :-1, new] = played.states.transpose(0, 2, 1)
+            self._log[lo:hi, -1, new] = played.last
+            self._paid[lo:hi, :, new] = played.rewards.transpose(0, 2, 1)
+        self._logged += n
+        self.length += n
+        self._last = n
+
+    def first_firing(self, log_gamma: float, n: int) -> Firing:
+        """Search the first n of the episodes explored last."""
+        before = self.length - self._last
+        where = (self._log, self._spilled, self.values.marks, before, before, n)
+        return self._trigger.search(*where, log_gamma, self.clock)
+
+    def close(self, length: int) -> None:
+        """End the round after `length` episodes, and count its transitions."""
+        self.length = self._logged = length
+        self._closed = (self.t, self._paid[:, :, :length].sum(axis=1))
+        n_states, n_actions = self._shape
+        diagonal = self.values.phi.size == 0
+        wire: Packing = "diagonal" if diagonal else "packed"
+        horizon, m = len(self._policy), len(self.agents)
+        self._gram = np.zeros((horizon, m, packed_size(self.dim, wire)))
+        for h in range(horizon):
+            for i in range(m):
+                x = self._log[i, h, :length].astype(np.int64)
+                pair = x * n_actions + self._policy[h, x]
+                to = self._log[i, h + 1, :length].astype(np.int64)
+                keys, counts = self.seen[h][i].add(pair * n_states + to, self._paid[i, h, :length])
+                x, a = np.divmod(keys // n_states, n_actions)
+                if diagonal:
+                    at = self.values.index[x, a]
+                    self._gram[h, i] = np.bincount(at, counts, minlength=self.dim)
+                else:
+                    phi = self.values.phi[x, a]
+                    self._gram[h, i] = pack((phi.T * counts) @ phi, "packed")
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        n_states, n_actions = self._shape
+        b = np.empty((len(self.agents), self.dim))
+        for i, seen in enumerate(self.seen[h - 1]):
+            pair, to = np.divmod(seen.keys, n_states)
+            x, a = np.divmod(pair, n_actions)
+            targets = seen.earned + seen.counts * self.values.values[h][to]
+            if self.values.phi.size == 0:
+                b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
+            else:
+                b[i] = targets @ self.values.phi[x, a]
+        gram = self._gram[h - 1]
+        if self.packing == "dense":
+            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
+        return gram, b
+
+    def returns(self, first: int, last: int) -> np.ndarray:
+        """(m, n) returns of the episodes first+1 … last of the round just closed, in the
+        environment's own units."""
+        t, earned = self._closed
+        found: np.ndarray = earned[:, first - t : last - t].copy()
+        for lo, hi, env in self._runs:
+            found[lo:hi] = env.original(found[lo:hi])
+        return found
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Every count, one after the other, and how many there are per step and agent."""
+        all_seen = [seen for step in self.seen for seen in step]
+        sizes = np.array([len(seen.keys) for seen in all_seen]).reshape(len(self.seen), -1)
+        parts = {
+            name: np.concatenate([getattr(seen, name) for seen in all_seen])
+            for name in ("keys", "counts", "earned")
+        }
+        return parts | {"sizes": sizes}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from `state()`."""
+        keys, (n_states, n_actions) = state["keys"], self._shape
+        if keys.size and not 0 <= keys.min() <= keys.max() < n_states * n_actions * n_states:
+            raise ValueError("keys of transitions that do not exist")
+        at = 0
+        for step, sizes in zip(self.seen, state["sizes"], strict=True):
+            for seen, size in zip(step, sizes.tolist(), strict=True):
+                for name in ("keys", "counts", "earned"):
+                    setattr(seen, name, state[name][at : at + size].copy())
+                at += size
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Nothing: the counts are all that is kept."""
+        return {}
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""
+
+    def _make_room(self, n: int) -> None:
+        need, size = self._logged + n, self._log.shape[2]
+        if need <= size:
+            return
+        for name in ("_log", "_paid"):
+            old = getattr(self, name)
+            setattr(self, name, grown(old, max(need, 2 * size), self._logged, axis=2))
+
+
+def _close_off(played: Played, env: GymWorld) -> None:
+    """Fill in what follows the ends: the absorbing state and its reward."""
+    over = np.arange(env.horizon) >= played.lengths[:, :, None]
+    played.states[over] = env.n_states - 1
+    played.rewards[over] = env.absorbing_reward
+    # an episode that ended at its very last step lies behind the end too
+    played.last[played.ended] = env.n_states - 1

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 SMALL = 50_000
@@ -63,6 +65,15 @@ class Workers:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def grown(array: np.ndarray, size: int, used: int, axis: int = 0) -> np.ndarray:
+    """A copy with `size` entries along an axis, of which the first `used` are kept."""
+    shape, kept = list(array.shape), (slice(None),) * axis + (slice(used),)
+    shape[axis] = size
+    copy = np.empty(shape, array.dtype)
+    copy[kept] = array[kept]
+    return copy
 
 
 def contiguous_runs(members: Sequence[T]) -> list[tuple[int, int, T]]:

@@ -1,8 +1,8 @@
 """Several algorithms on one problem: same environment, same seeds, same counting.
 
 Everything is checked before anything is played. The folder holds the question (`question.json`),
-every run (`cells.jsonl`, `runs.csv`, `curves.csv`) and the answer (`summary.json`, `table.md`, the
-figure); asked again, it plays only what is missing.
+every run (`runs.jsonl`, `runs.csv`, `curves.csv`) and the answer (`summary.json`, `table.md`, the
+figure). A repeated command plays only what is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError, UnknownName, refuse_unknown
 from fedlsvi.experiments.cost import expected_seconds
-from fedlsvi.experiments.runner import Cell
+from fedlsvi.experiments.runner import RunSpec
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.registry import extension_files
 from fedlsvi.storage import files
@@ -26,14 +26,21 @@ from fedlsvi.storage.job import EPISODES, Job
 from fedlsvi.storage.settings_file import Table
 
 JOB_KEYS = ("episodes", "env", "features")
-QUESTION = "question.json"
+QUESTION, RESULTS = "question.json", "runs.jsonl"
 ASKED = {"algorithms": [str], "seeds": [int], "shared": {str: Any}, "own": {str: dict}, str: Any}
-"""What stands in it."""
+"""What stands in the question's file."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is compared on what. `shared` are settings and the problem, `own` one algorithm's."""
+    """What is compared on what.
+
+    Attributes:
+        names: Algorithms.
+        seeds: The same for all of them.
+        shared: The problem, and settings of all.
+        own: Settings by algorithm.
+    """
 
     names: list[str]
     seeds: list[int]
@@ -42,18 +49,27 @@ class Question:
 
     @classmethod
     def parse(
-        cls, table: Table, names: Sequence[str], seeds: Sequence[int],
+        cls,
+        table: Table,
+        names: Sequence[str],
+        seeds: Sequence[int],
         asked: Collection[str] = (),
-    ) -> Question:  # fmt: skip
-        """Settings that not every algorithm has go to those that have them; `NAME.key` to one.
+    ) -> Question:
+        """Sort settings: those of all algorithms, and those that only some have.
 
-        `asked`: the keys that were asked for here, so they must count. The others come from a file,
-        which may be of a run: what is its own is left out.
+        Args:
+            table: Settings; `NAME.key` is for one algorithm.
+            names: Algorithms.
+            seeds: Seeds.
+            asked: Keys given on the command line, which must have an effect. The others come from
+                a file, which may be that of a run: what does not apply is left out.
         """
         for name in names:
             algorithms.entry(name)
         if len(set(names)) < len(names) or not names:
-            raise InvalidInput(f"--algorithms {','.join(names)} is empty or names one twice")
+            raise InvalidInput(
+                f"--algorithms {','.join(names)} is empty or has duplicates", code="bad-algorithms"
+            )
         own: dict[str, Table] = {name: {} for name in names}
         shared: Table = {"episodes": EPISODES}
         known = {name: algorithms.entry(name).parameters() for name in names}
@@ -62,8 +78,9 @@ class Question:
             if key in ("algorithm", "seed"):
                 if key in asked:
                     raise InvalidInput(
-                        f"{key} is set to {value}, but a comparison is of several algorithms and "
-                        "seeds: leave it out, the command has options for them"
+                        f"{key} is set to {value}, but a comparison has several algorithms and "
+                        "seeds: leave it out, and use --algorithms and --seeds",
+                        code="not-for-comparison",
                     )
                 continue
             if key in known:
@@ -79,7 +96,8 @@ class Question:
             elif key in asked:
                 raise InvalidInput(
                     f"{key} is set to {value}, but none of the algorithms {', '.join(names)} has "
-                    f"{key}: leave it out"
+                    f"this setting: leave it out",
+                    code="setting-without-effect",
                 )
         return cls(list(names), list(seeds), shared, own)
 
@@ -87,15 +105,15 @@ class Question:
         """The job of one run."""
         return {"algorithm": name, "seed": seed} | self.own[name] | self.shared
 
-    def cells(self) -> list[Cell]:
-        """Every run, the problem's size taken into account in what it may cost."""
+    def specs(self) -> list[RunSpec]:
+        """Every run, with an estimate of its time."""
         sizes = [plan.parameters for plan in self.check().values()]
         H, d = sizes[0].horizon, max(p.dim for p in sizes)
+        tables = [(name, self.table(name, seed)) for name in self.names for seed in self.seeds]
         return [
-            Cell(self.table(name, seed), {"algorithm": name},
-                 expected_seconds(self.table(name, seed), H, d))
-            for name in self.names for seed in self.seeds
-        ]  # fmt: skip
+            RunSpec(table, {"algorithm": name}, expected_seconds(table, H, d))
+            for name, table in tables
+        ]
 
     def check(self) -> dict[str, Plan]:
         """Refuse what cannot be played, before anything is; returns each algorithm's plan."""
@@ -111,39 +129,57 @@ class Question:
         return plans
 
     def stamps(self) -> dict[str, files.Stamp]:
-        """What is in the files that it names: with others in their place, it asks another thing."""
+        """Hashes of the files that it names: with other contents it is another question."""
         entries = [self.shared.get(key) for key in ("env", "features")]
         flat = [e for entry in entries for e in (entry if isinstance(entry, list) else [entry])]
         named = [str(e["file"]) for e in flat if isinstance(e, dict) and "file" in e]
         every = {name: Path(name) for name in named} | extension_files()
-        return {name: files.stamp(files.read(path.resolve())) for name, path in every.items()}
+        return {name: files.stamp(files.read(path)) for name, path in every.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
-        return {
-            "algorithms": self.names, "seeds": self.seeds, "shared": self.shared, "own": self.own,
-        }  # fmt: skip
+        named = {"algorithms": self.names, "seeds": self.seeds}
+        return named | {"shared": self.shared, "own": self.own}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Question:
+        """What `to_dict` described."""
+        return cls(data["algorithms"], data["seeds"], data["shared"], data["own"])
 
 
 def _own(name: str, table: Any, known: Table) -> Table:
-    """The settings of one algorithm alone; what makes a run comparable is everybody's."""
+    """The settings of one algorithm; what makes runs comparable is shared by all."""
     if not isinstance(table, dict):
         raise InvalidInput(
             f"{name} is {table!r}, but it is an algorithm: write {name}.KEY=VALUE to set one of "
-            "its settings"
+            "its settings",
+            code="algorithm-as-setting",
         )
     for key in table:
         if key in ("algorithm", "seed", "n_agents", *JOB_KEYS):
             raise InvalidInput(
                 f"{name}.{key} is set, but all algorithms are compared on the same problem, agents "
-                "and seeds: leave it out"
+                "and seeds: leave it out",
+                code="setting-is-shared",
             )
     refuse_unknown(f"setting of algorithm '{name}'", table, known)
     return table
 
 
 def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
-    """Begin or continue; another question's folder is refused. Returns whether it continues."""
+    """Take a folder for a question, or continue there.
+
+    Args:
+        folder: Where to write.
+        question: What is compared.
+        more: What else the question says.
+
+    Returns:
+        Whether the folder already held this question.
+
+    Raises:
+        FolderExists: It holds something else.
+    """
     if not (folder / QUESTION).exists():
         _refuse_foreign(folder)
         files.make_folder(folder)
@@ -151,26 +187,27 @@ def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | Non
             return False
     if not holds(folder, question, more):
         raise FolderExists(
-            f"folder {folder} holds another question: choose another with --out, or repeat "
-            "its arguments to continue it"
+            f"folder {folder} holds another comparison: choose another with --out, or repeat "
+            "its arguments to continue it",
+            code="another-question",
         )
     return True
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Nothing may be there but questions: one, or some that are on their way into the folder."""
+    """Only question files may be there, finished or not."""
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
     if QUESTION not in names and not all(f"{QUESTION}." in name for name in names):
         raise FolderExists(
-            f"folder {folder} exists and was not made by this command: choose another"
+            f"folder {folder} exists and was not made by this command: choose another",
+            code="folder-exists",
         )
 
 
 def _first(folder: Path, asked: Mapping[str, Any]) -> bool:
-    """Put the question in place whole, unless one is there: of several commands at once only one
-    can make the link."""
+    """Write the question, unless there is one: of several commands only one can make the link."""
     own = folder / f".{QUESTION}.{os.getpid()}"
     files.write_json(own, asked)
     try:
@@ -186,10 +223,9 @@ def _first(folder: Path, asked: Mapping[str, Any]) -> bool:
 
 
 def holds(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
-    """Whether it was begun for this question, with the same in the files that it names."""
-    asked = _asked(question, more)
-    kept = {"files": asked["files"]} | files.read_json(files.inside(folder, QUESTION), {str: Any})
-    return bool(kept == json.loads(json.dumps(asked)))
+    """Whether it was started for this question, with the same files."""
+    kept = files.read_json(files.inside(folder, QUESTION), ASKED)
+    return bool(kept == json.loads(json.dumps(_asked(question, more))))
 
 
 def _asked(question: Question, more: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -197,9 +233,9 @@ def _asked(question: Question, more: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def begun(name: str, question: Question, more: Mapping[str, Any] | None = None) -> Path | None:
-    """A folder runs/NAME… where this question waits for its answer, if there is one."""
+    """A folder runs/NAME… where this question was started and not finished, if there is one."""
     for path in sorted(Path("runs").glob(f"{name}*/{QUESTION}")):
-        with suppress(StoreError):  # a damaged one is nobody's
+        with suppress(StoreError):  # a damaged one cannot be continued
             if not (path.parent / "summary.json").exists() and holds(path.parent, question, more):
                 return path.parent
     return None

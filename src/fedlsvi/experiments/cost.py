@@ -41,7 +41,7 @@ PER_ROUND = 1.5e-4
 
 
 def expected_seconds(table: Table, horizon: int = 10, dim: int = 8) -> float:
-    """An estimate for one cell, for problems of a few dozen states."""
+    """An estimate for one spec, for problems of a few dozen states."""
     name, T, M = table["algorithm"], int(table["episodes"]), int(table.get("n_agents", 1))
     planning = T * horizon * (PER_EPISODE.get(name, 0.0) + M * PER_AGENT.get(name, 0.0))
     if name in ("fed-lsvi", "stale", "periodic"):

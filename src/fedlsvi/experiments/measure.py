@@ -15,7 +15,7 @@ from fedlsvi.run import Run
 
 @dataclass(frozen=True)
 class Row:
-    """One measured ratio beside what is asked of it."""
+    """One measured ratio and what is asked of it."""
 
     what: str
     figure: float
@@ -62,9 +62,11 @@ def peak_megabytes() -> float:
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as text."""
-    lines = [f"{'measurement':<66} {'figure':>12} {'wanted':>14}  holds"]
+    """The rows as text; columns for what is wanted only where something is."""
+    judged = any(r.wanted or r.holds is not None for r in rows)
+    lines = [f"{'measurement':<66} {'figure':>12}" + f" {'wanted':>14}  holds" * judged]
     for r in rows:
         verdict = "" if r.holds is None else ("yes" if r.holds else "NO")
-        lines.append(f"{r.what:<66} {r.figure:>9.3g} {r.unit:<3}{r.wanted:>13}  {verdict}")
+        asked = f"{r.wanted:>13}  {verdict}" * judged
+        lines.append(f"{r.what:<66} {r.figure:>9.3g} {r.unit:<3}{asked}".rstrip())
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Processes that play runs beside one another: fresh ones, which share nothing."""
+"""A pool of fresh processes that play runs in parallel and share nothing."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from fedlsvi.errors import FedLSVIError
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """The system ended a process, most often because memory ran out."""
+def pool_errors() -> Iterator[None]:
+    """Explain a process that the system killed, most often because memory ran out."""
     try:
         yield
     except BrokenProcessPool:
         raise FedLSVIError(
-            "a process that played a run was ended by the system, perhaps for want of memory: "
-            "repeat the command with fewer --jobs, what is finished is kept"
+            "a process that played a run was killed by the system, perhaps because memory ran out: "
+            "repeat the command with fewer --jobs; finished runs are kept",
+            code="worker-killed",
         ) from None
 
 
 @contextmanager
 def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start fresh, because compiled loops and forks do not go together. They end at
-    once where the work is given up: what they were at is then made again."""
+    """Spawned processes, because compiled loops do not survive a fork. On an error they are
+    terminated at once, and their runs are made again."""
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     processes = ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet)
@@ -43,7 +44,7 @@ def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _quiet() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker silently
 
 
 def cores() -> int:

@@ -1,23 +1,42 @@
-"""What a comparison found: the ranking, its figures, its files."""
+"""What a comparison found: the ranking, its figures, its files and its page."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.experiments.compare import Question
-from fedlsvi.experiments.drawing import Curve, Panel
-from fedlsvi.experiments.runner import Outcome
-from fedlsvi.experiments.statistics import Interval, bootstrap, median
+from fedlsvi.checks import plural
+from fedlsvi.errors import InvalidInput, StoreError
+from fedlsvi.experiments.compare import ASKED, QUESTION, RESULTS, Question
+from fedlsvi.experiments.runner import Outcome, ResultFile, RunSpec
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.protocol.records import tenth
+from fedlsvi.report import html, write_figures
+from fedlsvi.report.comparison import COMPARED, best_and_worst
+from fedlsvi.report.intervals import Interval, bootstrap, median, over_seeds
+from fedlsvi.report.plotting import (
+    Curve,
+    Draw,
+    Panel,
+    against_scalars,
+    from_zero,
+    legend_above,
+    make_figure,
+)
+from fedlsvi.report.rerun import command, missing
+from fedlsvi.report.run_page import CATEGORIES
 from fedlsvi.storage import files
+from fedlsvi.storage.settings_file import dump
+
+Found = dict[str, list[Outcome]]
+"""The outcomes of each algorithm, one for each seed."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +47,8 @@ class Standing:
     regret: Interval | None
     scalars: Interval
     rounds: Interval
-    share: Interval | None  # of the uniform policy's regret
-    late: Interval | None
+    share: Interval | None  # regret divided by the uniform policy's
+    late: Interval | None  # the same over the last tenth of the episodes
     seconds: Interval
     late_return: Interval | None = None
 
@@ -41,7 +60,7 @@ class Standing:
         }
 
 
-def standings(found: dict[str, list[Outcome]]) -> list[Standing]:
+def standings(found: Found) -> list[Standing]:
     """Rows by median regret, the best first; by return where no regret is known, or by scalars."""
     rows = []
     for name, runs in found.items():
@@ -49,18 +68,20 @@ def standings(found: dict[str, list[Outcome]]) -> list[Standing]:
         shares = [(run.regret or 0.0) / run.uniform for run in runs if run.uniform]
         late = [
             run.episodes / tenth(run.episodes) * (run.late or 0.0) / run.uniform
-            for run in runs if run.uniform
-        ]  # fmt: skip
-        rows.append(Standing(
-            name,
-            median([run.regret or 0.0 for run in runs]) if known else None,
-            median([run.scalars for run in runs]),
-            median([run.rounds for run in runs]),
-            median(shares) if known and len(shares) == len(runs) else None,
-            median(late) if known and len(late) == len(runs) else None,
-            median([run.seconds for run in runs]),
-            _returns(runs),
-        ))  # fmt: skip
+            for run in runs
+            if run.uniform
+        ]
+        row = Standing(
+            name=name,
+            regret=median([run.regret or 0.0 for run in runs]) if known else None,
+            scalars=median([run.scalars for run in runs]),
+            rounds=median([run.rounds for run in runs]),
+            share=median(shares) if known and len(shares) == len(runs) else None,
+            late=median(late) if known and len(late) == len(runs) else None,
+            seconds=median([run.seconds for run in runs]),
+            late_return=_returns(runs),
+        )
+        rows.append(row)
     if by_return(rows):
         rows.sort(key=lambda row: row.scalars.mid)  # decides where returns are equal
         return sorted(rows, key=lambda row: -row.late_return.mid if row.late_return else 0.0)
@@ -78,18 +99,17 @@ def _returns(runs: Sequence[Outcome]) -> Interval | None:
 
 
 def table(rows: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
-    """The ranking in words and numbers."""
+    """Header and rows of the ranking."""
     earned = by_return(rows)
-    measured = ["return, last tenth"] if earned else ["group regret", "of uniform's", "last tenth"]
+    lost = ["group regret", "regret ÷ uniform", "last tenth ÷ uniform"]
+    measured = ["return, last tenth"] if earned else lost
     header = ["", "algorithm", *measured, "scalars sent", "rounds", "seconds"]
     body = []
     for place, row in enumerate(rows, 1):
         lost = [_cell(row.regret, ",.0f"), _cell(row.share, ".3f"), _cell(row.late, ".3f")]
         numbers = [_cell(row.late_return, ",.3f")] if earned else lost
-        body.append([
-            str(place), row.name, *numbers, row.scalars.text(),
-            row.rounds.text(), f"{row.seconds.mid:.1f}",
-        ])  # fmt: skip
+        costs = [row.scalars.text(), row.rounds.text(), f"{row.seconds.mid:.1f}"]
+        body.append([str(place), row.name, *numbers, *costs])
     return header, body
 
 
@@ -97,26 +117,25 @@ def _cell(found: Interval | None, form: str) -> str:
     return "–" if found is None else found.text(form)
 
 
-def panels(found: dict[str, list[Outcome]], order: Sequence[str]) -> dict[str, Panel]:
-    """Group regret against episodes and against scalars sent, or returns against episodes, by the
-    names that figures have in reports; none where neither is known."""
+def panels(found: Found, order: Sequence[str]) -> dict[str, Draw]:
+    """What figures draw, by the names that they have in reports; empty where nothing is known.
+
+    Regret against episodes, and against what was sent at the end: along a run, regret over scalars
+    would reward having played less.
+    """
     known = set.intersection(*(set(run.curve) for runs in found.values() for run in runs))
+    episode = "episode t (each agent)"
     if "regret" in known:
         curves = _curves(found, order, "regret")
-        return {
-            "regret": Panel("Regret against episodes", "episode t (each agent)",
-                            "group regret, median", curves, logx=False),
-            "traffic": _traffic(found, curves),
-        }  # fmt: skip
+        regret = Panel("Regret", episode, "group regret, median", curves, logx=False)
+        return {"regret": regret.draw, "price": partial(_price, found=found, order=order)}
     if "return" not in known:
         return {}
-    return {
-        "returns": Panel("Return against episodes", "episode t (each agent)", "return, median",
-                         _curves(found, order, "return"), logx=False, logy=False),
-    }  # fmt: skip
+    curves = _curves(found, order, "return")
+    return {"returns": Panel("Return", episode, "return, median", curves, False, False).draw}
 
 
-def _curves(found: dict[str, list[Outcome]], order: Sequence[str], what: str) -> list[Curve]:
+def _curves(found: Found, order: Sequence[str], what: str) -> list[Curve]:
     made = []
     for number, name in enumerate(order):
         mid, low, high = bootstrap(np.array([run.curve[what] for run in found[name]]))
@@ -125,25 +144,22 @@ def _curves(found: dict[str, list[Outcome]], order: Sequence[str], what: str) ->
     return made
 
 
-def _traffic(found: dict[str, list[Outcome]], curves: Sequence[Curve]) -> Panel:
-    """The same curves of regret, over what was sent until then."""
-    made = []
-    for curve in curves:
-        sent = np.median([run.curve["scalars"] for run in found[curve.label]], axis=0)
-        keep = sent > 0
-        if keep.any():
-            assert curve.low is not None
-            assert curve.high is not None
-            made.append(replace(curve, x=sent[keep], y=curve.y[keep], low=curve.low[keep],
-                                high=curve.high[keep]))  # fmt: skip
-    silent = any(run.curve["scalars"][-1] == 0 for runs in found.values() for run in runs)
-    aside = " (silent ones are not drawn)" if silent else ""
-    return Panel("Regret against communication", f"scalars sent, all agents{aside}",
-                 "group regret, median", made)  # fmt: skip
+def _price(axes: Any, found: Found, order: Sequence[str]) -> None:
+    """Each run's regret at the end against what it sent; all have played the same episodes."""
+    named = [
+        (name, np.array([run.scalars for run in found[name]], np.float64),
+         np.array([run.regret for run in found[name]], np.float64))
+        for name in order
+    ]  # fmt: skip
+    against_scalars(axes, named)
+    from_zero(axes, 1.08 * max(float(lost.max()) for _, _, lost in named))
+    axes.set(ylabel="group regret at the end")
+    axes.set_title("Regret and its price")
+    legend_above(axes)
 
 
-def write(folder: Path, question: Question, found: dict[str, list[Outcome]]) -> list[Standing]:
-    """Everything but the figure."""
+def write(folder: Path, question: Question, found: Found) -> list[Standing]:
+    """Write everything but the figure; returns the ranking."""
     rows = standings(found)
     names = [row.name for row in rows]
     categories = list(found[names[0]][0].scalars_by_category)
@@ -172,3 +188,117 @@ def _csv(rows: list[list[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
+
+
+def write_comparison(folder: Path, out: Path) -> list[Path]:
+    """Write the page of a folder that `fedlsvi compare` made; nothing is played.
+
+    Args:
+        folder: The folder.
+        out: Where report.html and plots/ go.
+
+    Returns:
+        The paths of the files, the page first.
+
+    Raises:
+        StoreError: Not all of its runs are finished.
+    """
+    question, found = _read(folder)
+    rows = standings(found)
+    order = [row.name for row in rows]
+    draws = panels(found, order)
+    svgs, written = write_figures(
+        out, {name: partial(make_figure, [draw]) for name, draw in draws.items()}
+    )
+    first = found[order[0]][0]
+    sizes = [plural(first.n_agents, "agent"), f"{plural(first.episodes, 'episode')} each"]
+    sizes += [f"horizon {first.horizon}", plural(first.dim, "feature")]
+    sizes.append(over_seeds(len(question.seeds)))
+    kinds = list(first.scalars_by_category)
+    sent = [
+        [name, *(f"{found[name][0].scalars_by_category[kind]:,}" for kind in kinds)]
+        for name in order
+    ]
+    header, body = table(rows)
+    parts = [
+        html.paragraph(", ".join(sizes), "sub"),
+        html.paragraph(_verdict(rows, found), "outcome"),
+        html.heading("Ranking"),
+        html.table(header[1:], [_page_row(row) for row in body], stack=True),
+        html.heading("Return" if "returns" in svgs else "Regret"),
+        html.images(svgs, COMPARED),
+        html.heading(f"Scalars sent, seed {question.seeds[0]}"),
+        html.table(["algorithm", *(CATEGORIES[k] for k in kinds)], sent, stack=True),
+        html.heading("Run it again"),
+        html.code(_rerun(question)),
+    ]  # fmt: skip
+    title = f"{len(rows)} algorithms on {_environment(question.shared['env'])}"
+    index = out / "report.html"
+    files.make_folder(out)
+    files.write(index, html.document(title, parts).encode())
+    return [index, *written]
+
+
+def _read(folder: Path) -> tuple[Question, Found]:
+    asked = files.read_json(files.inside(folder, QUESTION), ASKED)
+    if "test" in asked:
+        raise InvalidInput(
+            f"{folder} was made by `fedlsvi tune`: its table is in table.md", code="is-a-tuning"
+        )
+    question = Question.from_dict(asked)
+    outcomes = ResultFile.read(folder / RESULTS)
+    found = {}
+    for name in question.names:
+        wanted = [RunSpec(question.table(name, seed)).key for seed in question.seeds]
+        if not all(key in outcomes for key in wanted):
+            raise StoreError(
+                f"not all runs in {folder} are finished: repeat `fedlsvi compare`",
+                code="comparison-unfinished",
+            )
+        found[name] = [outcomes[key] for key in wanted]
+    return question, found
+
+
+def _verdict(rows: Sequence[Standing], found: Found) -> str:
+    merits = [row.late_return if by_return(rows) else row.regret for row in rows]
+    raw = [any(_raw(run) for run in found[row.name]) for row in rows]
+    if None in merits:
+        return f"Regret is not known here; {rows[0].name} sent the fewest scalars."
+    named = [(row.name, merit.mid, shares) for row, merit, shares in
+             zip(rows, merits, raw, strict=True) if merit is not None]  # fmt: skip
+    name = "return, last tenth" if by_return(rows) else "group regret"
+    return best_and_worst(named, name, not by_return(rows))
+
+
+def _page_row(row: Sequence[str]) -> list[str]:
+    place, name, *numbers = row
+    return [f"{place}. {name}", *map(_two_lines, numbers)]
+
+
+def _two_lines(cell: str) -> str:
+    """'12 [10, 15]' with its interval on a second line, or without it where it has no width."""
+    mid, bracket, ends = cell.partition(" [")
+    return cell if not bracket else mid if ends == f"{mid}, {mid}]" else f"{mid}\n[{ends}"
+
+
+def _raw(run: Outcome) -> int:
+    sent = run.scalars_by_category
+    return sent.get("up_raw", 0) + sent.get("down_raw", 0)
+
+
+def _environment(entry: Any) -> str:
+    """Its name in settings: a name, a table with one, or a list of these."""
+    if isinstance(entry, dict):
+        return str(entry.get("id") or entry["name"])
+    return entry if isinstance(entry, str) else "several environments"
+
+
+def _rerun(question: Question) -> str:
+    """The settings, with the command as a comment above them."""
+    names, seeds = ",".join(question.names), ",".join(map(str, question.seeds))
+    unknown = missing(question.names, question.shared["env"], question.shared.get("features"))
+    words = ("compare", "settings.toml", "--algorithms", names, "--seeds", seeds)
+    where = f"\n# MODULE is your module or .py file that registers {', '.join(unknown)}"
+    own = {name: table for name, table in question.own.items() if table}
+    line = command(*words, missing=bool(unknown))
+    return f"# {line}{where if unknown else ''}\n{dump(question.shared | own)}"

@@ -1,35 +1,26 @@
 """The paper's claims, measured: sweeps are played, analyses write pages with verdicts.
 
-A claim is a folder of `studies` with a `sweep` (which runs) and an `analysis` (what they say). All
-claims share one file of runs, so that a run which two of them need is made once.
+A claim is a module of `studies` with a `sweep` (which runs) and a `finding` (what they say). All
+claims share one file of runs, so a run that two of them need is made once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
 from fedlsvi.errors import StoreError, UnknownName
-from fedlsvi.experiments.drawing import Panel
-from fedlsvi.experiments.runner import Cell, Outcome
-from fedlsvi.experiments.sweeping import Point, Size
+from fedlsvi.experiments.runner import Outcome, RunSpec
+from fedlsvi.experiments.studies import CLAIMS
+from fedlsvi.experiments.sweeps import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
+from fedlsvi.report.intervals import interval_name
+from fedlsvi.report.plotting import paint
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import parse_json
-
-CLAIMS = (
-    "theorem-1",
-    "theorem-2",
-    "theorem-3",
-    "communication",
-    "stale",
-    "single-agent",
-    "trigger",
-    "centralised",
-)
 
 OVERHEAD = 1.3
 """Wall time over the sum of the runs' times divided by the processes, from experience."""
@@ -40,18 +31,16 @@ class Study:
     """One claim."""
 
     name: str
-    sweep: Callable[[Size], list[Cell]]
-    analysis: Callable[[Sequence[Point]], Finding]
+    sweep: Callable[[Size], list[RunSpec]]
+    finding: Callable[[Sequence[Point]], Finding]
 
 
 def study(name: str) -> Study:
     """The study of a claim."""
     if name not in CLAIMS:
         raise UnknownName("claim", name, CLAIMS)
-    home = f"fedlsvi.experiments.studies.{name.replace('-', '_')}"
-    return Study(
-        name, import_module(f"{home}.sweep").cells, import_module(f"{home}.analysis").finding
-    )
+    module = import_module(f"fedlsvi.experiments.studies.{name.replace('-', '_')}")
+    return Study(name, module.sweep, module.finding)
 
 
 def studies(names: Sequence[str]) -> list[Study]:
@@ -59,82 +48,95 @@ def studies(names: Sequence[str]) -> list[Study]:
     return [study(name) for name in dict.fromkeys(names or CLAIMS)]
 
 
-def hours(cells: Sequence[Cell], jobs: int) -> float:
+def hours(specs: Sequence[RunSpec], jobs: int) -> float:
     """What these runs may take, in hours."""
-    spread = max(sum(c.expected for c in cells) / jobs, max((c.expected for c in cells), default=0))
+    spread = max(sum(c.expected for c in specs) / jobs, max((c.expected for c in specs), default=0))
     return OVERHEAD * spread / 3600.0
 
 
-def distinct(cells: Sequence[Cell]) -> list[Cell]:
+def distinct(specs: Sequence[RunSpec]) -> list[RunSpec]:
     """Every run once: arms of a study may share some."""
-    return list({cell.key: cell for cell in cells}.values())
+    return list({spec.key: spec for spec in specs}.values())
 
 
-def points(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> list[Point]:
+def points(specs: Sequence[RunSpec], outcomes: Mapping[str, Outcome]) -> list[Point]:
     """Each run under the labels of its study."""
-    return [Point(cell.labels, outcomes[cell.key]) for cell in cells]
+    return [Point(spec.labels, outcomes[spec.key]) for spec in specs]
 
 
-def page(name: str, found: Finding, command: str, cells: Sequence[Cell],
-         outcomes: Mapping[str, Outcome]) -> str:  # fmt: skip
-    """The markdown page of a claim."""
-    runs = distinct(cells)
-    spent = sum(outcomes[cell.key].seconds for cell in runs)
-    lines = [
-        f"# {found.title}",
-        "",
-        f"**Claim.** {found.claim}",
-        "",
-        f"**Verdict: {found.verdict}.**",
-        "",
-        markdown(["check", "measured", "verdict"], [
-            [c.claim + ("" if c.counts else " (beside the claim)"), c.measured, c.verdict]
-            for c in found.checks
-        ]),
-        "",
-        f"![{found.title}]({name}.png)",
-        "",
-        found.setup,
-        "",
-        f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} "
-        "minutes of computing. Numbers are medians with 95 % bootstrap intervals over seeds.",
-        "",
-    ]  # fmt: skip
-    lines += [line for note in found.notes for line in (note, "")]
-    lines += ["## Numbers", "", markdown(found.header, found.rows), ""]
-    return "\n".join(lines)
-
-
-def write(
-    out: Path,
+def page(
     name: str,
     found: Finding,
-    text: str,
-    paint: Callable[[Sequence[Panel], Path], None],
-    made: str,
-) -> None:
-    """Page and figure of one claim, and its entry in `verdicts.json`."""
+    command: str,
+    specs: Sequence[RunSpec],
+    outcomes: Mapping[str, Outcome],
+) -> str:
+    """The Markdown page of a claim.
+
+    Args:
+        name: Of the claim.
+        found: What its study found.
+        command: What made the page.
+        specs: Its runs.
+        outcomes: Of these runs, by key.
+    """
+    runs = distinct(specs)
+    spent = sum(outcomes[spec.key].seconds for spec in runs)
+    n = len({spec.labels["seed"] for spec in specs})
+    checks = [
+        [c.claim + ("" if c.counts else " (informational)"), c.measured, c.verdict]
+        for c in found.checks
+    ]
+    lines = [
+        f"# {found.title}",
+        f"**Claim.** {found.claim}",
+        f"**Verdict: {with_scope(found)}.**",
+        markdown(["check", "measured", "verdict"], checks),
+        f"![{found.title}]({name}.png)",
+        found.setup,
+        f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} minutes of computing. Numbers "
+        f"are medians of {n} seeds, with the {interval_name(n)} in brackets.",
+        *found.notes,
+        "## Numbers",
+        markdown(found.header, found.rows),
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def with_scope(found: Finding) -> str:
+    """The verdict, and what it is limited to."""
+    return f"{found.verdict}{f' ({found.scope})' if found.scope else ''}"
+
+
+def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
+    """Write page and figure of one claim, and its entry in `verdicts.json`.
+
+    Args:
+        out: The folder of all pages.
+        name: Of the claim.
+        found: What its study found.
+        text: The page.
+        made: The command.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.md").write_text(text, encoding="utf-8")
+    files.write(out / f"{name}.md", text.encode())
     paint(found.panels, out / f"{name}.png")
     entries = known(out)
+    checks = [asdict(check) | {"verdict": str(check.verdict)} for check in found.checks]
     entries[name] = {
         "title": found.title,
         "verdict": str(found.verdict),
+        "scope": found.scope,
         "made": made,
-        "checks": [
-            {"claim": c.claim, "measured": c.measured, "verdict": str(c.verdict),
-             "counts": c.counts}
-            for c in found.checks
-        ],
-    }  # fmt: skip
+        "checks": checks,
+    }
     ordered = {key: entries[key] for key in CLAIMS if key in entries}
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
     files.write(out / "verdicts.json", text.encode() + b"\n")
 
 
 def known(out: Path) -> dict[str, dict[str, object]]:
-    """Verdicts of earlier calls in the same folder; what cannot be read counts as none."""
+    """Verdicts of earlier calls in the same folder; empty where they cannot be read."""
     try:
         path = files.inside(out, "verdicts.json")
         entries = parse_json(path, files.read(path))
@@ -150,22 +152,21 @@ def known(out: Path) -> dict[str, dict[str, object]]:
 
 
 def index(out: Path) -> str:
-    """README.md of the folder: one line per claim."""
-    rows = [
-        [f"[{entry['title']}]({name}.md)", f"**{entry['verdict']}**", f"`{entry['made']}`"]
-        for name, entry in known(out).items()
-    ]
-    text = "\n".join([
-        "# Results",
-        "",
-        "Each page has the claim, what was measured, a figure, the numbers, the command that made",
-        "it and its size. Verdicts are written by the program from the data; *cannot be told*",
-        "means that the interval of a measured quantity lies on both sides of its limit.",
-        "The checks of trigger, communication and theorem-2 were changed after first results had",
-        "been seen; docs/comparing.md says how, and what the verdicts would have been.",
-        "",
-        markdown(["claim", "verdict", "made by"], rows),
-        "",
-    ])  # fmt: skip
+    """Write README.md of the folder, one line per claim; returns its text."""
+    rows = []
+    for name, entry in known(out).items():
+        scope = f" ({entry['scope']})" if entry.get("scope") else ""
+        title = f"[{entry['title']}]({name}.md)"
+        rows.append([title, f"**{entry['verdict']}**{scope}", f"`{entry['made']}`"])
+    text = f"""# Results
+
+Each page has the claim, what was measured, a figure, the numbers, the command that made it and its
+size. The program writes the verdicts from the data; *inconclusive* means that the interval of a
+measured quantity includes its limit. The checks of trigger, communication and theorem-2 were
+changed after first results had been seen; docs/comparing.md says how, and what the verdicts would
+have been.
+
+{markdown(["claim", "verdict", "made by"], rows)}
+"""
     files.write(out / "README.md", text.encode())
     return text

@@ -1,8 +1,8 @@
-"""Many runs, in parallel and resumable: cells go in, outcomes come out, each is played once.
+"""Many runs, in parallel and resumable: specifications go in, outcomes come out.
 
-A cell is a job as a settings file would say it. Its key is a hash of that, so the same cell of two
-studies is one run. Outcomes are lines of an append-only file; a torn last line is cut off, and what
-is there is never played again. Processes share nothing; each run keeps to one thread.
+A specification is a job as in a settings file. Its key is a hash of that, so a run that two studies
+need is played once. Outcomes are lines of an append-only file; a truncated last line is cut off,
+and a run that is there is never played again. Processes share nothing; each run has one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput
-from fedlsvi.experiments.processes import one_sentence, pool
+from fedlsvi.experiments.processes import pool, pool_errors
 from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
@@ -29,17 +29,22 @@ from fedlsvi.storage.job import Job
 from fedlsvi.storage.schema import Shape, check_shape, parse_json
 from fedlsvi.storage.settings_file import Table
 
-Told = Callable[["Cell", "Outcome"], None]
+OnResult = Callable[["RunSpec", "Outcome"], None]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run to be made. `labels` are the study's own words for it and no part of the run."""
+class RunSpec:
+    """One run to be made.
+
+    Attributes:
+        table: Its settings.
+        labels: What a study calls it; not part of the run.
+        expected: Seconds that it may take; long runs start first.
+    """
 
     table: Table
     labels: dict[str, Any] = field(default_factory=dict, compare=False)
     expected: float = field(default=1.0, compare=False)
-    """Seconds that it may take; long ones are started first."""
 
     @property
     def key(self) -> str:
@@ -144,13 +149,13 @@ def play(table: Table) -> Outcome:
     return outcome(run, envs, perf_counter() - began)
 
 
-class Shelf:
+class ResultFile:
     """Outcomes by key, as lines of a file that only grows."""
 
     def __init__(self, path: Path) -> None:
         files.make_folder(path.parent)
         self._lock = files.lock(
-            path, f"{path} is in use: another command is making its runs; repeat this one after it"
+            path, f"{path} is in use by another command: wait for it, then repeat this one"
         )
         try:
             whole = files.whole_lines(path)
@@ -165,13 +170,13 @@ class Shelf:
         """What is there by now; the file is left as it is, whoever writes to it."""
         return _outcomes(path, files.whole_lines(path))
 
-    def put(self, cell: Cell, found: Outcome) -> None:
+    def put(self, spec: RunSpec, found: Outcome) -> None:
         """Keep an outcome; it is durable when this returns."""
-        entry = {"key": cell.key, "version": __version__, "job": cell.table}
+        entry = {"key": spec.key, "version": __version__, "job": spec.table}
         line = json.dumps(entry | {"outcome": asdict(found)}, ensure_ascii=False, allow_nan=False)
         self._file.append(line.encode() + b"\n")
         self._file.sync()
-        self.outcomes[cell.key] = found
+        self.outcomes[spec.key] = found
 
     def close(self) -> None:
         """Let go of the file."""
@@ -191,37 +196,53 @@ def _outcomes(path: Path, lines: bytes) -> dict[str, Outcome]:
             found[entry["key"]] = Outcome(**entry["outcome"])
         except DamagedFile:
             raise InvalidInput(
-                f"{path}, line {number}, is not an outcome: delete that line or the file, "
-                "its runs are then made again"
+                f"{path}, line {number}, is not a result: delete that line or the file, "
+                "and its runs are made again",
+                code="not-a-result",
             ) from None
     return found
 
 
-def missing(cells: Iterable[Cell], shelf: Shelf) -> list[Cell]:
+def missing(specs: Iterable[RunSpec], results: ResultFile) -> list[RunSpec]:
     """Cells without an outcome, each once, the longest first."""
-    left = {cell.key: cell for cell in cells if cell.key not in shelf.outcomes}
-    return sorted(left.values(), key=lambda cell: -cell.expected)
+    left = {spec.key: spec for spec in specs if spec.key not in results.outcomes}
+    return sorted(left.values(), key=lambda spec: -spec.expected)
 
 
-def run_all(cells: Iterable[Cell], shelf: Shelf, jobs: int, told: Told | None = None) -> int:
-    """Play every cell that has no outcome yet; returns how many that were."""
-    todo = missing(cells, shelf)
-    for cell, found in _played(todo, jobs):
-        shelf.put(cell, found)
-        if told is not None:
-            told(cell, found)
+def run_all(
+    specs: Iterable[RunSpec],
+    results: ResultFile,
+    jobs: int,
+    on_result: OnResult | None = None,
+) -> int:
+    """Play every run that has no outcome yet.
+
+    Args:
+        specs: The runs.
+        results: Where outcomes are kept.
+        jobs: Processes.
+        on_result: Called with each outcome.
+
+    Returns:
+        How many were played.
+    """
+    todo = missing(specs, results)
+    for spec, found in _played(todo, jobs):
+        results.put(spec, found)
+        if on_result is not None:
+            on_result(spec, found)
     return len(todo)
 
 
-def _played(todo: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+def _played(todo: list[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, Outcome]]:
     if jobs == 1 or len(todo) < 2:
-        yield from ((cell, play(cell.table)) for cell in todo)
+        yield from ((spec, play(spec.table)) for spec in todo)
         return
-    with one_sentence(), pool(min(jobs, len(todo))) as processes:
-        waiting: dict[Future[Outcome | str], Cell] = {}
+    with pool_errors(), pool(min(jobs, len(todo))) as processes:
+        waiting: dict[Future[Outcome | str], RunSpec] = {}
         queue = iter(todo)
-        for cell in queue:
-            waiting[processes.submit(_work, cell.table)] = cell
+        for spec in queue:
+            waiting[processes.submit(_work, spec.table)] = spec
             if len(waiting) < 2 * jobs:
                 continue
             yield from _finished(waiting)
@@ -229,12 +250,13 @@ def _played(todo: list[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
             yield from _finished(waiting)
 
 
-def _finished(waiting: dict[Future[Outcome | str], Cell]) -> Iterator[tuple[Cell, Outcome]]:
+def _finished(waiting: dict[Future[Outcome | str], RunSpec]) -> Iterator[tuple[RunSpec, Outcome]]:
     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-        cell, found = waiting.pop(future), future.result()
+        spec, found = waiting.pop(future), future.result()
         if isinstance(found, str):
-            raise InvalidInput(f"{cell.table['algorithm']}, seed {cell.table['seed']}: {found}")
-        yield cell, found
+            who = f"{spec.table['algorithm']}, seed {spec.table['seed']}"
+            raise InvalidInput(f"{who}: {found}", code="run-failed")
+        yield spec, found
 
 
 def _work(table: Table) -> Outcome | str:
@@ -243,6 +265,6 @@ def _work(table: Table) -> Outcome | str:
         return play(table)
     except FedLSVIError as error:
         return str(error)
-    except Exception as error:  # of an environment or algorithm of one's own
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        return f"{said} (--jobs 1 shows where it was raised)"
+    except Exception as error:  # a custom environment or algorithm
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"{text} (--jobs 1 shows where it was raised)"

@@ -20,19 +20,26 @@ from fedlsvi.config import PRACTICAL_BETA, Parameters
 from fedlsvi.envs import registry as environments
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
-from fedlsvi.experiments.runner import Cell, Outcome, uniform
-from fedlsvi.experiments.statistics import Interval, median
+from fedlsvi.experiments.runner import Outcome, RunSpec, uniform
+from fedlsvi.report.intervals import Interval, median
 from fedlsvi.storage.job import ARRAYS
 from fedlsvi.storage.settings_file import Table
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale."""
 
-NEEDED = "tuning needs regret and the uniform policy's value: choose a finite environment"
-NOTHING = (
-    "the uniform policy loses nothing on this problem, so no scale is better than another: choose "
-    "an environment where actions matter"
-)
+
+def _refusal(uniform_regret: float | None) -> InvalidInput:
+    if uniform_regret is None:
+        return InvalidInput(
+            "tuning needs regret and the uniform policy's value: choose a finite environment",
+            code="regret-unknown",
+        )
+    return InvalidInput(
+        "the uniform policy loses nothing on this problem, so there is nothing to tune: choose an "
+        "environment where actions matter",
+        code="nothing-to-tune",
+    )
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,22 @@ def scale_of(name: str, p: Parameters) -> Scale:
     if "c" in known:
         preset = 1.0 if p.preset == "paper" else PRACTICAL_BETA
         return Scale("c", preset if known["c"] is None else float(known["c"]))
-    raise InvalidInput(f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune")
+    raise InvalidInput(
+        f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune", code="no-scale"
+    )
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is tuned on what. An instance sets the problem's `seed`, where it has one, and the
-    run's."""
+    """What is tuned on what.
+
+    An instance sets the seed of the run and, where the environment has one, that of the problem.
+
+    Attributes:
+        question: Algorithms and problem.
+        tune: Instances to choose on.
+        test: Instances to report on.
+    """
 
     question: Question
     tune: list[int]
@@ -69,7 +85,9 @@ class Tuning:
         both = sorted(set(self.tune) & set(self.test))
         if both:
             raise InvalidInput(
-                f"--tune and --test share the instances {both}: keep them apart, e.g. 0:3, 100:105"
+                f"--tune and --test share the instances {both}: use different ones, e.g. 0:3 and "
+                "100:105",
+                code="instances-overlap",
             )
 
     @property
@@ -81,13 +99,14 @@ class Tuning:
         name = env if isinstance(env, str) else env["name"]
         return name != ARRAYS and "seed" in environments.entry(name).parameters()
 
-    def refuse_seed(self, told: Table) -> None:
-        """What --set says must count, and a problem's seed is the number of the instance."""
-        env = told.get("env")
+    def refuse_seed(self, given: Table) -> None:
+        """Refuse a seed of the problem given with --set: it is the number of the instance."""
+        env = given.get("env")
         if self.varies and isinstance(env, dict) and "seed" in env:
             raise InvalidInput(
                 f"env.seed is set to {env['seed']}, but each number of --tune and --test is the "
-                "seed of a problem: leave it out, and choose these"
+                "seed of a problem: leave it out",
+                code="instances-are-seeds",
             )
 
     @cached_property
@@ -100,15 +119,18 @@ class Tuning:
             envs = plan.envs[:1] if alike else plan.envs
             lost = uniform(envs, plan.parameters.n_agents, plan.parameters.episodes)
             if not lost:
-                raise InvalidInput(NEEDED if lost is None else NOTHING)
+                raise _refusal(lost)
             found[name] = scale_of(name, plan.parameters)
             if found[name].parameter in self.question.own[name]:
                 raise InvalidInput(
-                    f"{found[name].parameter} of '{name}' is what is tuned: leave it out of --set"
+                    f"{found[name].parameter} of '{name}' is being tuned: leave it out of --set",
+                    code="tuned-setting",
                 )
         return found
 
-    def cells(self, instances: Sequence[int], factors: Mapping[str, Sequence[float]]) -> list[Cell]:
+    def specs(
+        self, instances: Sequence[int], factors: Mapping[str, Sequence[float]]
+    ) -> list[RunSpec]:
         """Runs of each algorithm at these multiples of its default."""
         found = []
         for name, chosen in factors.items():
@@ -123,14 +145,14 @@ class Tuning:
                     scale = self.scales[name]
                     table[scale.parameter] = factor * scale.default
                     labels = {"algorithm": name, "factor": factor, "instance": i}
-                    found.append(Cell(table, labels, float(table["episodes"])))
+                    found.append(RunSpec(table, labels, float(table["episodes"])))
         return found
 
 
 def score(outcome: Outcome) -> float:
     """Regret divided by that of the uniform policy: 1 is no better than random."""
     if outcome.regret is None or not outcome.uniform:
-        raise InvalidInput(NOTHING if outcome.uniform == 0.0 else NEEDED)
+        raise _refusal(None if outcome.regret is None else outcome.uniform)
     return outcome.regret / outcome.uniform
 
 
@@ -166,13 +188,13 @@ class Row:
 
 
 def grouped(
-    cells: Sequence[Cell], outcomes: Mapping[str, Outcome]
+    specs: Sequence[RunSpec], outcomes: Mapping[str, Outcome]
 ) -> dict[str, dict[float, list[float]]]:
     """Scores by algorithm and factor."""
     found: dict[str, dict[float, list[float]]] = {}
-    for cell in cells:
-        row = found.setdefault(cell.labels["algorithm"], {})
-        row.setdefault(cell.labels["factor"], []).append(score(outcomes[cell.key]))
+    for spec in specs:
+        row = found.setdefault(spec.labels["algorithm"], {})
+        row.setdefault(spec.labels["factor"], []).append(score(outcomes[spec.key]))
     return found
 
 
@@ -185,16 +207,15 @@ def rows(
     found = []
     for name, scores in tuning.items():
         factor = choose(scores)
-        found.append(Row(
-            name, scales[name], factor, float(np.mean(scores[factor])),
-            median(testing[name][factor]), median(testing[name][1.0]),
-            factor in (min(scores), max(scores)),
-        ))  # fmt: skip
+        row = Row(name, scales[name], factor, float(np.mean(scores[factor])),
+                  median(testing[name][factor]), median(testing[name][1.0]),
+                  factor in (min(scores), max(scores)))  # fmt: skip
+        found.append(row)
     return sorted(found, key=lambda row: row.held_out.mid)
 
 
 def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """The rows in words and numbers."""
+    """Header and rows of the table."""
     header = ["", "algorithm", "parameter", "chosen", "× default", "tuning mean", "held out",
               "held out, default"]  # fmt: skip
     return header, [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fedlsvi.experiments.drawing import Panel
-from fedlsvi.experiments.statistics import Interval
+from fedlsvi.report.intervals import Interval
+from fedlsvi.report.plotting import Panel
 
 
 class Verdict(StrEnum):
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     FAILS = "does not hold"
-    OPEN = "cannot be told at this size"
+    OPEN = "inconclusive at this size"
 
 
 def below(value: Interval, limit: float) -> Verdict:
@@ -31,7 +31,7 @@ def above(value: Interval, limit: float) -> Verdict:
 
 
 def always(flags: Sequence[bool]) -> Verdict:
-    """A bound that is never to be broken: one exception is enough; no data say nothing."""
+    """A bound that must never be broken: one exception is enough; without data it is open."""
     if not flags:
         return Verdict.OPEN
     return Verdict.HOLDS if all(flags) else Verdict.FAILS
@@ -39,13 +39,16 @@ def always(flags: Sequence[bool]) -> Verdict:
 
 @dataclass(frozen=True)
 class Check:
-    """One sentence that can be true or false, what was measured, and what that says."""
+    """One sentence that can be true or false, what was measured, and what that says.
+
+    Attributes:
+        counts: False for an informational check, which does not decide the claim.
+    """
 
     claim: str
     measured: str
     verdict: Verdict
     counts: bool = True
-    """False: shown beside the claim, no part of it."""
 
 
 def overall(checks: Sequence[Check]) -> Verdict:
@@ -58,7 +61,11 @@ def overall(checks: Sequence[Check]) -> Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a study ends in: a verdict, a table and a figure."""
+    """The result of a study: a verdict, a table and a figure.
+
+    Attributes:
+        scope: What the verdict is limited to, if anything, shown wherever the verdict is.
+    """
 
     title: str
     claim: str
@@ -68,6 +75,7 @@ class Finding:
     rows: list[list[str]]
     panels: list[Panel]
     notes: list[str] = field(default_factory=list)
+    scope: str = ""
 
     @property
     def verdict(self) -> Verdict:

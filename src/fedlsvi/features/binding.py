@@ -16,7 +16,7 @@ from fedlsvi.features.base import (
     probe_states,
 )
 from fedlsvi.features.registry import make
-from fedlsvi.features.tabular import OneHot, TableFeatures, tabulated
+from fedlsvi.features.tabular import OneHot, TableFeatures, check_table_shape, tabulated
 
 
 def resolve(features: Any, env: Any) -> FeatureMap:
@@ -43,6 +43,8 @@ def resolve(features: Any, env: Any) -> FeatureMap:
         return bound
     if callable(features):
         return CallableFeatures(features).bind(env)
+    if isinstance(features, np.ndarray) and features.ndim == 3:
+        check_table_shape(features.shape, env)
     return TableFeatures(features).bind(env)
 
 

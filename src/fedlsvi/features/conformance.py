@@ -16,18 +16,23 @@ TRIALS = 64
 """Episodes whose states are tried, where states are continuous."""
 
 
-def check_features(features: Any, env: Any) -> None:
-    """Check the contract of a feature map on the states of an environment.
+def check_features(features: Any, env: Any, **options: Any) -> None:
+    """Check that a feature map keeps to the interface in an environment.
 
-    `learn` itself checks a few initial states, and then every batch.
+    `learn` itself looks at a few first states only, and then at every batch.
 
     Args:
-        features: Whatever `learn` accepts.
-        env: An environment of `fedlsvi.envs`.
+        features: Whatever `learn` takes.
+        env: Whatever `learn` takes for one agent: an environment, a name, a Gymnasium id, an
+            `EnvSpec`, or a function that makes a Gymnasium environment.
+        **options: For Gymnasium environments, as in `as_environment`: horizon, reward_range, …
 
     Raises:
-        InvalidFeatures: The first violation; its `code` names it.
+        InvalidFeatures: At the first rule that they break.
     """
+    from fedlsvi.envs.gym.convert import as_environment
+
+    env = as_environment(env, **options)
     phi = resolve(features, env)
     states = _states(env)
     found = try_out(phi, states)
@@ -42,17 +47,18 @@ def check_features(features: Any, env: Any) -> None:
 
 
 def _states(env: Any) -> np.ndarray:
-    """All states where they are finite; else those of a few episodes in which actions take turns,
-    or, of a black box, initial states."""
+    """All states where finite; else those of a few episodes in which actions take turns."""
     if hasattr(env, "n_states"):
         return np.arange(env.n_states)
+    if hasattr(env, "visited"):  # a Gymnasium world
+        visited: np.ndarray = env.visited(TRIALS)
+        return visited
     seen = [probe_states(env, TRIALS)]
-    if hasattr(env, "draws_per_step"):
-        rng = np.random.default_rng(0)
-        for h in range(1, env.horizon + 1):
-            actions = (np.arange(TRIALS, dtype=np.int32) + h) % env.n_actions
-            draws = rng.random((TRIALS, env.draws_per_step))
-            seen.append(env.step(h, seen[-1], actions, draws)[1])
+    rng = np.random.default_rng(0)
+    for h in range(1, env.horizon + 1):
+        actions = (np.arange(TRIALS, dtype=np.int32) + h) % env.n_actions
+        draws = rng.random((TRIALS, env.draws_per_step))
+        seen.append(env.step(h, seen[-1], actions, draws)[1])
     return np.concatenate(seen)
 
 

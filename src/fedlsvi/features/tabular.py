@@ -45,6 +45,17 @@ def tabulated(features: FeatureMap, env: Any) -> TableFeatures:
     return bound
 
 
+def check_table_shape(shape: tuple[int, ...], env: Bindable) -> None:
+    """Refuse a table of another size than the environment's, before its norms mean anything."""
+    expected = (finite_states("table", env), env.n_actions)
+    if shape[:2] != expected:
+        raise InvalidFeatures(
+            f"features have shape {shape}, {env.name} has {states_of(env)} and {expected[1]} "
+            f"actions: give an array of shape ({expected[0]}, {expected[1]}, d)",
+            code="bad-shape",
+        )
+
+
 class TableFeatures(FeatureMap):
     """φ(x,a) = table[x, a].
 
@@ -74,13 +85,7 @@ class TableFeatures(FeatureMap):
         return phi
 
     def bind(self, env: Bindable) -> TableFeatures:
-        expected = (finite_states("table", env), env.n_actions)
-        if self.table.shape[:2] != expected:
-            raise InvalidFeatures(
-                f"features have shape {self.table.shape}, {env.name} has {states_of(env)} and "
-                f"{expected[1]} actions: give an array of shape ({expected[0]}, {expected[1]}, d)",
-                code="bad-shape",
-            )
+        check_table_shape(self.table.shape, env)
         return self
 
 

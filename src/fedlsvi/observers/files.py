@@ -1,7 +1,7 @@
-"""Records into files as they come: one line per round.
+"""Log files: one line per round, written as rounds end.
 
-A run that begins begins its file anew. One that is resumed goes on with it: the rounds that it
-plays again are cut off, the earlier ones stay.
+A new run overwrites the file. A resumed run continues it: rounds that it plays again are cut off,
+earlier ones stay.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ EPISODE = "episode"
 
 
 class CSVLog:
-    """One row per round with the numbers of `metrics`; the first row names them."""
+    """A CSV file: one row per round with the numbers of `metrics`; the first row names them."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        """Open the file; nothing is changed before the first round ends.
+
+        Args:
+            path: The file; missing folders are made.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
         self._file = _open(path)
         self._rows: csv.DictWriter[str] | None = None
 
@@ -36,7 +44,7 @@ class CSVLog:
         self._file.flush()
 
     def _begin(self, first: int, names: list[str]) -> csv.DictWriter[str]:
-        """Rows under the names that the file has already, or under these."""
+        """Rows under the names that the file already has, or under these."""
         self._file.seek(0)
         header = next(csv.reader([self._file.readline()]), [])
         if first > 1 and EPISODE in header:
@@ -54,9 +62,17 @@ class CSVLog:
 
 
 class JSONLLog:
-    """One JSON object per round: the whole record, as `RoundRecord.from_dict` reads it."""
+    """A JSON Lines file: the record of each round, as `RoundRecord.from_dict` reads it."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        """Open the file; nothing is changed before the first round ends.
+
+        Args:
+            path: The file; missing folders are made.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
         self._file = _open(path)
         self._begun = False
 
@@ -75,7 +91,7 @@ class JSONLLog:
 
 
 def _written(value: float) -> str:
-    """Counts to the last digit, however many they are."""
+    """Counts with all their digits."""
     return f"{value:.0f}" if value.is_integer() else f"{value:.10g}"
 
 
@@ -84,8 +100,7 @@ def _table(file: IO[str], names: list[str]) -> csv.DictWriter[str]:
 
 
 def _cut(file: IO[str], first: int, episode: Callable[[str], float]) -> None:
-    """End the file before the first line, from here on, that is not whole or whose `episode` is
-    not before `first`."""
+    """Cut off, from here on, what begins with an incomplete line or a round not before `first`."""
     end = file.tell()
     while line := file.readline():
         try:
@@ -105,4 +120,5 @@ def _open(path: str | PathLike[str]) -> IO[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         return target.open("a+", newline="", encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror}") from error
+        text = f"cannot write {target}: {error.strerror}"
+        raise StoreError(text, code="cannot-write") from error

@@ -6,9 +6,13 @@ from fedlsvi.protocol.records import RoundRecord
 
 
 def metrics(record: RoundRecord) -> dict[str, float]:
-    """What a curve can be drawn of, by name; what is not known is left out.
+    """The numbers of a record that a curve can be drawn of; unknown ones are left out.
 
-    Trackers plot against `record.last`, the number of episodes per agent so far.
+    Args:
+        record: Of a round. Trackers plot against `record.last`, the episodes per agent so far.
+
+    Returns:
+        Values by name, such as "regret", "scalars/total" and "seconds/explore".
     """
     found: dict[str, float | None] = {
         "round": record.k,

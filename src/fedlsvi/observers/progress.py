@@ -13,9 +13,12 @@ INTERVAL = 0.1
 
 
 def bar(parameters: Parameters, show: bool | None = None, played: int = 0) -> list[Observer]:
-    """The observers that draw a bar: one, or none. None shows it in a terminal only.
+    """A progress bar on standard error, as a list of one observer or none.
 
-    It goes to standard error, so that standard output stays clean. `played` episodes are behind us.
+    Args:
+        parameters: Of the run.
+        show: Whether to draw it; None draws it in a terminal only.
+        played: Episodes per agent that were played before.
     """
     if show is None:
         show = sys.stderr.isatty()
@@ -31,7 +34,7 @@ class ProgressBar:
 
         self._began, self._first, self._painted = perf_counter(), played, 0.0
         self._last: RoundRecord | None = None
-        # painted by hand: a thread of its own would take time from the compiled loops
+        # painted by hand: a separate thread would take time from the compiled loops
         self._progress = Progress(
             BarColumn(bar_width=14),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),

@@ -18,16 +18,22 @@ def _package(name: str, *modules: str) -> Any:
             return import_module(module)
         except ImportError:
             continue
-    raise InvalidInput(f"this observer needs {name}: pip install {name}")
+    raise InvalidInput(f"this observer needs {name}: pip install {name}", code="package-missing")
 
 
 class TensorBoard:
-    """Scalars for TensorBoard, written to `folder` (by tensorboardX, or by PyTorch if it is there).
-
-    `tensorboard --logdir folder` shows them against the number of episodes.
-    """
+    """Scalars for TensorBoard; `tensorboard --logdir folder` shows them against episodes."""
 
     def __init__(self, folder: str | PathLike[str], **options: Any) -> None:
+        """Make the writer, with tensorboardX or else PyTorch.
+
+        Args:
+            folder: Where to write.
+            **options: Of `SummaryWriter`.
+
+        Raises:
+            InvalidInput: Neither package is installed.
+        """
         module = _package("tensorboardX", "tensorboardX", "torch.utils.tensorboard")
         self._writer = module.SummaryWriter(str(folder), **options)
 
@@ -42,9 +48,18 @@ class TensorBoard:
 
 
 class MLflow:
-    """Metrics of an MLflow run: the active one, or a new one with these options of `start_run`."""
+    """Metrics of an MLflow run: the active one, or a new one."""
 
     def __init__(self, parameters: dict[str, Any] | None = None, **options: Any) -> None:
+        """Start a run if none is active.
+
+        Args:
+            parameters: To log with the run.
+            **options: Of `start_run`.
+
+        Raises:
+            InvalidInput: MLflow is not installed.
+        """
         self._mlflow = _package("mlflow", "mlflow")
         self._own = self._mlflow.active_run() is None
         if self._own:
@@ -57,13 +72,13 @@ class MLflow:
         self._mlflow.log_metrics(metrics(record), step=record.last)
 
     def close(self) -> None:
-        """End the run, if it was begun here."""
+        """End the run, if it was started here."""
         if self._own:
             self._mlflow.end_run()
 
 
 class WandB:
-    """Metrics of a Weights & Biases run, begun with these options of `wandb.init`."""
+    """Metrics of a new Weights & Biases run; options are those of `wandb.init`."""
 
     def __init__(self, **options: Any) -> None:
         self._run = _package("wandb", "wandb").init(**options)

@@ -8,6 +8,7 @@ finds the first episode that fires, and `stop` drops whatever lies beyond the ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -89,11 +90,11 @@ class Cohort:
         self.agents, self.horizon, self.packing = agents, horizon, packing
         self.values, self.experience = values, experience
 
-    def receive(self, message: Request) -> Reply:
-        """Answer one message of the server."""
+    def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
+        """Answer one message of the server; `until` is for `explore`."""
         match message:
             case Explore(limit=limit):
-                return self.explore(limit)
+                return self.explore(limit, until)
             case Model():
                 return self.update(message)
             case Stop(t=t):
@@ -101,7 +102,9 @@ class Cohort:
             case Start():
                 self.start(message)
                 return None
-        raise TransportError(f"an agent cannot answer a {type(message).__name__}")
+        raise TransportError(
+            f"an agent cannot answer a {type(message).__name__}", code="unknown-message"
+        )
 
     def start(self, message: Start) -> None:
         """Receive the parameters and initialise Q and V."""
@@ -111,11 +114,18 @@ class Cohort:
             self._renew(h, message.w[h - 1], message.gram[h - 1])  # line 2
         self.experience.begin(message.t)  # lines 1, 4–7
 
-    def explore(self, limit: int) -> Signal:
-        """At most `limit` more episodes of this round, or until the first agent signals."""
+    def explore(self, limit: int, until: Callable[[int], int] | None = None) -> Signal:
+        """At most `limit` more episodes of this round, or until the first agent signals.
+
+        Agents elsewhere may signal meanwhile: `until` is called with the last episode played, and
+        returns the one up to which to go on before it is called again.
+        """
         world = self.experience
         while limit > 0:
-            n = min(limit, world.block, self.T - world.t - world.length)
+            t = world.t + world.length
+            n = min(limit, world.block, self.T - t)
+            if until is not None and (n := min(n, until(t) - t)) <= 0:
+                break
             world.explore(n)  # lines 9–16
             last = world.t + world.length == self.T
             length, fired, steps = world.first_firing(self.log_gamma, n - last)  # line 17, if t < T

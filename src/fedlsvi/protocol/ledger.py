@@ -26,6 +26,10 @@ class Ledger:
         self._every = dict.fromkeys(CATEGORIES, 0)
         self._single = dict.fromkeys(CATEGORIES, 0)
 
+    def __repr__(self) -> str:
+        sent = ", ".join(f"{c}={n:,}" for c, n in self.scalars.items() if n)
+        return f"<Ledger {self.total:,} scalars: {sent or 'nothing sent'}>"
+
     def each(self, category: str, scalars: int) -> None:
         """Every agent sent or received this many scalars."""
         _refuse_unknown(category)

@@ -5,6 +5,7 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.base import Environment, units
@@ -20,13 +21,11 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
-from fedlsvi.experience.sparse import SparseExperience, prefers_sparse
-from fedlsvi.experience.stepped import FEW_ROWS, GymExperience
-from fedlsvi.experience.stepped_finite import GymFiniteExperience
+from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap, probe_states
@@ -116,13 +115,15 @@ def make_plan(
     block: int | None = None,
 ) -> Plan:
     """Check that environments, features and settings fit together, and fix the numbers."""
+    # at the least: its environment, its number and its row of the ledger
+    _refuse_large(f"n_agents = {settings.n_agents}", 8 * settings.n_agents, "give fewer")
     envs = per_agent(env, settings.n_agents)
     check_seed(seed)
     threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
-    _check_room(parameters)
+    _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
 
 
@@ -161,18 +162,33 @@ def same_features(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
     return one.dim == other.dim and alike(one(states), other(states))
 
 
-def _check_room(p: Parameters) -> None:
-    """Refuse a run whose regret or model this machine cannot hold; nothing is written to here."""
-    model = p.horizon * packed_size(p.dim, p.packing)
-    for what, numbers, fix in (
+def _check_room(p: Parameters, env: Environment) -> None:
+    """Refuse a run whose regret, model or agents this machine cannot hold."""
+    packed = packed_size(p.dim, p.packing)
+    each = p.horizon * (packed + p.dim)  # Λ^loc and u, or what takes their place
+    n_states = getattr(env, "n_states", 0)
+    if isinstance(env, FiniteMDP):
+        sparse = prefers_sparse(p.horizon, p.dim, n_states, env.n_actions)
+        if not (sparse and p.packing == "diagonal"):
+            each += (p.horizon - 1) * p.dim * n_states  # N
+    model = p.horizon * packed
+    for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
+        (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
     ):
-        try:
-            np.empty(numbers)
-        except (MemoryError, ValueError):
-            size = 8 * numbers / 2**30
-            raise InvalidSetting(f"{what} takes {size:,.0f} GiB of memory: {fix}") from None
+        _refuse_large(what, n, fix)
+
+
+def _refuse_large(what: str, numbers: int, fix: str) -> None:
+    """Refuse what takes more numbers than this machine has memory for."""
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * numbers > room:
+        raise InvalidSetting(
+            f"{what} takes {8 * numbers / 2**30:,.0f} GiB of memory, this machine has "
+            f"{room / 2**30:,.0f}: {fix}",
+            code="too-large",
+        )
 
 
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:

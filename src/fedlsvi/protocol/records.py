@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedlsvi.errors import InvalidSetting
+
 Observer = Callable[["RoundRecord"], None]
+
+
+def check_observers(observers: Any) -> list[Observer]:
+    """The observers as a list; each must be callable with a record."""
+    if callable(observers) or not isinstance(observers, Iterable):
+        raise InvalidSetting(
+            f"observers is {observers!r}: give a list of functions that take a RoundRecord",
+            code="bad-observers",
+        )
+    given = list(observers)
+    for k, observer in enumerate(given):
+        if not callable(observer):
+            raise InvalidSetting(
+                f"observers[{k}] is {observer!r}: give a function that takes a RoundRecord",
+                code="bad-observers",
+            )
+    return given
+
 
 LISTED = 32
 """At most this many of the agents that signalled are named in a record; `signals` counts all."""

@@ -80,7 +80,7 @@ class Server:
         return Model(h, self.w[h - 1].copy(), self._pack(self.gram[h - 1]))
 
     def _pack(self, gram: np.ndarray) -> np.ndarray:
-        """The wire form in an array of its own: Λ grows in place, a message stays what it was."""
+        """The wire form in a new array: Λ grows in place, a message stays what it was."""
         return pack(gram, self.layout.packing).copy()
 
     def _unpack(self, gram: np.ndarray) -> np.ndarray:

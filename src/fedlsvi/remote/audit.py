@@ -5,9 +5,9 @@
      "before": hash of line 11, "hash": of this line}
 
 A line is written before its message leaves. Altering, removing or reordering lines breaks the
-chain. Lines cut off its end, and a log that was written anew as a whole, show where an upload is
-gone that the server counted: `verify` compares the two. What the server did not count cannot be
-missed: signals, acknowledgements, uploads that came too late.
+chain. A log that lost its last lines, or was rewritten as a whole, is found out if it lacks an
+upload that the server counted: `verify` compares the two. What the server did not count may be
+missing unnoticed: signals, acknowledgements, uploads that came too late.
 """
 
 from __future__ import annotations
@@ -23,34 +23,39 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.errors import DamagedFile, InvalidInput
-from fedlsvi.remote import codec as wire
+from fedlsvi.remote import codec
 from fedlsvi.storage import files
 
 GENESIS = "0" * 64
-KINDS = (*wire.KINDS.values(), "Hello")
+KINDS = (*codec.KINDS.values(), "Hello")
 RUN = re.compile("[0-9a-f]{16}")
 
 Place = tuple[int, int]
 """Round and step of an upload."""
 
 Origin = tuple[str, int, int]
-"""Run, first agent, and the agent after the last: those that an upload is of."""
+"""Run, first agent, and the agent after the last, of an upload."""
 
 
 def in_logs(run: int) -> str:
-    """A run's number as logs and the server's ledger have it."""
+    """A run's number as logs and the server's ledger write it."""
     return f"{run:016x}"
 
 
 def named(run: Any) -> str | None:
-    """The run that a ledger names, if any; ValueError for what is no run's number."""
+    """The run that a ledger names, if any; ValueError if it is not a run's number."""
     if run is not None and not RUN.fullmatch(str(run)):
-        raise ValueError("no run's number")
+        raise ValueError("not a run's number")
     return None if run is None else str(run)
 
 
 class Audit:
-    """Appends to the log of one site; `durable` also survives the loss of power."""
+    """Appends to the log of one site.
+
+    Args:
+        path: The log; it is continued if it exists.
+        durable: Whether each line also survives a power failure (fsync).
+    """
 
     def __init__(self, path: str | Path, durable: bool = True) -> None:
         self.path, self.durable = Path(path), durable
@@ -68,17 +73,21 @@ class Audit:
 
     def sent(self, frame: bytes) -> None:
         """This frame is about to leave."""
-        kind, step, address = wire.peek(frame)
-        body = frame[wire.HEADER_BYTES :]
-        scalars = {wire.UPLOAD: len(body) // 8, wire.SIGNAL: len(body) // 8 - 1}.get(kind, 0)
+        kind, step, address = codec.peek(frame)
+        body = frame[codec.HEADER_BYTES :]
+        scalars = {codec.UPLOAD: len(body) // 8, codec.SIGNAL: len(body) // 8 - 1}.get(kind, 0)
         self.note(
-            wire.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
+            codec.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
             first=address.first, agents=address.agents, scalars=scalars, bytes=len(frame),
             digest=hashlib.sha256(body).hexdigest(),
         )  # fmt: skip
 
     def note(self, kind: str, **facts: Any) -> None:
-        """Write a line."""
+        """Write a line of this kind with these facts.
+
+        Raises:
+            StoreError: It cannot be written; its message must not leave.
+        """
         line = {"n": self._n + 1, "kind": kind, **facts, "before": self._before}
         line["hash"] = _hash(line)
         row = json.dumps(line).encode() + b"\n"
@@ -86,50 +95,55 @@ class Audit:
             files.write_all(self._fd, row)
             if self.durable:
                 os.fsync(self._fd)
-        except OSError as error:  # its message does not leave
+        except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise files.cannot("write", self.path, error) from error
         self._n, self._before, self._size = line["n"], line["hash"], self._size + len(row)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a log says in all."""
+    """The totals of a log.
+
+    Attributes:
+        messages, bytes: How many were sent.
+        scalars: The paper's scalars by kind; what was sent again after a restart counts once.
+        again: Uploads that were sent again, to the last bit: the server was restarted, or called
+            the site back.
+        uncounted: Uploads that left and are not in the server's ledger: they came too late, or a
+            round was played again differently. Empty if no ledger was given.
+        origins: Whose uploads these are.
+        unfinished: Whether the last line is truncated, as a kill leaves it; that message was never
+            sent.
+        head: Hash of the last line: two parties that compare it compare the whole log.
+    """
 
     messages: int
     bytes: int
     scalars: dict[str, int]
-    """Paper's scalars by kind; what was sent again after a restart counts once."""
     again: int
-    """Uploads that were sent again, to the last bit: the server was restarted, or called the site
-    back."""
     uncounted: list[Place]
-    """Uploads that left and are not in the server's ledger: they came too late, or a round was
-    played again in another way. Empty where no ledger was given."""
     origins: list[Origin]
-    """Whose uploads these are; an earlier fedlsvi did not write that down."""
     unfinished: bool
-    """Whether half a line stands at the end, as a kill leaves it: its message did not leave."""
     head: str
-    """Hash of the last line: two parties that compare it compare the whole log."""
 
 
 def lines(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log, each checked against the one before; half a line at the end is none."""
+    """The lines of a log, each checked against the one before, without a truncated last one."""
     return _chained(path, _rows(path)[:-1])
 
 
 def _rows(path: str | Path) -> list[str]:
-    """The lines as they stand in a log, and what comes after the last that was finished."""
+    """The lines of a log, and what follows the last complete one."""
     try:
         return Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DamagedFile(f"the log {path} cannot be read: {error}") from None
+        raise DamagedFile(f"cannot read the log {path}: {error}", code="log-unreadable") from None
 
 
 def _chained(path: str | Path, rows: list[str]) -> Iterator[dict[str, Any]]:
@@ -141,7 +155,10 @@ def _chained(path: str | Path, rows: list[str]) -> Iterator[dict[str, Any]]:
         except (ValueError, KeyError, TypeError, RecursionError):
             good = False
         if not good:
-            raise DamagedFile(f"the log {path} was altered at line {n}: its chain is broken there")
+            raise DamagedFile(
+                f"the log {path} was altered at line {n}: its chain breaks there",
+                code="log-altered",
+            )
         before = line["hash"]
         yield line
 
@@ -152,30 +169,35 @@ def verify(
     agents: tuple[int, int] | None = None,
     run: str | None = None,
 ) -> Sent:
-    """Check the chain, and that every upload which the server counted stands in it.
+    """Check the chain, and that every upload which the server counted is in it.
 
-    up_stats   scalars of category up_stats that the server counts for this site's agents
-    agents     the first of these, and the one after the last: the log must be theirs
-    run        of which run the server's ledger is: uploads of others are not compared with it
+    Args:
+        path: The log of a site.
+        up_stats: Scalars of category up_stats that the server counted for this site's agents.
+        agents: The first of these, and the one after the last: the log must be theirs.
+        run: The run of the server's ledger; uploads of other runs are not compared with it.
+
+    Raises:
+        DamagedFile: The log was altered, or lacks what the server counted.
+        InvalidInput: The log belongs to another run or other agents.
     """
     messages = size = again = compared = 0
     scalars: dict[str, int] = {}
     uploads: dict[Place, set[str]] = {}
-    others: dict[tuple[str, Place], set[str]] = {}
+    others: dict[str, dict[Place, set[str]]] = {}
     origins: dict[Origin, None] = {}
     head, rows = GENESIS, _rows(path)
     for line in _chained(path, rows[:-1]):
         if odd := _odd(line):
-            raise DamagedFile(f"line {line['n']} of the log {path} has no {odd} that a site writes")
+            raise DamagedFile(
+                f"line {line['n']} of the log {path} has an invalid {odd}", code=f"bad-{odd}"
+            )
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]
         if line["kind"] == "Upload":
-            if "first" in line:
-                first = line["first"]
-                origins[line["run"], first, first + line["agents"]] = None
-            place, of = (line["round"], line["step"]), str(line.get("run", run))
+            place, of, first = (line["round"], line["step"]), line["run"], line["first"]
+            origins[of, first, first + line["agents"]] = None
             theirs = run is None or of == run
-            known = (uploads.setdefault(place, set()) if theirs
-                     else others.setdefault((of, place), set()))  # fmt: skip
+            known = (uploads if theirs else others.setdefault(of, {})).setdefault(place, set())
             if line["digest"] in known:
                 again += 1
                 continue
@@ -183,14 +205,21 @@ def verify(
             compared += line["scalars"] if theirs else 0
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
-        raise DamagedFile(f"the log {path} is empty: a site writes a line before it takes part")
+        raise DamagedFile(
+            f"the log {path} is empty: a site writes a line before it takes part", code="log-empty"
+        )
     if others and not uploads:
-        played = " and ".join(dict.fromkeys(of for of, _ in others))
-        raise InvalidInput(f"the log {path} is of run {played} and not of {run}")
+        played = " and ".join(others)
+        raise InvalidInput(
+            f"the log {path} belongs to run {played}, not to {run}", code="log-of-another-run"
+        )
     for of, *found in origins:
         if agents is not None and run in (None, of) and found != list(agents):
             owners, asked = ("{}:{}".format(*these) for these in (found, agents))
-            raise InvalidInput(f"the log {path} is of agents {owners} and not of {asked}")
+            raise InvalidInput(
+                f"the log {path} belongs to agents {owners}, not to {asked}",
+                code="log-of-other-agents",
+            )
     uncounted: list[Place] = []
     if up_stats is not None:
         try:
@@ -199,25 +228,24 @@ def verify(
             doubt = "other agents" if run else "another run or other agents"
             raise DamagedFile(
                 f"the log {path} has {compared} scalars of uploads, the server's ledger "
-                f"{up_stats}: {error}, or the ledger is of {doubt}"
+                f"{up_stats}: {error}, or the ledger belongs to {doubt}",
+                code="log-incomplete",
             ) from None
     unfinished = bool(rows[-1])
     return Sent(messages, size, scalars, again, uncounted, list(origins), unfinished, head)
 
 
 def _odd(line: Mapping[str, Any]) -> str:
-    """What in a line is not as `Audit` writes it; its chain may be whole for all that."""
+    """The field of a line that is not as `Audit` writes it, even if the chain is intact."""
     if line.get("kind") not in KINDS:
         return "kind"
     least = dict.fromkeys({"scalars", "bytes"} & line.keys(), 0)
     if line["kind"] == "Upload":
-        least |= {"round": 1, "step": 1, "scalars": 1}
+        least |= {"round": 1, "step": 1, "scalars": 1, "first": 0, "agents": 1}
         if not isinstance(line.get("digest"), str):
             return "digest"
-        if "first" in line:
-            least |= {"first": 0, "agents": 1}
-            if not RUN.fullmatch(str(line.get("run"))):
-                return "run"
+        if not RUN.fullmatch(str(line.get("run"))):
+            return "run"
     for key, bound in least.items():
         if type(line.get(key)) is not int or line[key] < bound:
             return key
@@ -225,7 +253,7 @@ def _odd(line: Mapping[str, Any]) -> str:
 
 
 def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> list[Place]:
-    """The uploads that a server did not count; ValueError where one that it counted is missing.
+    """The uploads that a server did not count; ValueError if one that it counted is missing.
 
     It counts what a site sends in order, round after round and in each from step H down to 1. What
     a site owes from the time when it was away is counted before anything new; so nothing is
@@ -237,7 +265,7 @@ def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> li
         raise ValueError("lines are missing")
     number, rest = divmod(counted * contents, sent) if sent else (0, 0)
     if rest:
-        raise ValueError("that is no whole number of uploads")
+        raise ValueError("that is not a whole number of uploads")
     some = range(min(number, contents + 1))  # one more is missing already
     expected = {(1 + i // horizon, horizon - i % horizon) for i in some}
     if missing := sorted(expected - uploads.keys(), key=_order):
@@ -256,7 +284,7 @@ def _hash(line: dict[str, Any]) -> str:
 
 
 def _cut_unfinished(path: Path) -> None:
-    """A kill may leave half a line; its message never left."""
+    """A kill may leave a truncated line; its message was never sent."""
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
         os.truncate(path, data.rfind(b"\n") + 1)

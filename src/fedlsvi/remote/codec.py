@@ -1,13 +1,13 @@
-"""Messages as bytes: a header of 48 bytes, then the message's scalars, 8 bytes each.
+"""Messages as frames of bytes: a header of 48 bytes, then the message's scalars, 8 bytes each.
 
     magic  kind  step  run  epoch  number  round  first  agents  words  check | words × 8 bytes
 
-`run` names the federation, `epoch` the server process that speaks (a resumed server has a later
-one) and `number` counts its requests; a reply repeats all three, so that nothing old, doubled or
-foreign can be taken for an answer. The check (CRC-32) covers header and scalars and finds damage;
-who may speak at all is the engine's business. Reals are IEEE doubles, integers two's
-complement, both little-endian. Reading needs the sizes that both sides agreed on, and refuses
-everything that is not exactly as long as it must be. Nothing in a frame can execute.
+`run` identifies the federation, `epoch` the server process (a resumed server has a later one), and
+`number` counts its requests. A reply repeats all three, so that nothing old, duplicate or foreign
+passes for an answer. The check (CRC-32) covers header and scalars and detects damage;
+authentication is left to the engine. Reals are IEEE doubles, integers two's complement, both
+little-endian. Decoding needs the sizes that both sides agreed on, and refuses every frame whose
+length is wrong, so arrays that come out have the right shapes. Nothing in a frame can execute.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple, NoReturn
 from zlib import crc32
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
@@ -53,7 +55,7 @@ NAME_BYTES = 64
 """Longest name of an error that an agent may report."""
 
 NAMELESS = "UnnamedError"
-"""What an error is called whose name is none: it will stand in logs and on terminals."""
+"""Stands for an error name that is not an identifier: names appear in logs and on terminals."""
 
 
 class Address(NamedTuple):
@@ -65,6 +67,11 @@ class Address(NamedTuple):
     round: int
     first: int
     agents: int
+
+
+def run_id(p: Parameters, seed: int) -> int:
+    """The number that the frames of a run carry: the same whenever it is resumed."""
+    return int.from_bytes(blake2b(f"{p}|{seed}".encode(), digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def encode(message: Request | Reply | Failure, address: Address) -> bytes:
 
 
 def encode_all(message: Request | Reply | Failure, addresses: Sequence[Address]) -> list[bytes]:
-    """The frames of one message to several cohorts."""
+    """The frames of one message to several cohorts, one for each address."""
     kind, step, *parts = _parts(message)
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     words, frames = memoryview(body).nbytes // 8, []
@@ -92,7 +99,7 @@ def encode_all(message: Request | Reply | Failure, addresses: Sequence[Address])
 
 
 def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, ...]]:
-    """Kind and step of a message, and its scalars piece by piece."""
+    """Kind and step of a message, and its scalars in pieces."""
     match message:
         case Start(w=w, gram=gram, gamma=gamma, beta=beta, episodes=episodes, t=t):
             tail = struct.pack("<ddqq", gamma, beta, episodes, t)
@@ -123,7 +130,7 @@ def _integers(array: np.ndarray) -> memoryview:
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """The frames that lie back to back in what arrived; a damaged rest comes as one piece."""
+    """The frames that arrived back to back; a damaged rest comes as one piece."""
     at = 0
     while at < len(data):
         size = len(data) - at
@@ -135,7 +142,11 @@ def split(data: bytes) -> Iterator[bytes]:
 
 
 def peek(frame: bytes) -> tuple[int, int, Address]:
-    """Kind, step and address of a frame whose length and check are right."""
+    """Kind, step and address of a frame.
+
+    Raises:
+        MessageRefused: Its length, magic, check or kind is wrong.
+    """
     if not isinstance(frame, bytes) or len(frame) < HEADER_BYTES:
         _refuse("length", f"{_length(frame)} bytes", f"at least {HEADER_BYTES}")
     magic, kind, step, *numbers, words = _HEADER.unpack_from(frame)
@@ -153,7 +164,7 @@ def peek(frame: bytes) -> tuple[int, int, Address]:
 
 
 def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
-    """What the server asks."""
+    """The request in a frame from the server; MessageRefused if there is none."""
     kind, step, address = peek(frame)
     body = memoryview(frame)[HEADER_BYTES:]
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
@@ -178,7 +189,7 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
 
 
 def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure]:
-    """What agents answer."""
+    """The reply in a frame from a cohort; MessageRefused if there is none."""
     kind, step, address = peek(frame)
     body = memoryview(frame)[HEADER_BYTES:]
     match kind:
@@ -217,4 +228,5 @@ def _length(frame: object) -> int:
 
 
 def _refuse(field: str, value: str, bound: str) -> NoReturn:
-    raise MessageRefused(f"frame refused: {field} is {value}, expected {bound}")
+    code = f"bad-frame-{field}"
+    raise MessageRefused(f"frame refused: {field} is {value}, expected {bound}", code=code)

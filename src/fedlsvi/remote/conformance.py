@@ -1,10 +1,7 @@
-"""The conformance suite of transports: what every one of them must do, over agents that misbehave.
+"""The conformance suite of transports: what every one of them must do with agents that misbehave.
 
-`check_contract(make)` is for all transports. It calls make(cohorts, makers, patience) → transport,
-with little cohorts for one that calls them and makers of handlers of frames for one that carries
-bytes, perhaps to other processes. `check_transport(make)` is for those that carry bytes and calls
-make(makers, patience). Each check raises `AssertionError` with a sentence. The suite speaks as the
-server does.
+`check_contract` is for all transports, `check_transport` for those that carry bytes. Each check
+raises `AssertionError` with a sentence. The suite plays the server.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
-from fedlsvi.remote.frame_transport import Wired
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Handler
+from fedlsvi.remote.endpoint import FrameHandler
+from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.retry_policy import RetryPolicy
 
 Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent", "silent once"]
-Makers = Sequence[Callable[[], Handler]]
-Make = Callable[[Makers, Patience], Wired]
+Factories = Sequence[Callable[[], FrameHandler]]
+Make = Callable[[Factories, RetryPolicy], FrameTransport]
 
 RUN = 7
 
@@ -41,7 +38,8 @@ def parameters(n_agents: int) -> Parameters:
 
 @dataclass
 class Echo:
-    """A handler without a cohort: it signals at episode 5 and uploads counts that name it."""
+    """A frame handler without a cohort: it signals at episode 5 and uploads counts that identify
+    it; `fault` says how it misbehaves."""
 
     first: int
     count: int
@@ -81,7 +79,7 @@ class Echo:
         return reply
 
     def answer(self, message: Request) -> Reply:
-        """What an honest agent of this little problem would say."""
+        """What an honest agent of this small problem would answer."""
         if isinstance(message, Explore):
             self.explored += message.limit
             names = np.arange(self.first, self.first + self.count)
@@ -99,17 +97,17 @@ class Echo:
 
 
 class EchoCohort(Cohort):
-    """An `Echo` that is called, where no bytes travel."""
+    """An `Echo` that is called directly, where no bytes travel."""
 
     def __init__(self, echo: Echo) -> None:
         self.agents, self._echo = np.arange(echo.first, echo.first + echo.count), echo
 
-    def receive(self, message: Request) -> Reply:
+    def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         return self._echo.answer(message)
 
 
 @dataclass(frozen=True)
-class EchoMaker:
+class EchoFactory:
     """Makes an `Echo` in the process that calls it."""
 
     first: int
@@ -123,13 +121,20 @@ class EchoMaker:
 
 
 def check_contract(
-    make: Callable[[Sequence[Cohort], Makers, Patience], Transport],
+    make: Callable[[Sequence[Cohort], Factories, RetryPolicy], Transport],
 ) -> None:
-    """The first half of a round on any transport: all are reached, the earliest signal ends the
-    round and names all who raised it, uploads stand in the order of agents, and each agent's
-    scalars are in the ledger."""
-    made = _makers("none")
-    transport = make([EchoCohort(one()) for one in made], made, Patience(30.0, 1))
+    """Check the first half of a round on any transport.
+
+    Every cohort is reached, the earliest signal ends the round and names every agent that raised
+    it, uploads come in agent order, and each agent's scalars are in the ledger.
+
+    Args:
+        make: Called as make(cohorts, factories, retry), returns the transport: small cohorts for
+            one that calls them, factories of frame handlers for one that carries bytes, perhaps to
+            other processes.
+    """
+    made = _factories("none")
+    transport = make([EchoCohort(one()) for one in made], made, RetryPolicy(30.0, 1))
     try:
         start = _start()
         transport.broadcast(start)
@@ -148,8 +153,12 @@ def check_contract(
 
 
 def check_transport(make: Make) -> None:
-    """Run every check; a transport of bytes that passes can carry Fed-LSVI."""
-    check_contract(lambda _, made, patience: make(made, patience))
+    """Run every check; a transport of bytes that passes can carry Fed-LSVI.
+
+    Args:
+        make: Called as make(factories, retry), returns the transport.
+    """
+    check_contract(lambda _, made, retry: make(made, retry))
     check_order(make)
     check_duplicates(make)
     check_late(make)
@@ -159,11 +168,11 @@ def check_transport(make: Make) -> None:
     check_carrying(make)
 
 
-def _makers(fault: Fault, delay: float = 0.0) -> list[EchoMaker]:
+def _factories(fault: Fault, delay: float = 0.0) -> list[EchoFactory]:
     """Three cohorts of 2, 1 and 3 agents, the middle one with a fault."""
     sizes = layout(parameters(6))
     shares: list[tuple[int, int, Fault]] = [(0, 2, "none"), (2, 1, fault), (3, 3, "none")]
-    return [EchoMaker(first, count, sizes, bad, delay) for first, count, bad in shares]
+    return [EchoFactory(first, count, sizes, bad, delay) for first, count, bad in shares]
 
 
 def _start() -> Start:
@@ -177,14 +186,14 @@ def _in_order(grams: np.ndarray) -> None:
     assert columns == [0, 0, 2, 0, 0, 0], f"replies are out of order: {columns}"
 
 
-def opened(make: Make, fault: Fault, patience: Patience, delay: float = 0.0) -> Wired:
+def opened(make: Make, fault: Fault, retry: RetryPolicy, delay: float = 0.0) -> FrameTransport:
     """A transport to which Start was delivered."""
-    transport = make(_makers(fault, delay), patience)
+    transport = make(_factories(fault, delay), retry)
     transport.deliver(_start())
     return transport
 
 
-def uploads(transport: Wired) -> Upload:
+def uploads(transport: FrameTransport) -> Upload:
     """The first half of a round: explore, stop, and what came."""
     signals = [s for s in transport.deliver(Explore(5)) if isinstance(s, Signal)]
     assert [s.t for s in signals] == [5] * len(signals), "a signal came back changed"
@@ -195,8 +204,8 @@ def uploads(transport: Wired) -> Upload:
 
 
 def check_order(make: Make) -> None:
-    """Everyone is reached, and replies stand in the order of agents."""
-    transport = opened(make, "none", Patience(30.0, 1))
+    """Every cohort is reached, and replies come in agent order."""
+    transport = opened(make, "none", RetryPolicy(30.0, 1))
     try:
         _in_order(uploads(transport).gram)
         assert transport.ignored == 0, "a reply was ignored"
@@ -205,10 +214,10 @@ def check_order(make: Make) -> None:
 
 
 def check_duplicates(make: Make) -> None:
-    """What comes twice, or answers an earlier question, has no effect."""
+    """A reply that comes twice, or answers an earlier request, has no effect."""
     faults: tuple[Fault, Fault] = ("twice", "stale")
     for fault in faults:
-        transport = opened(make, fault, Patience(30.0, 1))
+        transport = opened(make, fault, RetryPolicy(30.0, 1))
         try:
             assert uploads(transport).gram.sum() == 30.0, f"{fault}: counted more than once"
             assert transport.ignored >= 2, f"{fault}: not noticed"
@@ -217,66 +226,66 @@ def check_duplicates(make: Make) -> None:
 
 
 def check_late(make: Make) -> None:
-    """One that is late, or silent, is asked again; one that stays away is named."""
-    transport = opened(make, "late", Patience(0.4, 100), delay=0.9)
+    """A cohort that is late or silent is asked again; the error names one that stays away."""
+    transport = opened(make, "late", RetryPolicy(0.4, 100), delay=0.9)
     try:
         assert uploads(transport).gram.sum() == 30.0, "late: counted wrongly"
     finally:
         transport.close()
-    transport = opened(make, "silent once", Patience(30.0, 2))
+    transport = opened(make, "silent once", RetryPolicy(30.0, 2))
     try:
         assert uploads(transport).gram.sum() == 30.0, "silent: counted wrongly"
     finally:
         transport.close()
-    transport = opened(make, "silent", Patience(30.0, 1))
+    transport = opened(make, "silent", RetryPolicy(30.0, 1))
     _must_fail(transport, TransportError, "agent 2")
 
 
 def check_raising(make: Make) -> None:
-    """An error at an agent stops the run with its name, not with silence."""
-    transport = opened(make, "raises", Patience(30.0, 2))
+    """An error at an agent stops the run with the error's name."""
+    transport = opened(make, "raises", RetryPolicy(30.0, 2))
     _must_fail(transport, TransportError, "RuntimeError")
 
 
 def check_garbage(make: Make) -> None:
-    """Bytes that are no message are refused, and the refusal names the agent."""
-    transport = opened(make, "garbage", Patience(30.0, 2))
+    """Bytes that are not a message are refused, and the refusal names the agent."""
+    transport = opened(make, "garbage", RetryPolicy(30.0, 2))
     _must_fail(transport, MessageRefused, "agent 2")
 
 
 def check_exclusion(make: Make) -> None:
-    """With `exclude` the others go on, and it is written down."""
-    transport = opened(make, "garbage", Patience(30.0, 2, refused="exclude"))
+    """With `exclude` the others continue, and a note says so."""
+    transport = opened(make, "garbage", RetryPolicy(30.0, 2, refused="exclude"))
     try:
         upload = uploads(transport)
-        assert upload.gram.sum() == 25.0, "excluded, yet counted"
-        assert not upload.gram[2].any(), "excluded, yet counted"
-        assert list(transport.excluded) == [1], "not excluded"
-        assert "agent 2" in _noted(transport), "not written down"
+        assert upload.gram.sum() == 25.0, "excluded but counted"
+        assert not upload.gram[2].any(), "excluded but counted"
+        assert list(transport.membership.excluded) == [1], "not excluded"
+        assert "agent 2" in _noted(transport), "not noted"
     finally:
         transport.close()
 
 
-def _noted(transport: Wired) -> str:
-    """What the record of the round under way will say."""
-    return "\n".join(str(text) for _, text in transport.notes.state())
+def _noted(transport: FrameTransport) -> str:
+    """The notes for the record of the round under way."""
+    return "\n".join(str(text) for _, _, text in transport.membership.notes.state())
 
 
 def check_carrying(make: Make) -> None:
-    """With `carry` the round closes without one that is silent, and it is written down."""
-    transport = opened(make, "silent once", Patience(30.0, 1, absent="carry"))
+    """With `carry` the round closes without a silent cohort, and a note says so."""
+    transport = opened(make, "silent once", RetryPolicy(30.0, 1, absent="carry"))
     try:
         upload = uploads(transport)
-        assert not upload.gram[2].any(), "away, yet counted"
+        assert not upload.gram[2].any(), "away but counted"
         assert upload.gram.sum() == 25.0, "the others are not all counted"
-        assert list(transport.carried.away) == [1], "not carried"
-        assert not transport.excluded, "excluded"
-        assert "agent 2 carried" in _noted(transport), "not written down"
+        assert list(transport.membership.absentees.away) == [1], "not carried"
+        assert not transport.membership.excluded, "excluded"
+        assert "agent 2 carried" in _noted(transport), "not noted"
     finally:
         transport.close()
 
 
-def _must_fail(transport: Wired, kind: type[FedLSVIError], words: str) -> None:
+def _must_fail(transport: FrameTransport, kind: type[FedLSVIError], words: str) -> None:
     said = ""
     try:
         uploads(transport)

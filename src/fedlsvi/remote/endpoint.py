@@ -1,18 +1,18 @@
-"""The agents' end of a transport that carries bytes: one cohort, answering frames exactly once.
+"""The agents' side of a transport that carries bytes: one cohort, answering each frame once.
 
 A cohort is a deterministic function of the requests that it has handled (randomness is keyed), so
-a station is its last snapshot and the requests since. Each request is written down before its
-answer leaves; a restarted station takes the snapshot and carries the requests out again:
+an endpoint is its last snapshot and the requests since. Each request is written to a journal before
+its answer leaves; a restarted endpoint loads the snapshot and repeats the requests:
 
-- a request that was written down counts, one that was not is asked again by the server: no episode
-  is lost and none is counted twice;
-- a request that arrives twice is answered twice with the same bytes and carried out once;
-- a request of an earlier number or an earlier server process is refused, and so is one that no
-  server of this run would send now (`order`);
-- a request that cannot be carried out is not written down: it does not stand in the way of others.
+- a request in the journal counts, one that is missing is sent again by the server: no episode is
+  lost and none is counted twice;
+- a request that arrives twice is carried out once and answered twice with the same bytes;
+- a request with an earlier number or from an earlier server process is refused, and so is one that
+  no server of this run would send now (`RequestOrder`);
+- a request that fails is not written down, so it does not block later ones.
 
 A server that was restarted itself begins with `Start` at the episode of its checkpoint, and the
-station goes back to the snapshot that it made there (`Keep`).
+endpoint returns to the snapshot that it made there (`Keep`).
 """
 
 from __future__ import annotations
@@ -20,72 +20,192 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from threading import Lock
+from typing import NoReturn, Protocol
+
+import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.errors import DamagedFile, MessageRefused, TransportError
-from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.messages import Explore, Keep, Model, Reply, Request, Start
+from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import unpack
+from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
+from fedlsvi.protocol.agent import Cohort, Experience
+from fedlsvi.protocol.messages import Explore, Keep, Model, Request, Signal, Start, Stop
 from fedlsvi.protocol.transport import layout
+from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
-from fedlsvi.remote.endpoint_storage import Memory, Outbox, Snapshot
-from fedlsvi.remote.request_order import Order
+from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.storage.schema import suspect
 
-NOBODY = (-1, -1)
+NOTHING_YET = (-1, -1)
 """Epoch and number before any request; no frame can have them."""
-
-SNAPSHOT = Path("the agents' snapshot")
-"""What errors about it call it; only its journal knows where it is."""
 
 log = logging.getLogger(__name__)
 
 
-class Station:
-    """One cohort behind frames. `make` builds the cohort as it is before its first message."""
+class FrameHandler(Protocol):
+    """What answers frames for a cohort: an `Endpoint`, or a stand-in for tests."""
+
+    @property
+    def agents(self) -> tuple[int, int]:
+        """The number of the first agent, and how many there are."""
+        ...
+
+    def handle(self, frame: bytes) -> bytes:
+        """The reply to a request."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and files."""
+        ...
+
+
+class SignalExchange(Protocol):
+    """Exchanges signals with other cohorts while this one explores, where agents can call."""
+
+    def begin(self, epoch: int, number: int) -> None:
+        """The exploration that this request asks for begins."""
+        ...
+
+    def until(self, t: int) -> int:
+        """After episode t: the episode up to which to explore before asking again."""
+        ...
+
+    def fired(self, frame: bytes) -> None:
+        """An agent of this cohort signals; the frame is about to be the reply."""
+        ...
+
+
+@dataclass
+class RequestOrder:
+    """What a server may ask next, and with which numbers.
+
+        Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
+
+    b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
+    could ask for it with one V after another would learn which states were seen. So each step of a
+    synchronisation is answered once, and what was agreed before the run (γ, β, T) holds whatever a
+    message says.
+
+    Attributes:
+        parameters: The numbers that were agreed on.
+        due: The step whose model must come next; 0 between synchronisations.
+    """
+
+    parameters: Parameters
+    due: int = 0
+
+    def check(self, message: Request, world: Experience) -> None:
+        """Raise MessageRefused for a request that cannot come next; changes nothing."""
+        T = self.parameters.episodes
+        if isinstance(message, Start):
+            self._check_start(message)
+        elif isinstance(message, Model):
+            if message.h != self.due:
+                _refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
+            _finite(w=message.w, gram=message.gram)
+        elif self.due > 0:
+            _refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
+        match message:
+            case Explore(limit=limit) if not 0 <= limit <= T - world.t:
+                _refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
+            case Stop(t=t) if not world.t < t <= T:
+                _refuse("bad-stop", f"a round cannot stop at episode {t}")
+            case Keep(t=t) if world.length or world.t != t:
+                _refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
+
+    def follow(self, message: Request) -> None:
+        """This request was carried out."""
+        match message:
+            case Start():
+                self.due = 0
+            case Stop():
+                self.due = self.parameters.horizon
+            case Model(h=h):
+                self.due = h - 1
+
+    def _expected(self) -> str:
+        return f"the model of step {self.due} is next" if self.due else "a round is under way"
+
+    def _check_start(self, start: Start) -> None:
+        p = self.parameters
+        for name in ("gamma", "beta", "episodes"):
+            sent, agreed = getattr(start, name), getattr(p, name)
+            if sent != agreed:
+                _refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
+        if not 0 <= start.t <= p.episodes:
+            _refuse("bad-start", f"a Start at episode {start.t} of {p.episodes}")
+        _finite(w=start.w, gram=start.gram)
+        try:
+            for gram in start.gram:
+                factorise(unpack(gram, p.dim, p.packing))
+        except InvalidInput as error:
+            _refuse("bad-start", f"a Start with this model: {error}")
+
+
+def _refuse(code: str, why: str) -> NoReturn:
+    raise MessageRefused(why, code=code) from None
+
+
+def _finite(**arrays: np.ndarray) -> None:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            _refuse("model-not-finite", f"{name} of a model is not finite")
+
+
+class Endpoint:
+    """One cohort behind frames.
+
+    Args:
+        make: Builds the cohort as it is before its first message.
+        parameters: The numbers that were agreed on.
+        run: The number that the frames of this run carry.
+        journal: Where snapshots and requests are written; None keeps nothing.
+        outbox: The log of every frame that leaves.
+    """
 
     def __init__(
         self,
         make: Callable[[], Cohort],
         parameters: Parameters,
         run: int,
-        memory: Memory | None = None,
-        outbox: Outbox | None = None,
+        journal: Journal | None = None,
+        outbox: Audit | None = None,
     ) -> None:
         p = parameters
         self.make, self.parameters, self.run = make, p, run
         self.layout = layout(p)
-        self.memory, self.outbox = memory, outbox
+        self.journal, self.outbox = journal, outbox
         self._lock = Lock()
-        self._last, self._reply = NOBODY, b""  # epoch and number of the last request, its answer
+        self._last, self._reply = NOTHING_YET, b""  # the last request's epoch and number, answer
         self._build()
 
     def _build(self) -> None:
-        """The cohort as it was when the last request had been carried out. What was heard last is
-        not forgotten where that fails: a server that starts anew must be a later one."""
-        heard, self._whole = (self._last, self._reply), False
+        """Bring the cohort to where the last request left it. If that fails, the last request is
+        still remembered: only a later server may start again."""
+        heard, self._intact = (self._last, self._reply), False
         try:
-            self._take_up()
-            self._whole = True
+            self._recover()
+            self._intact = True
         finally:
-            if not self._whole:
+            if not self._intact:
                 self._last, self._reply = heard
 
-    def _take_up(self) -> None:
-        self._last, self._reply, self._kept = NOBODY, b"", 0
-        self._order = Order(self.parameters)
-        self.cohort, self._strange = self.make(), ""
-        if self.memory is None:
+    def _recover(self) -> None:
+        self._last, self._reply, self._kept = NOTHING_YET, b"", 0
+        self._order = RequestOrder(self.parameters)
+        self.cohort, self._foreign = self.make(), ""
+        if self.journal is None:
             return
-        snapshot, frames = self.memory.newest()
-        with suspect(SNAPSHOT):
-            self._strange = self._stranger(snapshot, frames)
-        if self._strange:  # a server that begins at episode 0 begins anew; no other is answered
+        snapshot, frames = self.journal.newest()
+        with suspect(self.journal.folder):
+            self._foreign = self._other_owner(snapshot, frames)
+        if self._foreign:  # a server that begins at episode 0 may reuse it; no other is answered
             return
         if snapshot is not None:
-            self._restore(snapshot)
-            with suspect(SNAPSHOT):
+            with suspect(self.journal.folder):
+                self._restore(snapshot)
                 epoch, number, at = snapshot.plain["last"]
                 address = Address(self.run, epoch, number, at, *self.agents)
                 self._answered(address, encode(None, address))
@@ -93,24 +213,25 @@ class Station:
             self._repeat(frame)
 
     def _repeat(self, frame: bytes) -> None:
-        """Carry out once more what was written down; a gap before it is noticed."""
+        """Carry out a request of the journal again; a gap before it is noticed."""
         try:
             address, message = decode_request(frame, self.layout)
             if (address.run, address.first, address.agents) != (self.run, *self.agents):
-                raise MessageRefused(f"a request of run {address.run:x}")
-            t = self.cohort.experience.t if self._last != NOBODY else 0
+                _refuse("other-run", f"a request of run {address.run:x}")
+            t = self.cohort.experience.t if self._last != NOTHING_YET else 0
             if isinstance(message, Start) and message.t != t:
-                raise MessageRefused(f"a start at episode {message.t}")
+                _refuse("bad-start", f"a start at episode {message.t}")
             heard = self._in_turn(address, message)
         except MessageRefused as error:
             raise DamagedFile(
-                f"the journal of agents from {self.agents[0]} on does not go on from its snapshot "
-                f"after episode {self._kept} ({error}): restore it from a copy"
+                f"the journal of agents from {self.agents[0]} on does not continue from its "
+                f"snapshot after episode {self._kept} ({error}): restore it from a copy",
+                code="journal-gap",
             ) from None
         if not heard:
             self._answered(address, self._answer(address, message))
 
-    def _stranger(self, snapshot: Snapshot | None, frames: list[bytes]) -> str:
+    def _other_owner(self, snapshot: Snapshot | None, frames: list[bytes]) -> str:
         """Whose journal it is, if not that of these agents in this run."""
         mine = (self.run, *self.agents)
         run, first, agents = mine
@@ -123,102 +244,123 @@ class Station:
         if (run, first, agents) == mine:
             return ""
         return (
-            f"the journal is of agents {first} to {first + agents - 1} in run {run:x}, here are "
-            f"{self.agents[0]} to {sum(self.agents) - 1} in run {self.run:x}: put each journal "
+            f"the journal belongs to agents {first} to {first + agents - 1} of run {run:x}, not to "
+            f"{self.agents[0]} to {sum(self.agents) - 1} of run {self.run:x}: put each journal "
             "back where it was"
         )
 
     @property
     def agents(self) -> tuple[int, int]:
-        """The number of its first agent, and how many there are."""
+        """The number of the first agent, and how many there are."""
         return int(self.cohort.agents[0]), len(self.cohort.agents)
 
-    def handle(self, frame: bytes) -> bytes:
-        """Answer one request; what cannot be answered is answered with the kind of error."""
+    def handle(self, frame: bytes, signals: SignalExchange | None = None) -> bytes:
+        """Answer one request.
+
+        Args:
+            frame: The request.
+            signals: Exchanges signals with other cohorts while this one explores.
+
+        Returns:
+            The reply. If the request failed it carries the kind of error and nothing else.
+        """
         with self._lock:
-            reply = self._handle(frame)
+            reply = self._handle(frame, signals)
             if self.outbox is not None:
                 self.outbox.sent(reply)
             return reply
 
-    def _handle(self, frame: bytes) -> bytes:
+    def _handle(self, frame: bytes, signals: SignalExchange | None) -> bytes:
         address = Address(self.run, 0, 0, 0, *self.agents)
         try:
             address, message = decode_request(frame, self.layout)
-            # an error came in the middle of a request: begin from what is safe
-            if not self._whole and not isinstance(message, Start):  # which needs a snapshot alone
+            # the last request failed halfway: recover first; a Start needs only a snapshot
+            if not self._intact and not isinstance(message, Start):
                 self._close()
                 self._build()
             if self._heard(address, message):
                 return self._reply
-            self._whole = False
-            self._carry_out(address, message, frame)
-            self._whole = True
+            self._intact = False
+            self._carry_out(address, message, frame, signals)
+            self._intact = True
             return self._reply
         except Exception as error:  # whatever an environment may raise: the server must hear of it
-            self.trouble(error)
+            self.report(error)
             return encode(Failure(type(error).__name__), address)
 
-    def _carry_out(self, address: Address, message: Request, frame: bytes) -> None:
-        """Carry a request out and write it down; a `Keep` first, which ends the log."""
+    def _carry_out(
+        self, address: Address, message: Request, frame: bytes, signals: SignalExchange | None
+    ) -> None:
+        """Carry a request out and write it down; a `Keep` first, because it ends the log."""
         if isinstance(message, Start):
             self._go_back(message.t)
         first = isinstance(message, Keep)
-        if first and self.memory is not None:
-            self.memory.append(frame)
-        played = self.cohort.experience.length if isinstance(message, Explore) else 0
-        reply = self._answer(address, message)
-        if isinstance(message, Explore):  # who heard of a signal stopped there, and will again
-            played = self.cohort.experience.length - played
+        if first and self.journal is not None:
+            self.journal.append(frame)
+        before = self.cohort.experience.length if isinstance(message, Explore) else 0
+        reply = self._answer(address, message, signals)
+        if isinstance(message, Explore):
+            # exploration that stopped early, for a signal elsewhere, stops there again in a replay
+            played = self.cohort.experience.length - before
             frame = frame if played == message.limit else encode(Explore(played), address)
-        if not first and self.memory is not None:
-            self.memory.append(frame)
+        if not first and self.journal is not None:
+            self.journal.append(frame)
         self._answered(address, reply)
 
-    def trouble(self, error: Exception) -> None:
-        """For the log at the agents' side; the text of an error never leaves."""
+    def report(self, error: Exception) -> None:
+        """Log an error on the agents' side; its text never leaves."""
         log.error("a request could not be answered", exc_info=error)
 
     def _heard(self, address: Address, message: Request) -> bool:
-        """Whether this very request was answered before; refuses what is out of turn."""
+        """Whether this request was answered before; refuses one that is out of turn."""
         if address.run != self.run:
-            raise MessageRefused(f"request of run {address.run:x}, this is run {self.run:x}")
+            _refuse("other-run", f"request of run {address.run:x}, this is run {self.run:x}")
         if (address.first, address.agents) != self.agents:
-            raise MessageRefused(f"request for agents from {address.first}: not held here")
+            _refuse("other-agents", f"request for agents from {address.first}: they are not here")
         return self._in_turn(address, message)
 
     def _in_turn(self, address: Address, message: Request) -> bool:
-        """Whether this very request was the last; refuses one that cannot be the next."""
+        """Whether this was the last request; refuses one that cannot be the next."""
         epoch, number = self._last
         if (address.epoch, address.number) == self._last:
             return True
         if isinstance(message, Start):
             if address.epoch <= epoch:
-                raise MessageRefused(
-                    f"a start of epoch {address.epoch} after epoch {epoch}: another server has "
-                    "followed that one, or the server's clock was set back"
+                _refuse(
+                    "stale-start",
+                    f"a start of epoch {address.epoch} after epoch {epoch}: a later server has "
+                    "spoken since, or the server's clock was set back",
                 )
         elif (address.epoch, address.number) != (epoch, number + 1):
-            raise MessageRefused(
-                f"request {address.number} of epoch {address.epoch} after {number} of {epoch}"
+            _refuse(
+                "stale-request",
+                f"request {address.number} of epoch {address.epoch} after {number} of {epoch}",
             )
         self._order.check(message, self.cohort.experience)
         return False
 
-    def _answer(self, address: Address, message: Request) -> bytes:
-        """Carry a request out, now or once more."""
-        reply: Reply = None
+    def _answer(
+        self, address: Address, message: Request, signals: SignalExchange | None = None
+    ) -> bytes:
+        """Carry a request out, for the first time or again."""
         if isinstance(message, Keep):
             self._keep(message.t, address)
-        else:
-            reply = self.cohort.receive(message)
-            self._note(message)
-        return encode(reply, address)
+            return encode(None, address)
+        until = None
+        if signals is not None and isinstance(message, Explore):
+            signals.begin(address.epoch, address.number)
+            until = signals.until
+        reply = self.cohort.receive(message, until)
+        self._follow(message)
+        frame = encode(reply, address)
+        if signals is not None and isinstance(reply, Signal) and reply.t > 0:
+            signals.fired(frame)
+        return frame
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply
 
-    def _note(self, message: Request) -> None:
+    def _follow(self, message: Request) -> None:
         """Remember what may come next, and the model in force: a snapshot needs it."""
         self._order.follow(message)
         if isinstance(message, Start):
@@ -228,46 +370,53 @@ class Station:
             self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
 
     def _go_back(self, t: int) -> None:
-        """A server begins or begins again after episode t."""
-        if self._strange and t > 0:
-            raise TransportError(self._strange)
-        snapshot = None if self.memory is None else self.memory.back_to(t)
+        """A server begins, or resumes after episode t."""
+        if self._foreign and t > 0:
+            raise TransportError(self._foreign, code="foreign-journal")
+        snapshot = None if self.journal is None else self.journal.back_to(t)
         if snapshot is None and t > 0:
-            raise TransportError(f"there is no snapshot after episode {t} to go back to")
+            raise TransportError(
+                f"there is no snapshot after episode {t} to resume from", code="no-snapshot"
+            )
         self._close()
-        self.cohort, self._kept, self._strange = self.make(), 0, ""
-        if snapshot is not None:
-            self._restore(snapshot)
+        self.cohort, self._kept, self._foreign = self.make(), 0, ""
+        if snapshot is not None and self.journal is not None:
+            with suspect(self.journal.folder):
+                self._restore(snapshot)
 
     def _keep(self, t: int, address: Address) -> None:
-        if self.memory is None or t == self._kept:
+        if self.journal is None or t == self._kept:
             return
-        experience = self.cohort.experience
+        experience, s = self.cohort.experience, self._start
         arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
-        s = self._start
-        last = [address.epoch, address.number, address.round]
-        plain = {"whose": [self.run, *self.agents], "gamma": s.gamma, "beta": s.beta,
-                 "episodes": s.episodes, "last": last}  # fmt: skip
+        plain = {
+            "whose": [self.run, *self.agents],
+            "gamma": s.gamma,
+            "beta": s.beta,
+            "episodes": s.episodes,
+            "last": [address.epoch, address.number, address.round],
+        }
         history = [(self._kept, experience.history(self._kept, t))] if t > self._kept else []
-        self.memory.keep(Snapshot(t, arrays, plain, history))
+        self.journal.keep(Snapshot(t, arrays, plain, history))
         self._kept = t
 
     def _restore(self, snapshot: Snapshot) -> None:
-        with suspect(SNAPSHOT):
-            arrays = dict(snapshot.arrays)
-            w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
-            for first, part in snapshot.history:
-                self.cohort.experience.extend(first, part)
-            self.cohort.experience.restore(arrays)
-            plain = snapshot.plain
-            start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
-            self.cohort.start(start)
-        self._note(start)
+        arrays = dict(snapshot.arrays)
+        w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
+        for first, part in snapshot.history:
+            self.cohort.experience.extend(first, part)
+        self.cohort.experience.restore(arrays)
+        plain = snapshot.plain
+        start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
+        self.cohort.start(start)
+        self._follow(start)
         self._kept = snapshot.t
 
     def _close(self) -> None:
         self.cohort.experience.workers.close()
 
     def close(self) -> None:
-        """End the cohort's threads."""
+        """End the cohort's threads and release the journal."""
         self._close()
+        if self.journal is not None:
+            self.journal.close()

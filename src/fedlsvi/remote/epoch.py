@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedlsvi.errors import DamagedFile
-from fedlsvi.remote.frame_transport import Wired
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.storage import files
 
 EPOCH = "epoch.json"
@@ -20,7 +20,7 @@ APART = 2**30
 that are away."""
 
 
-def take_epoch(transport: Wired, folder: Path) -> None:
+def take_epoch(transport: FrameTransport, folder: Path) -> None:
     """Give the transport the next epoch of a folder, and write it down."""
     path = files.inside(folder, EPOCH)
     with suppress(DamagedFile):  # there is none; or the clock and the checkpoint must do

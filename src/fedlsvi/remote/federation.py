@@ -22,12 +22,11 @@ from typing import Any
 
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import integer
+from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.envs.validation import check_seed
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -41,11 +40,12 @@ from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.audit import Audit, in_logs
-from fedlsvi.remote.endpoint import Station
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import Wired, run_name
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.journal import Journal
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.run import Run
 from fedlsvi.storage import files, settings_file
 from fedlsvi.storage.run_header import header_files_at_sites
@@ -81,7 +81,7 @@ class Federation:
     reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    patience: dict[str, Any] = field(default_factory=dict)
+    retry: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -103,14 +103,14 @@ class Federation:
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
         units(self.reward_range)
-        for key in ("settings", "patience"):
+        for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
         self.parameters(n_agents)
-        self.waits()
+        self.retry_policy()
         self.feature_map()
 
     def table(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Federation:
     ) -> OpenedRun:
         """The server's run folder, new or as far as it came; another run is refused."""
         p = self.parameters(sum(agents for _, agents in cuts))
-        run = in_logs(run_name(p, self.seed))
+        run = in_logs(run_id(p, self.seed))
         contents = header_files_at_sites(
             p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run
         )
@@ -136,10 +136,10 @@ class Federation:
         chosen = Settings(n_agents=n_agents, **self.settings)
         return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
 
-    def waits(self) -> Patience:
+    def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
-        _known("key of patience", self.patience, Patience)
-        return Patience(**self.patience)
+        _known("key of [retry]", self.retry, RetryPolicy)
+        return RetryPolicy(**self.retry)
 
     def feature_map(self) -> FeatureMap | None:
         """The features that all sites use; None is each environment's own."""
@@ -179,7 +179,7 @@ class Federation:
                 )
 
 
-def serve(opened: OpenedRun, transport: Wired, observers: Sequence[Observer]) -> Run:
+def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
     """Play a federation's run to its end, from the last checkpoint where there is one.
 
     A checkpoint is written after every round; agents keep theirs first.
@@ -273,7 +273,7 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     """The journal of a site, and its log of what leaves; no other process has them then."""
     files.make_private(own := files.inside(folder, "journal"))
     # the worker of a job that was aborted may take a moment to end
-    journal = Journal(own, settings.durable, patience=60.0)
+    journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
         return journal, Audit(folder / "sent.jsonl", settings.durable)
     except BaseException:
@@ -281,18 +281,18 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
         raise
 
 
-def keep_policy(settings: SiteSettings, station: Station, folder: Path) -> bool:
+def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> bool:
     """Write what was learned into a site's own folder, once its last model has arrived.
 
     Args:
         settings: The site's; its environment says what the policy sees and does.
-        station: The site's agents.
+        endpoint: The site's agents.
         folder: The site's folder of this federation.
 
     Returns:
         Whether all episodes are played, so that the policy is there.
     """
-    cohort, p = station.cohort, station.parameters
+    cohort, p = endpoint.cohort, endpoint.parameters
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
     env = per_agent(settings.env, 1)[0]
@@ -335,14 +335,14 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
         return Policy.load(path, features=own_features([env])), env
 
 
-def open_station(
+def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
     books: tuple[Journal, Audit],
-) -> Station:  # fmt: skip
-    """The station of a site, as its journal has it."""
+) -> Endpoint:  # fmt: skip
+    """The endpoint of a site, as its journal has it."""
     plan = federation.plan(settings.env, n_agents)
     lo, hi = first, first + settings.agents
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
-    run = run_name(plan.parameters, federation.seed)
-    return Station(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    run = run_id(plan.parameters, federation.seed)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)

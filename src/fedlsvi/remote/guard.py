@@ -1,4 +1,4 @@
-"""What the server checks on every message before it touches state, without seeing data.
+"""What the server checks on every reply before it touches state, without seeing data.
 
 With n the round's episodes, t all episodes so far, G an agent's Gram matrix over all rounds and
 y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
@@ -6,13 +6,14 @@ y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
     Λ^loc finite, ⪰ 0, tr Λ^loc ≤ n, rank ≤ n      (exactly the sums of n vectors in the unit ball)
     b finite, [[G, b], [bᵀ, t·y_max²]] ⪰ 0          (b is Σφy for some |y| ≤ y_max)
     at h = H: the same for b's increment over this round alone
-    n ≤ ⌈γ⌉, and no signal is of an episode beyond those that were asked for; who signals has a
-    determinant ratio ≥ γ/n at the step it names, and nobody's is so large that it must have
-    signalled an episode before
+    n ≤ ⌈γ⌉, and no signal names an episode beyond those requested; an agent that signals has a
+    determinant ratio ≥ γ/n at the step it names, and no agent's is so large that it must have
+    signalled an episode earlier
     after aggregation wᵀΛw ≤ M·t·y_max²
 
-An agent that makes up data of its own and keeps its books straight passes: no check can know.
-The figures of all agents come from one compiled pass; only a failed check looks for the culprit.
+An agent that invents consistent data passes: no such check can tell. The codec has already checked
+shapes. The figures of all agents come from one compiled pass; only a failed check looks for the
+agent that caused it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
@@ -47,13 +49,20 @@ from fedlsvi.remote.guard_kernels import (
 TOLERANCE = 1e-9
 """Relative slack for rounding, per episode."""
 
-
 RANK_TOLERANCE = 1e-7
-"""What counts as zero when a rank is found, per episode."""
+"""What counts as zero when a rank is computed, per episode."""
 
 
 class Refusal(MessageRefused):
-    """A message that no honest agent could have sent: who, when, what, and what was allowed."""
+    """A message that no honest agent could have sent.
+
+    Attributes:
+        agent, round, step: Where it came from; step 0 where it belongs to no step, agent −1 for
+            the server's own model.
+        field, value, bound: What was wrong, and what is allowed.
+    """
+
+    code = "impossible-message"
 
     def __init__(self, agent: int, round_: int, h: int, name: str, value: object, bound: str):
         self.agent, self.round, self.step = agent, round_, h
@@ -64,19 +73,38 @@ class Refusal(MessageRefused):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the server knows of the problem: γ, T, y_max by step, and properties of φ."""
+    """What the server knows about the problem.
+
+    Attributes:
+        gamma, episodes, overshoot: As in the settings.
+        y_max: (H,) the largest target at each step.
+        nonnegative: Whether no feature is negative.
+        simplex: Whether the features of every state and action sum to one.
+    """
 
     gamma: float
     episodes: int
-    y_max: np.ndarray  # (H,)
+    y_max: np.ndarray
     nonnegative: bool = False
     simplex: bool = False
     overshoot: str = "cut"
 
+    @classmethod
+    def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
+        """From the numbers in force and what is known about the features."""
+        y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
+        return cls(p.gamma, p.episodes, y_max, nonnegative, simplex, p.overshoot)
+
 
 @dataclass
 class Guard:
-    """The checks, and what they remember: each agent's Gram matrices and last b_H."""
+    """The checks, and what they remember: each agent's Gram matrices and last b_H.
+
+    Attributes:
+        t: The last episode of the round before.
+        round: The round under way, 1-based; it grows when the round's last model is sent.
+        length: Episodes of the round under way, once it has stopped.
+    """
 
     layout: Layout
     facts: Facts
@@ -89,8 +117,8 @@ class Guard:
         self.gram = np.zeros((size.horizon, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
         self.t, self.round, self.length = 0, 1, 0
-        self._asked = 0  # episodes of the round under way that the server has asked for
-        self._named: dict[int, list[int]] = {}  # who named which step
+        self._requested = 0  # episodes of the round under way that the server requested so far
+        self._named: dict[int, list[int]] = {}  # step → agents that named it when they signalled
         self._model = np.zeros((size.horizon, P))
         self._where = unpack(np.arange(P), size.dim, size.packing)
         self._weights: dict[int, np.ndarray] = {}
@@ -98,13 +126,13 @@ class Guard:
     # what the server sends
 
     def sends(self, message: Request) -> None:
-        """Follow the server; refuses a model that the uploads cannot have led to."""
+        """The server sends this; raises for a model that no uploads can have led to."""
         match message:
             case Start(gram=gram, t=t):
                 self.t, self._model, self._weights = t, gram.copy(), {}
-                self._named, self._asked = {}, 0
+                self._named, self._requested = {}, 0
             case Explore(limit=limit):
-                self._asked += limit
+                self._requested += limit
             case Stop(t=t):
                 self.length = t - self.t
             case Model(h=h, w=w, gram=gram):
@@ -113,7 +141,7 @@ class Guard:
                 self._weights.pop(h, None)
                 if h == 1:
                     self.t, self.round = self.t + self.length, self.round + 1
-                    self._named, self._asked = {}, 0
+                    self._named, self._requested = {}, 0
 
     def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         energy = quadratic(w, gram, self._where)
@@ -124,14 +152,14 @@ class Guard:
     # what agents send
 
     def signal(self, first: int, agents: int, signal: Signal) -> None:
-        """A signal of a cohort: agents first … first + agents − 1."""
+        """Check a signal of the cohort of agents first … first + agents − 1."""
         if signal.t == 0 and len(signal.agents) == 0:
             return
         longest = self.facts.episodes - self.t
         if self.facts.overshoot == "cut":
             longest = min(longest, math.ceil(self.facts.gamma))
-        if self._asked:
-            longest = min(longest, self._asked)
+        if self._requested:
+            longest = min(longest, self._requested)
         if not 0 < signal.t - self.t <= longest:
             bound = f"{self.t + 1} to {self.t + longest}"
             raise Refusal(first, self.round, 0, "signal's t", signal.t, bound)
@@ -151,15 +179,15 @@ class Guard:
             )
 
     def stops(self, signal: Signal) -> None:
-        """The round ends by this signal: who is named must show the determinant."""
+        """This signal ends the round: the agents it names must show the determinant."""
         self._named = {}
         for agent, step in zip(signal.agents.tolist(), signal.steps.tolist(), strict=True):
             if step > 0:
                 self._named.setdefault(step, []).append(agent)
 
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
-        """An upload of a cohort in the round under way; raises, or changes nothing."""
-        self._shapes(first, agents, h, upload)
+        """Check an upload of step h from agents first … first + agents − 1; changes nothing."""
+        self._same_step(first, h, upload)
         before = self.gram[h - 1, first : first + agents]
         if self.layout.packing != "packed":
             self._finite(first, h, upload)  # a packed one is summed in passing
@@ -168,19 +196,14 @@ class Guard:
         else:
             self._dense(first, h, upload, before)
 
-    def form(self, first: int, agents: int, h: int, upload: Upload) -> None:
-        """The right step, shapes and types, and nothing but numbers."""
-        self._shapes(first, agents, h, upload)
+    def form(self, first: int, h: int, upload: Upload) -> None:
+        """Check only that an upload is of step h and finite."""
+        self._same_step(first, h, upload)
         self._finite(first, h, upload)
 
-    def _shapes(self, first: int, agents: int, h: int, upload: Upload) -> None:
+    def _same_step(self, first: int, h: int, upload: Upload) -> None:
         if upload.h != h:
             raise Refusal(first, self.round, h, "step", upload.h, f"{h}")
-        shapes = ((agents, self.gram.shape[2]), (agents, self.layout.dim))
-        for name, array, shape in zip(("gram", "b"), (upload.gram, upload.b), shapes, strict=True):
-            if array.shape != shape or array.dtype != np.float64:
-                found = f"{array.dtype} {array.shape}"
-                raise Refusal(first, self.round, h, name, found, f"float64 {shape}")
 
     def _finite(self, first: int, h: int, upload: Upload) -> None:
         for name, array in (("gram", upload.gram), ("b", upload.b)):
@@ -191,14 +214,14 @@ class Guard:
                 )
 
     def accept(self, first: int, upload: Upload) -> None:
-        """The upload of agents from `first` on passed, or is their withdrawal."""
+        """Take note of an upload of agents from `first` on that passed, or of their withdrawal."""
         rows = slice(first, first + len(upload.b))
         self.gram[upload.h - 1, rows] += upload.gram
         if upload.h == self.layout.horizon:
             self.last[rows] = upload.b
 
     def since(self, t: int) -> Guard:
-        """These checks for a cohort whose last accepted upload is that of episode t: its increments
+        """These checks for a cohort whose last accepted upload was at episode t: its increments
         cover several rounds, and it need not have signalled in those that it missed."""
         late = copy(self)
         late.t, late.length = t, self.t + self.length - t
@@ -206,7 +229,7 @@ class Guard:
         return late
 
     def withdrawal(self, first: int, agents: int, h: int) -> Upload:
-        """What takes back everything that these agents ever contributed to step h."""
+        """The upload that takes back all that these agents contributed to step h."""
         rows = self.gram[h - 1, first : first + agents]
         return Upload(h, -rows, np.zeros((agents, self.layout.dim)))
 

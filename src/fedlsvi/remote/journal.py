@@ -1,4 +1,4 @@
-"""The journal of an agent's process: snapshots between rounds, and every request since.
+"""The journal of a cohort's process: snapshots between rounds, and every request since.
 
     000000420.json          manifest of the snapshot after episode 420, sealed by its own hash
     000000420.safetensors   sums over all episodes so far, and the model in force
@@ -8,9 +8,8 @@
 A request is on disk before its answer leaves. A record that a kill left unfinished at the end of
 the log was never answered; it is cut off, and the server asks again. The last two snapshots are
 kept with their logs, because the server may have died between asking for one and sealing its own
-checkpoint; and where the newer one is damaged, the older one and the requests since lead to the
-same agents, so that it is made once more. The journal holds what the agents saw: it never leaves
-their side.
+checkpoint; and if the newer one is damaged, it is made again from the older one and the requests
+since. The journal holds what the agents saw: it never leaves their side.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import struct
 import zlib
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.errors import DamagedFile, TransportError
-from fedlsvi.remote.endpoint_storage import Snapshot
 from fedlsvi.storage import files
 from fedlsvi.storage.checkpoint import OWN_SEGMENT
 from fedlsvi.storage.schema import Shape
@@ -49,17 +49,47 @@ _RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the r
 log = logging.getLogger(__name__)
 
 
-class Journal:
-    """A folder that one process writes. `durable` also survives the loss of power (fsync)."""
+@dataclass(frozen=True)
+class Snapshot:
+    """An endpoint between two rounds, after episode t.
 
-    def __init__(self, folder: str | Path, durable: bool = True, patience: float = 0.0) -> None:
-        """`patience`: seconds to wait for another process to let go of the folder."""
-        self.folder, self.durable = Path(folder), durable
+    Attributes:
+        t: The last episode.
+        arrays: The state of the experience, and the model in force (`model.w`, `model.gram`).
+        plain: Its owner (run, first agent, agents), gamma, beta, episodes, and (epoch, number,
+            round) of the last request.
+        history: Raw episodes in order, as (first, arrays); they never leave the agents' side.
+    """
+
+    t: int
+    arrays: dict[str, np.ndarray]
+    plain: dict[str, Any]
+    history: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
+
+
+class Journal:
+    """A folder that one process writes.
+
+    Args:
+        folder: Created if it does not exist.
+        durable: Whether each request also survives a power failure (fsync).
+        lock_seconds: How long to wait for another process to release the folder.
+        scratch: Whether the folder is deleted when the journal is closed.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        durable: bool = True,
+        lock_seconds: float = 0.0,
+        scratch: bool = False,
+    ) -> None:
+        self.folder, self.durable, self.scratch = Path(folder), durable, scratch
         files.make_private(self.folder)
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
         refusal = f"the journal {self.folder} is in use by another process"
-        self._lock = files.lock(self.folder / ".lock", refusal, patience, TransportError)
+        self._lock = files.lock(self.folder / ".lock", refusal, lock_seconds, TransportError)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
@@ -76,7 +106,7 @@ class Journal:
             raise files.cannot("write", self.folder, error) from error
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Seal a snapshot; the log starts anew, and older snapshots go."""
+        """Seal a snapshot; a new log begins, and snapshots older than the last two are deleted."""
         t = snapshot.t
         history = self._manifest(self._base)["history"] if self._base else []
         for first, arrays in snapshot.history:
@@ -95,31 +125,34 @@ class Journal:
         self._prune()
 
     def newest(self) -> tuple[Snapshot | None, list[bytes]]:
-        """The last snapshot that is whole, and the requests since."""
-        self._base, snapshot = self._whole()
+        """The last intact snapshot, and the requests since."""
+        self._base, snapshot = self._last_intact()
         latest = self._latest()
         since = sorted({self._base, *(t for t in self._snapshots() if t > self._base)})
         frames = [frame for t in since for frame in self._read_log(t, t == latest)]
         self._open(latest)
         return snapshot, frames
 
-    def _whole(self) -> tuple[int, Snapshot | None]:
+    def _last_intact(self) -> tuple[int, Snapshot | None]:
         """The last snapshot that can be read, and the episode after which it was made."""
-        trouble: dict[int, DamagedFile] = {}
+        damaged: dict[int, DamagedFile] = {}
         for t in (*reversed(self._snapshots()), 0):
             try:
                 snapshot = self._load(t) if t > 0 else None
             except DamagedFile as error:
-                trouble[t] = error
+                damaged[t] = error
                 continue
-            if t == 0 and trouble and not self._path(0, "log").exists():
+            if t == 0 and damaged and not self._path(0, "log").exists():
                 break
-            for bad in trouble:
-                said = "snapshot %d of the journal %s is damaged: it is made again from episode %d"
-                log.warning(said, bad, self.folder, t)
+            for bad in damaged:
+                text = "snapshot %d of the journal %s is damaged: remaking it from episode %d"
+                log.warning(text, bad, self.folder, t)
             return t, snapshot
-        reason = next(iter(trouble.values()))
-        raise DamagedFile(f"no snapshot of the journal {self.folder} is whole: {reason}")
+        reason = next(iter(damaged.values()))
+        raise DamagedFile(
+            f"no snapshot of the journal {self.folder} is intact: {reason}",
+            code="journal-damaged",
+        )
 
     def back_to(self, t: int) -> Snapshot | None:
         """Forget everything after episode t."""
@@ -128,7 +161,8 @@ class Journal:
             if t not in self._snapshots():
                 raise TransportError(
                     f"the journal {self.folder} has no snapshot after episode {t}, only after "
-                    f"{self._snapshots()}: the server's checkpoint belongs to another journal"
+                    f"{self._snapshots()}: the server's checkpoint belongs to another journal",
+                    code="no-snapshot",
                 )
             snapshot = self._load(t)
         for other in reversed(self._snapshots()):
@@ -149,7 +183,7 @@ class Journal:
         return sorted(int(name) for name in names)
 
     def _latest(self) -> int:
-        """The episode of the last snapshot, whole or not; 0 where there is none."""
+        """The episode of the last snapshot, intact or not; 0 if there is none."""
         return max(self._snapshots(), default=0)
 
     def _manifest(self, t: int) -> dict[str, Any]:
@@ -168,7 +202,7 @@ class Journal:
         return Snapshot(t, arrays, manifest["plain"], history)
 
     def _read_log(self, t: int, newest: bool) -> list[bytes]:
-        """Whole records from the start; an unfinished one at the end of the newest is cut off."""
+        """Complete records from the start; a torn one at the end of the newest is cut off."""
         path = self._path(t, "log")
         data = files.read(path) if files.exists(path) else b""
         frames, at = [], 0
@@ -179,7 +213,8 @@ class Journal:
             if not (newest and _unfinished(data, at)):
                 raise DamagedFile(
                     f"{path} was altered at byte {at}, or another version wrote it: restore it "
-                    "from a copy, or remove it and resume the run from the server's checkpoint"
+                    "from a copy, or remove it and resume the run from the server's checkpoint",
+                    code="journal-altered",
                 )
             files.cut(path, at)
         return frames
@@ -204,18 +239,26 @@ class Journal:
         needed = set[str]()
         for t in kept:
             needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
-            with suppress(DamagedFile):  # a manifest that cannot be read vouches for nothing
+            with suppress(DamagedFile):  # an unreadable manifest needs nothing
                 needed |= {part["name"] for part in self._manifest(t)["history"]}
         files.prune(self.folder, _OWN, needed)
 
-    def close(self) -> None:
-        """Let go of the folder."""
+    def release(self) -> None:
+        """Close the files and let other processes use the folder."""
         self._close_log()
         self._lock.release()
 
+    def close(self) -> None:
+        """Release the folder; delete it if it is a scratch folder."""
+        self.release()
+        if self.scratch:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):  # others on this machine have theirs in the same place
+                self.folder.parent.rmdir()
+
 
 def _record(data: bytes, at: int) -> bytes | None:
-    """The request whose record begins here; None where there is no whole one."""
+    """The request whose record begins here; None if it is not complete."""
     if at + _RECORD.size > len(data):
         return None
     length, check, checksum = _RECORD.unpack_from(data, at)
@@ -227,8 +270,8 @@ def _record(data: bytes, at: int) -> bytes | None:
 
 
 def _unfinished(data: bytes, at: int) -> bool:
-    """Whether what begins here is a last record that a kill or the loss of power cut short: its
-    length is right and nothing follows, or nothing of it came to be written."""
+    """Whether a last record begins here that a kill or a power failure cut short: its length is
+    right and nothing follows, or nothing of it was written."""
     if at + _RECORD.size > len(data) or not any(data[at:]):
         return True
     length, check, _ = _RECORD.unpack_from(data, at)

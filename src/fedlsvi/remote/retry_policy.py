@@ -1,15 +1,16 @@
-"""How long a server waits for its agents, and what it does then."""
+"""How long a server waits for its agents, how often it asks, and what it does then."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from fedlsvi.checks import choice, integer, number
 from fedlsvi.errors import InvalidSetting
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds from one attempt to the next, where the answers to it came before the deadline: at first,
-and at most."""
+"""Seconds between two attempts when an error came back before the deadline: the pause doubles from
+the first of these to the second."""
 
 LONGEST_DEADLINE = 1e6
 """Seconds that every engine can count; twelve days."""
@@ -19,18 +20,19 @@ Absent = Literal["wait", "fail", "carry", "exclude"]
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long the server waits, and what it does then.
+class RetryPolicy:
+    """How long the server waits for an answer, and what it does when none comes.
 
-    deadline   seconds for one exchange
-    attempts   how often it asks the same again; an error that comes at once is not asked about at
-               once again, but after a pause that doubles
-    refused    after a message that fails the checks: "refuse" stops the run, "exclude" goes on
-               without that cohort
-    absent     after silence or an error at the agent: "wait" asks on and on, "fail" stops the run,
-               "carry" closes rounds without that cohort until it answers again, "exclude" goes on
-               without it
-    carry      for how many rounds a cohort is carried; then it is excluded
+    Attributes:
+        deadline: Seconds for one exchange.
+        attempts: How often the same request is sent. An error that comes back before the deadline
+            is retried after a pause that doubles.
+        refused: After a message that fails the checks: "refuse" stops the run, "exclude" continues
+            without that cohort.
+        absent: After silence or an error at the agent: "wait" retries indefinitely, "fail" stops
+            the run, "carry" closes rounds without that cohort until it answers again, "exclude"
+            continues without it.
+        carry: For how many rounds a cohort is carried before it is excluded.
     """
 
     deadline: float = 60.0
@@ -40,30 +42,25 @@ class Patience:
     carry: int = 50
 
     def __post_init__(self) -> None:
-        seconds = self.deadline
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0.0:
-            raise InvalidSetting(f"deadline must be above 0 seconds, got {seconds!r}")
-        if seconds > LONGEST_DEADLINE:
+        number("deadline", self.deadline, 0.0, "in seconds", strict=True)
+        if self.deadline > LONGEST_DEADLINE:
             raise InvalidSetting(
-                f"deadline must be at most {LONGEST_DEADLINE:g} seconds, got {seconds!r}: "
-                'absent = "wait" waits for as long as it takes'
+                f"deadline must be at most {LONGEST_DEADLINE:g} seconds, got {self.deadline!r}: "
+                'use absent = "wait" to wait indefinitely',
+                code="bad-deadline",
             )
-        for name, least in (("attempts", "at least 1"), ("carry", "at least 1 round")):
-            number = getattr(self, name)
-            if type(number) is not int or number < 1:
-                raise InvalidSetting(f"{name} must be {least}, and an integer, got {number!r}")
-        for name, known in (("refused", ("refuse", "exclude")),
-                            ("absent", ("wait", "fail", "carry", "exclude"))):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise InvalidSetting(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        integer("attempts", self.attempts, 1)
+        integer("carry", self.carry, 1, "a number of rounds")
+        choice("refused", self.refused, get_args(Refused))
+        choice("absent", self.absent, get_args(Absent))
 
-    def in_words(self) -> str:
-        """How long was waited for an answer that did not come."""
+    def waited(self) -> str:
+        """How long the server waited for an answer that did not come, for an error message."""
         if self.attempts == 1:
             return f"within {self.deadline:g} s"
         return f"in {self.attempts} attempts of up to {self.deadline:g} s"
 
     def pause(self, attempt: int) -> float:
-        """Seconds from the start of an attempt to that of the next, at least."""
+        """Shortest time in seconds from the start of this attempt (1, 2, …) to the next one."""
         longest = min(self.deadline, LONGEST_PAUSE)
         return min(longest, FIRST_PAUSE * 2.0 ** min(attempt - 1, 30))

@@ -1,6 +1,6 @@
-"""Cohorts in threads of this process, behind the very frames that travel between machines.
+"""Cohorts in threads of this process, behind the same frames that travel between machines.
 
-It has no engine to start, so the conformance suite and the tests of recovery use it; for speed use
+It needs no engine, so the conformance suite and the tests of recovery use it. For speed use
 `InProcess`.
 """
 
@@ -9,44 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
-from typing import Protocol
 
 from fedlsvi.config import Parameters
-from fedlsvi.remote.frame_transport import Wired
+from fedlsvi.remote.endpoint import FrameHandler
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Guard
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.retry_policy import RetryPolicy
 
 
-class Handler(Protocol):
-    """What answers frames for a cohort (`Station`)."""
+class ThreadTransport(FrameTransport):
+    """Each cohort answers in a thread of its own.
 
-    @property
-    def agents(self) -> tuple[int, int]:
-        """The number of the first agent, and how many there are."""
-        ...
-
-    def handle(self, frame: bytes) -> bytes:
-        """The reply to a request."""
-        ...
-
-    def close(self) -> None:
-        """Release threads and files."""
-        ...
-
-
-class Local(Wired):
-    """Each cohort answers in a thread of its own."""
+    Args:
+        factories: One for each cohort, in agent order; each makes what answers for it.
+        parameters, run, retry, guard: See `FrameTransport`.
+    """
 
     def __init__(
         self,
         parameters: Parameters,
-        makers: Sequence[Callable[[], Handler]],
+        factories: Sequence[Callable[[], FrameHandler]],
         run: int,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         guard: Guard | None = None,
     ) -> None:
-        self.handlers = [make() for make in makers]
-        super().__init__(parameters, [h.agents for h in self.handlers], run, patience, guard)
+        self.handlers = [make() for make in factories]
+        super().__init__(parameters, [h.agents for h in self.handlers], run, retry, guard)
         self._pool = ThreadPoolExecutor(len(self.handlers))
         self._late: dict[Future[bytes], int] = {}
 

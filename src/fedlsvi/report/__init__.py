@@ -1,4 +1,4 @@
-"""Reports of runs: statistics, plots, and one HTML page that holds them."""
+"""Reports of runs: medians over seeds, plots, and one HTML page that holds them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
-from fedlsvi.report.contrast import contrasts
-from fedlsvi.report.figures import available, compare_regret, contrast, figure, save
-from fedlsvi.report.groups import Group, grouped
-from fedlsvi.report.html import write_page
-from fedlsvi.report.pages import comparison, page
+from fedlsvi.report.comparison import comparable, comparison_figure, comparison_page
+from fedlsvi.report.figures import available, compare_regret, figure
+from fedlsvi.report.groups import grouped
+from fedlsvi.report.plotting import save
+from fedlsvi.report.run_page import page_of_run
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 
@@ -20,38 +20,59 @@ __all__ = ["compare_regret", "figure", "write_report"]
 
 
 def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()) -> list[Path]:
-    """Write plots/*.png, plots/*.svg and report.html into `out`; returns their paths, page first.
+    """Write report.html, plots/*.png and plots/*.svg.
 
-    Runs that differ in their seed alone are drawn together, with bands; runs of several algorithms
-    or settings are compared, after as many episodes as all of them have. A seed that was
-    interrupted before the others is left out, and named. All must be of one environment. `alone`:
-    runs of single agents on that problem, to set against the first run.
+    Runs that differ in their seed alone are drawn together, as a median with an interval; runs of
+    several algorithms or settings are compared, after as many episodes as all of them have. A seed
+    that was interrupted before the others is left out, and named.
+
+    Args:
+        runs: All of one environment.
+        out: The folder to write into; it is made if it does not exist.
+        alone: Runs of single agents on that problem, to compare with the first run.
+
+    Returns:
+        The paths of the files, the page first.
+
+    Raises:
+        InvalidInput: The runs cannot be compared, or Matplotlib is missing.
+        StoreError: The folder cannot be written.
     """
     groups = grouped(runs)
+    draws: dict[str, Callable[[], Any]]
     if len(groups) > 1:
         if alone:
-            raise InvalidInput("runs of single agents are set against one run: give one")
-        svgs, written = _drawn(out, {w: partial(contrast, w, groups) for w in contrasts(groups)})
-        text = comparison(groups, svgs)
+            raise InvalidInput(
+                "runs of single agents are compared with one run: give one", code="alone-with-many"
+            )
+        draws = {what: partial(comparison_figure, what, groups) for what in comparable(groups)}
+        svgs, written = write_figures(out, draws)
+        text = comparison_page(groups, svgs)
     else:
         group, first = groups[0], groups[0].first
-        levels = _levels(group)
-        draws: dict[str, Callable[[], Any]] = {
-            what: partial(figure, what, group.runs, marks=levels) for what in available(first)
-        }
+        levels = _levels(first)
+        draws = {what: partial(figure, what, group.runs, marks=levels) for what in available(first)}
         if alone:
             draws = {"alone": partial(compare_regret, first, alone), **draws}
-        svgs, written = _drawn(out, draws)
-        text = page(group, svgs, levels)
+        svgs, written = write_figures(out, draws)
+        text = page_of_run(group, svgs, levels)
     index = Path(out) / "report.html"
-    write_page(index, text)
+    files.write(index, text.encode())
     return [index, *written]
 
 
-def _drawn(
+def write_figures(
     out: str | Path, draws: dict[str, Callable[[], Any]]
 ) -> tuple[dict[str, bytes], list[Path]]:
-    """Every figure as PNG and SVG; the SVGs' contents, and the paths of all."""
+    """Write every figure as PNG and SVG under plots/.
+
+    Args:
+        out: The folder that holds plots/.
+        draws: What makes each figure, by name.
+
+    Returns:
+        The SVGs' contents by name, and the paths of all files.
+    """
     svgs, written = {}, []
     figures = {what: draw() for what, draw in draws.items()}  # nothing is written if one fails
     try:
@@ -63,14 +84,17 @@ def _drawn(
             written += [png, svg]
             svgs[what] = svg.read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot write the plots to {out}: {error}") from error
+        text = f"cannot write the plots to {out}: {error}"
+        raise StoreError(text, code="cannot-write") from error
     return svgs, written
 
 
-def _levels(group: Group) -> dict[str, float]:
-    """What an episode is worth to the learned policy and to others; nothing where the environment
+def _levels(run: Run) -> dict[str, float]:
+    """What an episode is worth to the learned policy and to others; empty where the environment
     cannot be made here."""
+    if run.plan is None and run.world is None:
+        return {}
     try:
-        return group.first.references()
+        return run.references()
     except (FedLSVIError, ImportError):
         return {}

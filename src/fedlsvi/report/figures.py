@@ -1,24 +1,44 @@
-"""Figures of runs: regret or returns, rounds, scalars, round lengths, triggers, log-determinants.
+"""Figures of one run, or of several seeds of it: regret, returns, rounds, scalars and the rest.
 
-They read runs (records, curves, parameters) and know nothing of the algorithm. Matplotlib is used
-through its objects alone, so that no global state is touched and no display is needed.
+They read runs (records, curves, parameters) and know nothing of the algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.checks import plural
+from fedlsvi.core import theory
 from fedlsvi.errors import InvalidInput, UnknownName
-from fedlsvi.report.contrast import CONTRAST
 from fedlsvi.report.groups import Group
-from fedlsvi.report.panels import DRAW
-from fedlsvi.report.style import BLUE, DASHED, STYLE, VERMILION, frame, thin
+from fedlsvi.report.intervals import bootstrap, interval_name
+from fedlsvi.report.plotting import (
+    BLUE,
+    DASHED,
+    GREEN,
+    MUTED,
+    ORANGE,
+    VERMILION,
+    dot,
+    episodes,
+    frame,
+    legend_above,
+    logarithmic,
+    make_figure,
+    note,
+    thin,
+)
 from fedlsvi.run import Run
+
+WINDOWS = 40
+"""Returns are averaged over at most this many windows, because single rounds jump."""
+
+UNKNOWN = "not known for this run"
 
 
 def figure(
@@ -27,90 +47,28 @@ def figure(
     path: str | Path | None = None,
     marks: dict[str, float] | None = None,
 ) -> Any:
-    """A Matplotlib figure of one run, or of several seeds together; saved where a path is given.
+    """A Matplotlib figure of one run, or of several seeds together.
 
-    what: "regret", "returns", "rounds", "scalars", "lengths", "triggers", "logdet" or
-    "communication" (rounds, scalars). marks: levels to hold "returns" against, by name.
+    Args:
+        what: "regret", "returns", "rounds", "scalars", "lengths", "triggers", "logdet" or
+            "communication" (rounds and scalars).
+        run: One run, or runs that differ in their seed alone.
+        path: Where to save it; the suffix says in which format.
+        marks: Levels to show beside "returns", by name.
+
+    Raises:
+        UnknownName: There is no such figure.
+        InvalidInput: The run has no data for it, or Matplotlib is missing.
     """
     if what not in (*DRAW, "communication"):
         raise UnknownName("figure", what, [*DRAW, "communication"])
     group = Group("", [run] if isinstance(run, Run) else list(run))
     if not group.runs:
-        raise InvalidInput("there is no run to draw: give at least one")
+        raise InvalidInput("there is no run to draw: give at least one", code="no-runs")
     panels = ["rounds", "scalars"] if what == "communication" else [what]
-
-    def drawn(panel: str) -> Callable[[Any], None]:
-        return lambda axes: DRAW[panel](axes, group, marks or {})
-
-    return _made([drawn(panel) for panel in panels], path)
-
-
-def contrast(what: str, groups: Sequence[Group]) -> Any:
-    """A figure that sets groups of runs against each other."""
-    more = 0.25 * max(0, len(groups) - 3)  # for the lines of the legend
-    return _made([lambda axes: CONTRAST[what](axes, groups)], None, 3.8 + more)
-
-
-def _made(
-    panels: Sequence[Callable[[Any], None]], path: str | Path | None, height: float = 3.8
-) -> Any:
-    """A figure with one panel below the other, in the house style."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InvalidInput(
-            "plots need Matplotlib, which is not installed: pip install 'fedlsvi[plot]'"
-        ) from None
-    # the same run gives the same file: no date inside, names in SVG from a fixed salt
-    with rc_context(STYLE):
-        made = Figure(figsize=(5.2, height * len(panels)), layout="constrained")
-        FigureCanvasAgg(made)
-        for axes, draw in zip(made.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
-            draw(axes)
-        if path is not None:
-            save(made, path)
-    return made
-
-
-def save(made: Any, *paths: str | Path) -> None:
-    """Write a figure to files, each in the format of its suffix."""
-    from matplotlib import rc_context
-
-    with rc_context(STYLE):
-        for path in paths:
-            stamp = {"Date": None} if Path(path).suffix == ".svg" else None
-            made.savefig(path, dpi=200, metadata=stamp)
-            made.set_layout_engine("none")  # placed once is placed for every format
-
-
-def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None = None) -> Any:
-    """Regret of M agents together beside M times the mean regret of agents that learn alone."""
-    p = together.parameters
-
-    def draw(axes: Any) -> None:
-        curves = [run.regret for run in alone if run.regret is not None]
-        if together.regret is None or not curves:
-            raise InvalidInput("regret is not known for these runs: nothing to compare")
-        n = min(len(together.regret), *(len(curve) for curve in curves))
-        at = thin(n)
-        apart = p.n_agents * np.mean([curve[at] for curve in curves], axis=0)
-        axes.plot(
-            at + 1,
-            apart,
-            color=VERMILION,
-            linewidth=2.2,
-            linestyle=DASHED,
-            label=f"each alone ({p.n_agents} × mean of {len(curves)})",
-        )
-        who = f"{plural(p.n_agents, 'agent')} together, {plural(together.rounds, 'round')}"
-        axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2, label=who)
-        axes.set(ylabel="cumulative regret, all agents")
-        axes.set_title("Learning together and learning alone")
-        frame(axes, n, 1.08 * float(max(apart[-1], together.regret[at][-1])))
-
-    return _made([draw], path)
+    return make_figure(
+        [partial(DRAW[name], group=group, marks=marks or {}) for name in panels], path
+    )
 
 
 def available(run: Run) -> list[str]:
@@ -124,6 +82,242 @@ def available(run: Run) -> list[str]:
         missing.add("triggers")
     if any(len(record.logdet) != run.parameters.horizon for record in run.records):
         missing.add("logdet")
-    if run.ledger.total == 0:  # nothing was sent, so that a logarithm has nothing to show
+    if run.ledger.total == 0:  # nothing was sent, so a logarithm has nothing to show
         missing.add("scalars")
     return [what for what in DRAW if what not in missing]
+
+
+def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None = None) -> Any:
+    """Regret of M agents together, and M times the mean regret of agents that learn alone.
+
+    Args:
+        together: A run of M agents.
+        alone: Runs of single agents on the same problem; their mean stands for each of M.
+        path: Where to save the figure.
+
+    Raises:
+        InvalidInput: Regret is not known.
+    """
+    p = together.parameters
+
+    def draw(axes: Any) -> None:
+        curves = [run.regret for run in alone if run.regret is not None]
+        if together.regret is None or not curves:
+            raise InvalidInput(
+                "regret is not known for these runs, so they cannot be compared",
+                code="regret-unknown",
+            )
+        n = min(len(together.regret), *(len(curve) for curve in curves))
+        at = thin(n)
+        apart = p.n_agents * np.mean([curve[at] for curve in curves], axis=0)
+        label = f"each alone ({p.n_agents} × mean of {len(curves)})"
+        axes.plot(at + 1, apart, color=VERMILION, linewidth=2.2, linestyle=DASHED, label=label)
+        who = f"{plural(p.n_agents, 'agent')} together, {plural(together.rounds, 'round')}"
+        axes.plot(at + 1, together.regret[at], color=BLUE, linewidth=2.2, label=who)
+        axes.set(ylabel="cumulative regret, all agents")
+        axes.set_title("Learning together and learning alone")
+        frame(axes, n, 1.08 * float(max(apart[-1], together.regret[at][-1])))
+
+    return make_figure([draw], path)
+
+
+def windows(n: int) -> np.ndarray:
+    """Edges of at most WINDOWS equal windows of n episodes; the last may be shorter."""
+    size = -(-n // WINDOWS)
+    return np.append(np.arange(0, n, size), n)
+
+
+def draw_median(
+    axes: Any, t: np.ndarray, curves: np.ndarray, label: str | None = None, **look: Any
+) -> tuple[np.ndarray, float]:
+    """Draw the median of (runs, points) with its interval; returns it, and how high all reach."""
+    n, look = len(curves), {"color": BLUE, **look}
+    mid, low, high = bootstrap(curves)
+    if n > 1:
+        axes.fill_between(t, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    known = "measured" if n == 1 else f"median of {n} runs, {interval_name(n)}"
+    axes.plot(t, mid, linewidth=2.2, label=label or known, marker=dot(t), **look)
+    return mid, float(curves.max())
+
+
+def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    run, n = group.first, group.played
+    at = thin(n)
+    curves = group.regret(at)
+    if curves is None:
+        raise InvalidInput(
+            f"regret is {UNKNOWN}: it needs the environment's optimal value", code="regret-unknown"
+        )
+    t, (mid, top) = at + 1, draw_median(axes, at + 1, curves)
+    root = r"$c\,\sqrt{t}$" + (", as the theorem grows" if run.bounds else "")
+    axes.plot(t, mid[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED, label=root)
+    axes.set(ylabel="cumulative regret, all agents")
+    axes.set_title("Regret")
+    for name, title in (("theorem_1", "Theorem 1"), ("theorem_2", "Theorem 2")):
+        if name in run.bounds and run.bounds[name].bound <= 1.6 * top:
+            top = run.bounds[name].bound
+            axes.axhline(top, color=MUTED, linestyle=":", label=f"{title} at the β in force")
+    frame(axes, n, 1.08 * top)
+
+
+def _returns(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    edges = windows(group.played)
+    curves = group.returns(edges)
+    if curves is None:
+        raise InvalidInput(f"returns are {UNKNOWN}", code="returns-unknown")
+    draw_median(axes, (edges[1:] + edges[:-1]) / 2, curves)
+    for (name, value), colour in zip(marks.items(), (GREEN, ORANGE, VERMILION), strict=False):
+        axes.axhline(value, color=colour, linestyle=":", label=f"{name}: {value:.4g}")
+    low, high = (f([f(curves), *marks.values()]) for f in (np.min, np.max))
+    margin = 0.1 * (high - low) or 1.0  # returns that never change are a line in the middle
+    axes.set_ylim(low - margin, high + margin)
+    axes.set(ylabel=f"mean return, windows of {edges[1]:,.0f}")
+    axes.set_title("Return")
+    episodes(axes, group.played)
+    legend_above(axes)
+
+
+def _rounds(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    p, bounds = group.first.parameters, group.first.bounds
+    last = max(run.played for run in group.runs)
+    _steps(axes, group.runs, lambda run: np.cumsum([r.rounds for r in run.records]))
+    if "theorem_3" in bounds:
+        size = (p.dim, p.horizon, p.n_agents)
+        t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
+        bound = [min(n, theory.rounds_bound(*size, int(n), p.gamma, p.lam)) for n in t]
+        label = "most possible: Theorem 3, or t"
+        axes.plot(t, bound, color=VERMILION, linestyle=DASHED, label=label)
+        floor = [theory.rounds_floor(int(n), p.gamma) for n in t]
+        axes.plot(t, floor, color=GREEN, linestyle=":", label="fewest possible, ⌈t/⌈γ⌉⌉")
+    axes.set(xlabel="episode t (each agent)", ylabel="rounds so far")
+    axes.set_title("Rounds of communication")
+    logarithmic("xy", axes)
+    legend_above(axes)
+
+
+def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    run, p = group.first, group.first.parameters
+    size = (p.dim, p.horizon, p.n_agents)
+    last = max(run.played for run in group.runs)
+    _steps(axes, group.runs, lambda run: [sum(r.scalars.values()) for r in run.records])
+    t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
+    if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
+        rounds = [int(min(n, theory.rounds_bound(*size, int(n), p.gamma, p.lam))) for n in t]
+        most = [theory.scalars_total(*size, p.packing, k, p.n_agents * k) for k in rounds]
+        axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
+    if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
+        shared = "sharing every trajectory"
+        axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label=shared)
+    axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
+    axes.set_title("Communication")
+    sent = float(np.median([one.ledger.total for one in group.runs]))
+    if sent > 0.0 and run.scalars_raw is not None:
+        ratio = run.scalars_raw / sent
+        times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
+        note(axes, f"at the end {times} than sharing trajectories")
+    elif sent == 0.0:
+        note(axes, "nothing was sent")
+    logarithmic("xy", axes)
+    legend_above(axes)
+
+
+def _lengths(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    p, bounds = group.first.parameters, group.first.bounds
+    most = max(run.rounds for run in group.runs)
+    alpha, size = (0.8 if len(group.runs) == 1 else 0.35), (14.0 if most < 500 else 4.0)
+    top = 1.0
+    for i, run in enumerate(group.runs):
+        at = thin(len(run.records), log=True)
+        k = np.array([record.k for record in run.records])[at]
+        lengths = np.array([r.length / max(1, r.rounds) for r in run.records])[at]
+        top = max(top, lengths.max())
+        label = None if i else "measured"
+        axes.scatter(k, lengths, s=size, color=BLUE, alpha=alpha, linewidths=0, label=label)
+    if "theorem_3" in bounds and p.gamma <= p.episodes:  # else no round can come near it
+        cap = np.ceil(p.gamma)
+        top = max(top, cap)
+        # episodes beyond the signal that were kept may carry a round past it
+        what = "longest possible" if p.overshoot == "cut" else "no signal later than"
+        label = f"{what}, ⌈γ⌉ = {cap:,.0f}"
+        axes.axhline(cap, color=VERMILION, linestyle=DASHED, label=label)
+    axes.set(xlabel="round k", ylabel="episodes in the round, Δt")
+    axes.set(xlim=(0, most + 1), ylim=(0.8, top * 1.6))
+    if most > 300:  # the short rounds are the first ones
+        axes.set(xscale="log", xlim=(0.8, most * 1.2))
+        logarithmic("x", axes)
+    axes.set_title("Length of the rounds")
+    logarithmic("y", axes)
+    legend_above(axes)
+
+
+def _triggers(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    from matplotlib import colormaps
+    from matplotlib.ticker import MaxNLocator
+
+    run, p = group.first, group.first.parameters
+    fired = [(r.last, a, h) for r in run.records for a, h in r.triggers if h]
+    if not fired:
+        raise InvalidInput("no agent of this run asked for a synchronisation", code="no-triggers")
+    t, agent, step = np.array(fired)[thin(len(fired), log=True)].T
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(2, p.n_agents)))
+    shift = (agent - (p.n_agents - 1) / 2) * 0.6 / p.n_agents  # agents of one step side by side
+    axes.scatter(t, step + shift, s=14.0, color=shades[agent], linewidths=0)
+    for a in {0, p.n_agents - 1} if p.n_agents > 6 else range(p.n_agents):
+        axes.scatter([], [], s=14.0, color=shades[a], linewidths=0, label=f"agent {a}")
+    axes.set(xlabel="episode t (each agent)", ylabel="step h that fired")
+    axes.set(ylim=(0.4, p.horizon + 0.6), xlim=(0.8, run.played * 1.3))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.set_title(_of_one("Who fired, at which step", group))
+    logarithmic("x", axes)
+    legend_above(axes, columns=4)
+
+
+def _logdet(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    from matplotlib import colormaps
+
+    run, p = group.first, group.first.parameters
+    at = thin(len(run.records), log=True)
+    t = np.array([record.last for record in run.records])[at]
+    start = p.dim * np.log(p.lam)
+    grown = np.array([record.logdet for record in run.records])[at] - start
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, p.horizon))
+    named = {1, p.horizon} if p.horizon > 6 else set(range(1, p.horizon + 1))
+    for h in range(1, p.horizon + 1):
+        label = f"h = {h}" if h in named else None
+        axes.plot(t, grown[:, h - 1], color=shades[h - 1], label=label, marker=dot(t))
+    most = p.dim * np.log1p(p.n_agents * t / (p.lam * p.dim))
+    axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="largest possible")
+    axes.set(xlabel="episode t (each agent)", ylim=(0.0, None))
+    axes.set_ylabel(r"log det $\Lambda_h$ − log det $\lambda I$")
+    axes.set_title(_of_one("Information gathered at each step", group))
+    logarithmic("x", axes)
+    legend_above(axes, columns=3)
+
+
+DRAW: dict[str, Callable[..., None]] = {
+    "regret": _regret,
+    "returns": _returns,
+    "rounds": _rounds,
+    "scalars": _scalars,
+    "lengths": _lengths,
+    "triggers": _triggers,
+    "logdet": _logdet,
+}
+
+
+def _steps(
+    axes: Any, runs: Sequence[Run], value: Callable[[Run], Sequence[float] | np.ndarray]
+) -> None:
+    """A count of each run against the episodes at which it changes."""
+    for i, run in enumerate(runs):
+        at = thin(len(run.records), log=True)
+        t = np.array([record.last for record in run.records])[at]
+        label = "measured" if len(runs) == 1 else f"measured, {len(runs)} runs"
+        axes.plot(t, np.asarray(value(run))[at], color=BLUE, drawstyle="steps-post",
+                  linewidth=2.2, alpha=1.0 if len(runs) == 1 else 0.5, marker=dot(t),
+                  label=None if i else label)  # fmt: skip
+
+
+def _of_one(title: str, group: Group) -> str:
+    """The title of a figure that shows the first run only."""
+    return title if len(group.runs) == 1 else f"{title} (seed {group.first.seed})"

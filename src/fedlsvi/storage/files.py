@@ -69,8 +69,8 @@ def open_file(path: Path, flags: int) -> int:
     """Open a regular file, and never through a link; returns its descriptor.
 
     Raises:
-        StoreError: It is a link, or is to be written and has a second name somewhere.
-        DamagedFile: It is a folder, a pipe or a device.
+        StoreError: It is a link, a folder, a pipe or a device; or it is to be written and has a
+            second name somewhere.
         OSError: It cannot be opened.
     """
     mode = file_mode(path) if flags & os.O_CREAT else 0
@@ -85,7 +85,7 @@ def open_file(path: Path, flags: int) -> int:
         return fd
     os.close(fd)
     if not stat.S_ISREG(about.st_mode):
-        raise DamagedFile(f"{path} is not a file: {_restore(path)}", code="not-a-file")
+        raise StoreError(f"{path} is not a file: {_restore(path)}", code="not-a-file")
     raise _linked(path)
 
 

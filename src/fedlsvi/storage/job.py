@@ -57,7 +57,7 @@ EPISODES = 10_000
 SHOWN = ("reward_range", "first_observation", "first_action", "after_end")
 """What arrays do not tell of the environment that was read into them."""
 
-_ARRAY_KEYS = ("file", "entry", "P", "r", "horizon", "initial", "phi", *SHOWN)
+_ARRAY_KEYS = ("file", "entry", "title", "P", "r", "horizon", "initial", "phi", *SHOWN)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,8 @@ class Job:
                 )
         P, r = given.pop("P"), given.pop("r")
         shown = {key: given.pop(key) for key in SHOWN if key in given}
-        env = envs.FiniteMDP(P, r, **given)
+        title = str(given.pop("title", "FiniteMDP"))
+        env = envs.FiniteMDP(P, r, name=title, **given)
         for key, value in shown.items():
             setattr(env, key, _shown(key, value))
         return env

@@ -102,6 +102,7 @@ def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
     entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
     shown = {key: (plain(getattr(env, key)), plain(getattr(FiniteMDP, key))) for key in SHOWN}
     entry |= {key: own for key, (own, usual) in shown.items() if own != usual}
+    entry |= env.titled()
     return entry if alone else entry | {"entry": m}
 
 

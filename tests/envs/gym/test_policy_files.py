@@ -60,7 +60,7 @@ def test_edited_numbers_are_noticed(walk: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", [None, 0, 2, "1"])
 def test_another_format_is_refused(walk: Path, tmp_path: Path, found: Any) -> None:
-    head = files.read_json(walk / "policy.json") | {"format": found}
+    head = files.read_json(walk / "policy.json", {str: object}) | {"format": found}
     with refused(WrongVersion, "wrong-format", repr(found)):
         Policy.load(_rewrite(walk, tmp_path, head))
 
@@ -82,4 +82,6 @@ def test_a_json_that_cannot_be_used_gets_a_sentence(
     walk: Path, tmp_path: Path, change: Any, named: str
 ) -> None:
     with refused(DamagedFile, "damaged-policy", named):
-        Policy.load(_rewrite(walk, tmp_path, change(files.read_json(walk / "policy.json"))))
+        Policy.load(
+            _rewrite(walk, tmp_path, change(files.read_json(walk / "policy.json", {str: object})))
+        )

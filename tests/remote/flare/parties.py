@@ -11,7 +11,7 @@ from fedlsvi.remote.flare.processes import of_kit
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 FEDERATION = Federation(
     "trial", episodes=240, horizon=5, dim=8, seed=3, settings={"gamma": 60.0},
-    patience={"deadline": 120.0, "attempts": 1},
+    retry={"deadline": 120.0, "attempts": 1},
 )  # fmt: skip
 
 

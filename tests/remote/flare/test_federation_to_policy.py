@@ -46,7 +46,7 @@ seed = 3
 [settings]
 gamma = 60.0
 
-[patience]
+[retry]
 deadline = 120.0
 attempts = 1
 """

@@ -117,7 +117,7 @@ def test_states_never_leave(finished: Path) -> None:
 
 
 def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) -> None:
-    ledger = files.read_json(project.server_folder(finished) / "ledger.json")
+    ledger = files.read_json(project.server_folder(finished) / "ledger.json", {str: object})
     here = here[2]
     for category in ("init", "up_stats", "down_model", "up_raw", "down_raw"):
         assert ledger["scalars"][category] == here.scalars[category]
@@ -126,7 +126,7 @@ def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) 
 
 def test_what_left_a_site_is_written_down(finished: Path) -> None:
     """Each site's log is whole and has the scalars of the server's ledger."""
-    ledger = files.read_json(project.server_folder(finished) / "ledger.json")
+    ledger = files.read_json(project.server_folder(finished) / "ledger.json", {str: object})
     for site in SITES:
         sent = verify(
             project.site_folder(finished, site) / "sent.jsonl", ledger["every"]["up_stats"],
@@ -220,7 +220,7 @@ def _read(connection: socket.socket) -> bytes:
 KEPT = replace(FEDERATION, name="kept", settings={"gamma": 60.0, "overshoot": "keep"})
 AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
-    patience={"deadline": 8.0, "attempts": 1, "absent": "carry"},
+    retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
 UNANSWERED = "agent 1 carried (no answer to"
 

@@ -14,7 +14,7 @@ from fedlsvi.remote.codec import Address, decode_request, encode
 from fedlsvi.remote.conformance import RUN, check_transport, opened, parameters, uploads
 from fedlsvi.remote.flare.job import Coordinator, Flare
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.retry_policy import RetryPolicy
 
 
 class Proxy:
@@ -31,7 +31,7 @@ class Proxy:
         reply: bytes = self.handler.handle(frame)
         return reply
 
-    def pace(self, epoch: int, number: int, t: int) -> None:
+    def signalled_elsewhere(self, epoch: int, number: int, t: int) -> None:
         self.paced.append((epoch, number, t))
 
 
@@ -66,8 +66,8 @@ class Told(Proxy):
         super().__init__(handler)
         self.heard = Event()
 
-    def pace(self, epoch: int, number: int, t: int) -> None:
-        super().pace(epoch, number, t)
+    def signalled_elsewhere(self, epoch: int, number: int, t: int) -> None:
+        super().signalled_elsewhere(epoch, number, t)
         self.heard.set()
 
     def handle(self, frame: bytes) -> bytes:
@@ -80,13 +80,13 @@ class Told(Proxy):
 
 
 def flare(
-    made: Any, patience: Patience, kind: type[Proxy] = Proxy, others: type[Proxy] = Proxy
+    made: Any, retry: RetryPolicy, kind: type[Proxy] = Proxy, others: type[Proxy] = Proxy
 ) -> Flare:
     handlers = [make() for make in made]
     kinds = [others, kind, others]
     proxies = [one(handler) for one, handler in zip(kinds, handlers, strict=True)]
     cuts = [handler.agents for handler in handlers]
-    return Flare(parameters(6), proxies, cuts, RUN, patience)
+    return Flare(parameters(6), proxies, cuts, RUN, retry)
 
 
 def test_conformance() -> None:
@@ -94,13 +94,13 @@ def test_conformance() -> None:
 
 
 def test_a_site_that_cannot_be_reached_is_named() -> None:
-    transport = opened(lambda m, p: flare(m, p, Unreachable), "none", Patience(30.0, 2))
+    transport = opened(lambda m, p: flare(m, p, Unreachable), "none", RetryPolicy(30.0, 2))
     said = r"site-2's agent 2, round 1: no answer to Explore in 2 attempts of up to 30 s"
     with pytest.raises(TransportError, match=said):
         uploads(transport)
-    assert transport.missing() == []
-    transport.excluded[1] = "away"
-    assert transport.missing() == ["site-2's agent 2 is excluded (away)"]
+    assert transport.membership.missing() == []
+    transport.membership.excluded[1] = "away"
+    assert transport.membership.missing() == ["site-2's agent 2 is excluded (away)"]
     transport.close()
 
 
@@ -108,7 +108,7 @@ def test_a_refusal_names_the_site_of_its_agent() -> None:
     coordinator = Coordinator({})
     refusal = Refusal(2, 5, 1, "trace", 9.0, "at most 8")
     assert coordinator._sentence(refusal) == str(refusal)
-    coordinator._transport = opened(flare, "none", Patience(30.0, 1))
+    coordinator._transport = opened(flare, "none", RetryPolicy(30.0, 1))
     assert coordinator._sentence(refusal) == f"site site-2: {refusal}"
     coordinator._transport.close()
 
@@ -116,10 +116,10 @@ def test_a_refusal_names_the_site_of_its_agent() -> None:
 def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> None:
     """To the other sites, with the numbers of the requests that they explore; one that is later,
     of an earlier request or unlawful goes nowhere."""
-    transport: Any = opened(flare, "none", Patience(30.0, 1))
+    transport: Any = opened(flare, "none", RetryPolicy(30.0, 1))
     transport.deliver(Explore(5))
     transport._answered.clear()  # as while they explore
-    turns, (one, two, three) = transport._turns, transport.proxies
+    turns, (one, two, three) = transport.turns, transport.proxies
 
     def say(t: int, number: int, agent: int = 2) -> None:
         address = Address(RUN, turns[1][0], number, transport.guard.round, 2, 1)
@@ -144,8 +144,8 @@ def test_the_others_go_on_when_who_signalled_is_cut_off(
 ) -> None:
     """They stopped at its episode and have nothing to say; asked again they go on without it, and
     what it says later, of the request that it was lost with, goes nowhere."""
-    patience = Patience(30.0, 1, absent=absent)
-    transport: Any = opened(lambda m, p: flare(m, p, CutOff, Told), "none", patience)
+    retry = RetryPolicy(30.0, 1, absent=absent)
+    transport: Any = opened(lambda m, p: flare(m, p, CutOff, Told), "none", retry)
     one, two, _ = transport.proxies
     two.transport = transport
     signal = transport.wait(0, 100)

@@ -11,7 +11,7 @@ import pytest
 
 from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.remote import federation as job
-from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_station
+from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.journal import Journal
 from fedlsvi.storage import settings_file
@@ -60,7 +60,7 @@ def test_agents_that_the_run_does_not_have(first: int, n_agents: int, tmp_path: 
     settings = SiteSettings.read(write(tmp_path, name="random-linear", **SIZES))
     books = open_books(settings, tmp_path / "site")
     with pytest.raises(InvalidInput, match="cannot be here: the run has"):
-        open_station(FEDERATION, settings, first, n_agents, books)
+        open_endpoint(FEDERATION, settings, first, n_agents, books)
     for book in books:
         book.close()
 

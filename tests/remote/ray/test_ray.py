@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_local import assert_same, learn
 
 import fedlsvi
 import problems
@@ -24,10 +23,16 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
+from fedlsvi.remote.ray import cluster as cluster_module
 from fedlsvi.remote.ray import transport as engine
-from fedlsvi.remote.ray.on_ray import on_ray
-from fedlsvi.remote.ray.tcp import Key, Line
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.ray.cluster import LOOPBACK
+from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey
+from fedlsvi.remote.ray.transport import on_ray
+from fedlsvi.remote.retry_policy import RetryPolicy
+from repeats import repeats
+from transports_over_frames import assert_same, learn
+
+KILLS = repeats(2, 4)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -37,17 +42,17 @@ def cluster() -> Iterator[None]:
     """One Ray for all tests of this file; its processes find the modules of the tests."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    engine.connect()
+    cluster_module.connect()
     if before is None:
         del os.environ["PYTHONPATH"]
     else:
         os.environ["PYTHONPATH"] = before
     yield
-    engine.ray_library().shutdown()
+    cluster_module.ray_library().shutdown()
 
 
-def make(made: Any, patience: Patience) -> engine.Ray:
-    return engine.Ray(parameters(6), made, RUN, patience)
+def make(made: Any, retry: RetryPolicy) -> engine.RayTransport:
+    return engine.RayTransport(parameters(6), made, RUN, retry)
 
 
 def test_conformance() -> None:
@@ -55,12 +60,12 @@ def test_conformance() -> None:
     check_raising(make)
 
 
-def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Around Ray's encryption no line is opened, and one that a firewall stops is not used."""
+def test_without_tcp_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection is opened around Ray's encryption, nor used where a firewall stops it."""
 
-    def by_calls(made: Any, patience: Patience) -> engine.Ray:
-        transport = make(made, patience)
-        assert not transport._lines
+    def by_calls(made: Any, retry: RetryPolicy) -> engine.RayTransport:
+        transport = make(made, retry)
+        assert not transport._connections
         return transport
 
     monkeypatch.setenv("RAY_USE_TLS", "1")
@@ -68,19 +73,19 @@ def test_without_lines_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("RAY_USE_TLS")
     reached = []
 
-    def stopped(line: Line, key: Key) -> None:
+    def stopped(connection: TcpConnection, key: TcpKey) -> None:
         reached.append(key.host)
         raise TimeoutError
 
-    monkeypatch.setattr(Line, "open", stopped)
+    monkeypatch.setattr(TcpConnection, "open", stopped)
     here = learn(problems.simplex())
     assert_same(here, learn(problems.simplex(), transport=partial(on_ray, cohorts=2)))
-    assert reached == [engine.LOOPBACK]
+    assert reached == [LOOPBACK]
 
 
 def test_listens_on_loopback_only() -> None:
     """Every listening socket of Ray's processes, by the table of the kernel."""
-    assert engine.ray_library().nodes()[0]["NodeManagerAddress"] == "127.0.0.1"
+    assert cluster_module.ray_library().nodes()[0]["NodeManagerAddress"] == "127.0.0.1"
     assert _ray_processes()
     sockets, listening = set(), 0
     for fd in [fd for process in _ray_processes() for fd in _open_files(process)]:
@@ -146,15 +151,15 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
 
     def exchange(frames: Any, deadline: float) -> Any:
         nonlocal kills
-        if transport.number % 17 == 5 and kills < 4:
-            with suppress(engine.ray_library().exceptions.RayActorError):
+        if transport.number % 17 == 5 and kills < KILLS:
+            with suppress(cluster_module.ray_library().exceptions.RayActorError):
                 os.kill(transport.processes()[kills % 2], signal.SIGKILL)
                 kills += 1
         return inner(frames, deadline)
 
     transport.exchange = exchange
     drive(session, [])
-    assert kills == 4
+    assert kills == KILLS
     assert session.player.server.w.tobytes() == here.w.tobytes()
     assert session.player.server.gram.tobytes() == here.gram_packed.tobytes()
 
@@ -164,7 +169,7 @@ ARGUMENTS = ["--env", "random-linear", "--agents", "4", "--set", "gamma=3", "--s
 
 def shell(*words: str) -> subprocess.Popen[str]:
     """The command, with its agents on the Ray of these tests."""
-    address = engine.ray_library().get_runtime_context().gcs_address
+    address = cluster_module.ray_library().get_runtime_context().gcs_address
     command = [sys.executable, "-m", "fedlsvi", *words, "--transport", "ray"]
     return subprocess.Popen(
         [*command, "--ray-address", address, "--cohorts", "2"],
@@ -220,7 +225,7 @@ def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
-    """SIGKILL to two drivers at work, each followed by resume, and to an actor of each driver."""
+    """SIGKILL to drivers at work, each followed by resume, and to an actor of each driver."""
     folder, moments = tmp_path / "run", random.Random(0)
     often = ["--checkpoint-seconds", "0.05"]
     process = shell("run", *ARGUMENTS, "--episodes", "4000", "--out", str(folder), *often)
@@ -230,7 +235,7 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
         time.sleep(moments.uniform(0.0, 0.1))
         os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
         work(process, folder / "records.jsonl")
-        if drivers == 2:
+        if drivers == repeats(1, 2):
             break
         time.sleep(moments.uniform(0.0, 0.1))
         process.kill()

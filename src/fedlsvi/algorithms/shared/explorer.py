@@ -1,8 +1,8 @@
 """Agents that play a finite MDP and return what they saw, as raw episodes.
 
-The compiled blocks are Fed-LSVI's (`experience.playing`): keyed draws, alias tables, a policy that
-is frozen while a block is played. Episodes beyond a synchronisation are discarded; playing them
-again gives the same states.
+The compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias tables, a policy
+that is frozen while a block is played. Episodes beyond a synchronisation are discarded; playing
+them again gives the same states.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from numba import njit
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience.finite import packed
-from fedlsvi.experience.playing import policy_rows, simulate
+from fedlsvi.experience.simulation import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
 

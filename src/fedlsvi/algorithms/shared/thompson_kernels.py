@@ -15,7 +15,7 @@ from numba import njit
 
 from fedlsvi.algorithms.shared.backward_kernels import factor
 from fedlsvi.core.random import fill_uniforms
-from fedlsvi.experience.folding import respond
+from fedlsvi.experience.accumulation import respond
 
 
 @njit(cache=True, nogil=True)

@@ -13,18 +13,25 @@ Gymnasium is an extra and is imported when it is first needed.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from fedlsvi.checks import integer
 from fedlsvi.envs.base import Environment, comes_back, plain
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym.checks import check_calls, check_range, check_spaces, stated_range
-from fedlsvi.envs.gym.ids import find_spec, ids_like, is_registered, looks_like_id, make_copy
+from fedlsvi.envs.gym.contract import (
+    check_calls,
+    check_kind,
+    check_range,
+    check_spaces,
+    stated_range,
+)
+from fedlsvi.envs.gym.ids import IDS, find_spec, ids_like, is_registered, looks_like_id, make_copy
 from fedlsvi.envs.gym.tables import Tables, read_tables
 from fedlsvi.envs.gym.world import GymWorld, Maker
-from fedlsvi.envs.validation import count
-from fedlsvi.errors import InvalidEnvironment, UnknownName
+from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
 
 REGISTERED = "gymnasium"
 """Name of the registry's row."""
@@ -44,7 +51,8 @@ class GymMDP(FiniteMDP):
         if seen[0] < low or seen[1] > high:
             raise InvalidEnvironment(
                 f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
-                f"{seen[1]:g}: leave it out, or widen it"
+                f"{seen[1]:g}: leave it out, or widen it",
+                code="reward-out-of-range",
             )
         shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
         if shifted.ndim == 3:
@@ -54,13 +62,22 @@ class GymMDP(FiniteMDP):
         self.first_observation, self.first_action = tables.first_observation, tables.first_action
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without its maker where that cannot travel: the table is the environment."""
+        """Without its maker where that cannot be pickled: the table is the environment."""
         state = dict(self.__dict__)
         try:
             pickle.dumps(self.maker)
         except (pickle.PicklingError, AttributeError, TypeError):
             del state["maker"]
         return state
+
+
+class Options(NamedTuple):
+    """How to read a Gymnasium environment; see `as_environment`."""
+
+    horizon: int | None
+    reward_range: Sequence[float] | None
+    kwargs: dict[str, Any]
+    tables: bool
 
 
 def gymnasium(
@@ -70,41 +87,27 @@ def gymnasium(
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
 ) -> Environment:
-    """The environment of a Gymnasium id; `kwargs` go to `gymnasium.make`.
+    """The environment of a Gymnasium id.
 
-    horizon       H; left out it is the spec's max_episode_steps
-    reward_range  (low, high) of the rewards; read off the table where there is one, else (0, 1)
-    tables        False steps the environment even where it knows its own table
+    Args:
+        id: The id; "package:Name-v0" imports the package first.
+        horizon: H; the spec's max_episode_steps if left out.
+        reward_range: (low, high) of the rewards; read off the table where there is one, else
+            (0, 1).
+        kwargs: Arguments for `gymnasium.make`.
+        tables: False steps the environment even where it knows its own table.
     """
     options = dict(kwargs or {})
-    env = _from_spec(find_spec(id), horizon, reward_range, options, tables)
+    env = _from_spec(find_spec(id), Options(horizon, reward_range, options, tables))
     if comes_back(options):  # else no file can hold them: the environment has no record
-        env.record(
-            REGISTERED,
-            id=id,
-            horizon=env.horizon,
-            reward_range=list(env.reward_range),
-            kwargs=plain(options),
-            tables=tables,
-        )
+        made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.reward_range)}
+        env.record(REGISTERED, id=id, **made, kwargs=plain(options), tables=tables)
     return env
 
 
-def _from_spec(
-    spec: Any,
-    horizon: int | None,
-    reward_range: Sequence[float] | None,
-    options: dict[str, Any],
-    tables: bool,
-) -> FiniteMDP | GymWorld:
-    """The environment of a Gymnasium spec."""
-    H = horizon if horizon is not None else spec.max_episode_steps
-    if H is None:
-        raise InvalidEnvironment(
-            f"{spec.id} has no max_episode_steps, so its horizon is not known: give horizon=H"
-        )
-    make = partial(make_copy, spec, options)
-    return _wrap(make, spec.id, count("horizon", H), reward_range, tables)
+def _from_spec(spec: Any, given: Options) -> FiniteMDP | GymWorld:
+    H = spec.max_episode_steps if given.horizon is None else given.horizon
+    return _wrap(partial(make_copy, spec, given.kwargs), spec.id, H, given)
 
 
 def as_environment(
@@ -115,117 +118,124 @@ def as_environment(
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
 ) -> Any:
-    """What a caller may give as `env`, as an environment; a list, one per agent, as a list.
+    """Turn whatever `learn` takes as `env` into an environment.
 
-    An environment of this package, its registered name, a Gymnasium id (`"package:Name-v0"` imports
-    the package first), an `EnvSpec`, or a factory that makes a Gymnasium environment.
+    Args:
+        env: An environment of this package, its registered name, a Gymnasium id ("package:Name-v0"
+            imports the package first), an `EnvSpec`, a function that makes a Gymnasium environment,
+            or a list with one of these per agent.
+        horizon: H, for Gymnasium environments.
+        reward_range: (low, high) of the rewards, for Gymnasium environments.
+        kwargs: Arguments for `gymnasium.make` or for the function.
+        tables: False steps the environment even where it knows its own table.
+
+    Returns:
+        An `Environment`; a list of them where a list was given.
     """
-    given: dict[str, Any] = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
+    given = Options(horizon, reward_range, dict(kwargs or {}), tables)
     if isinstance(env, Sequence) and not isinstance(env, str):
-        return _for_agents(env, given, tables)
+        return _for_agents(env, given)
     if isinstance(env, Environment):
-        _refuse_options(env, given)
+        _refuse_options(env, horizon=horizon, reward_range=reward_range, kwargs=kwargs)
         return env
     if isinstance(env, str):
-        return _by_name(env, horizon, reward_range, kwargs, tables)
+        return _by_name(env, given)
     ready = not isinstance(env, type)  # a class is a function that makes its instances
     if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
         if not is_registered(env):
-            return _from_spec(env, horizon, reward_range, kwargs or {}, tables)
-        options = dict(env.kwargs) | (kwargs or {})
+            return _from_spec(env, given)
         H = env.max_episode_steps if horizon is None else horizon
-        return gymnasium(env.id, H, reward_range, options, tables)
+        return gymnasium(env.id, H, reward_range, dict(env.kwargs) | given.kwargs, tables)
     if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
+        check_kind(env)
         if getattr(env, "spec", None) is None:
             raise InvalidEnvironment(
-                f"env is one {type(env.unwrapped).__name__}, but agents need copies of their own: "
-                "give a function that makes it, env=lambda: ..."
+                f"env is one {type(env.unwrapped).__name__}, but every agent needs copies: give a "
+                "function that makes it, env=lambda: ...",
+                code="single-environment",
             )
-        return as_environment(env.spec, **given, tables=tables)
+        return as_environment(env.spec, **given._asdict())
     if callable(env):
-        return _from_factory(env, horizon, reward_range, kwargs, tables)
+        return _from_factory(env, given)
     raise InvalidEnvironment(
-        f"env is a {type(env).__name__}: give an environment of fedlsvi.envs, a Gymnasium id or "
-        "EnvSpec, a function that makes an environment, or a list with one of these per agent"
+        f"env is {reprlib.repr(env)}: give an environment of fedlsvi.envs, a Gymnasium id or "
+        "EnvSpec, a function that makes an environment, or a list with one of these per agent",
+        code="bad-env",
     )
 
 
-def _for_agents(env: Sequence[Any], given: dict[str, Any], tables: bool) -> list[Any]:
+def _for_agents(env: Sequence[Any], given: Options) -> list[Any]:
     """One environment for each agent. All learn one model, so that a reward has to be the same
     number for all: where none is given, they share the smallest range that holds all of theirs."""
     made: list[tuple[Any, Any]] = []
+    asked = given._asdict() | {"kwargs": given.kwargs or None}  # what is made already takes none
     for one in env:  # agents that name the same thing share it
         same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
-        made.append((one, same[0] if same else as_environment(one, **given, tables=tables)))
+        made.append((one, same[0] if same else as_environment(one, **asked)))
     envs = [e for _, e in made]
-    ours = given["reward_range"] is None and all(
+    ours = given.reward_range is None and all(
         isinstance(e, GymMDP | GymWorld) and e is not one for one, e in made
     )
     if ours and len({e.reward_range for e in envs}) > 1:
         low, high = zip(*(e.reward_range for e in envs), strict=True)
-        return _for_agents(env, given | {"reward_range": (min(low), max(high))}, tables)
+        return _for_agents(env, given._replace(reward_range=(min(low), max(high))))
     return envs
 
 
-def _by_name(
-    name: str,
-    horizon: int | None,
-    reward_range: Sequence[float] | None,
-    kwargs: dict[str, Any] | None,
-    tables: bool,
-) -> Environment:
+def _by_name(name: str, given: Options) -> Environment:
     from fedlsvi.envs import registry
-    from fedlsvi.envs.gym.plugin import IDS
 
     name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
     if name in registry.names():
-        row, sizes = registry.entry(name), {"horizon": horizon, "reward_range": reward_range}
+        sizes: dict[str, Any] = {"horizon": given.horizon, "reward_range": given.reward_range}
+        row = registry.entry(name)
         known = set(sizes) if row.takes_anything() else row.parameters().keys() & sizes
         taken = {key: sizes.pop(key) for key in known if sizes[key] is not None}
-        env = registry.make(name, **{**(kwargs or {}), **taken})
-        _refuse_options(env, sizes)
+        env = registry.make(name, **{**given.kwargs, **taken})
+        _refuse_options(env, **sizes)
         return env
     if not looks_like_id(name):
         raise UnknownName("environment", name, [*registry.names(), *ids_like(name)])
-    return gymnasium(name, horizon, reward_range, kwargs, tables)
+    return gymnasium(name, *given)
 
 
-def _refuse_options(env: Environment, given: Mapping[str, Any]) -> None:
+def _refuse_options(env: Environment, **given: Any) -> None:
     for key, value in given.items():
         if value is not None and not (key == "horizon" and value == env.horizon):
             raise InvalidEnvironment(
                 f"{key}= is for Gymnasium environments, but {env.name} is one of this package with "
-                f"horizon {env.horizon}: give {key} where it is made"
+                f"horizon {env.horizon}: give {key} where it is made",
+                code="not-gymnasium",
             )
 
 
-def _from_factory(
-    make: Callable[..., Any],
-    horizon: int | None,
-    reward_range: Sequence[float] | None,
-    kwargs: dict[str, Any] | None,
-    tables: bool,
-) -> Environment:
-    options = dict(kwargs or {})
-    first = make(**options)
+def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
+    try:
+        first = make(**given.kwargs)
+    except FedLSVIError:
+        raise
+    except Exception as error:
+        raise InvalidEnvironment(
+            f"env, a function that makes an environment, raised {type(error).__name__}: {error}. "
+            "It is called without arguments, or with those in kwargs=",
+            code="factory-raised",
+        ) from error
+    check_kind(first)
     if isinstance(first, Environment):
-        _refuse_options(first, {"horizon": horizon, "reward_range": reward_range})
+        _refuse_options(first, horizon=given.horizon, reward_range=given.reward_range)
         return first
     if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
         raise InvalidEnvironment(
-            f"env() gave a {type(first).__name__}: give a function that makes a Gymnasium "
-            "environment"
+            f"env() returned {reprlib.repr(first)}: give a function that makes a Gymnasium "
+            "environment",
+            code="bad-env",
         )
     spec = getattr(first, "spec", None)
-    H = horizon if horizon is not None else getattr(spec, "max_episode_steps", None)
+    H = getattr(spec, "max_episode_steps", None) if given.horizon is None else given.horizon
     name = type(first.unwrapped).__name__ if spec is None else spec.id
     check_spaces(name, first)
     first.close()
-    if H is None:
-        raise InvalidEnvironment(f"the horizon of {name} is not known: give horizon=H")
-
-    again = partial(_make_again, make, options)
-    return _wrap(again, name, count("horizon", H), reward_range, tables)
+    return _wrap(partial(_make_again, make, given.kwargs), name, H, given)
 
 
 def _make_again(
@@ -235,27 +245,27 @@ def _make_again(
     return make(**{**options, **more})
 
 
-def _wrap(
-    make: Maker,
-    name: str,
-    horizon: int,
-    reward_range: Sequence[float] | None,
-    tables: bool,
-) -> FiniteMDP | GymWorld:
+def _wrap(make: Maker, name: str, H: int | None, given: Options) -> FiniteMDP | GymWorld:
     """A finite MDP where the environment knows its table, else a world to step."""
+    if H is None:
+        raise InvalidEnvironment(
+            f"{name} has no max_episode_steps, so its horizon is not known",
+            code="missing-horizon",
+            hint="give horizon=H",
+        )
+    horizon = integer("horizon", H, 1, error=InvalidEnvironment)
+    asked = None if given.reward_range is None else check_range(given.reward_range)
     probe = make(horizon)
     try:
         check_spaces(name, probe)
         check_calls(name, probe)
-        found = read_tables(probe) if tables else None
+        found = read_tables(probe) if given.tables else None
         if found is not None:
-            given = found.reward_range if reward_range is None else check_range(reward_range)
-            if given[0] == given[1]:
-                given = (given[0], given[1] + 1.0)  # nothing is ever paid
-            env = GymMDP(found, horizon, given, name)
+            low, high = asked or found.reward_range
+            high += float(low == high)  # nothing is ever paid
+            env = GymMDP(found, horizon, (low, high), name)
             env.maker, env.after_end = make, env.n_states > int(probe.observation_space.n)
             return env
-        given = stated_range(probe) if reward_range is None else check_range(reward_range)
-        return GymWorld(make, probe, name, horizon, given)
+        return GymWorld(make, probe, name, horizon, asked or stated_range(probe))
     finally:
         probe.close()

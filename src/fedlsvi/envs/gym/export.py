@@ -18,13 +18,15 @@ from fedlsvi.errors import InvalidEnvironment
 class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """One agent's episodes: `gymnasium.make("fedlsvi/RiverSwim-v0", n_states=8)`.
 
-    env     an environment of this package, or leave it out and give the registered name and its
-            parameters
-    agent   whose first state and, where agents differ, whose environment it is
-
     An episode is truncated after H steps; where the last state is the one after the end, it is
     terminated instead of showing that. Observations are state numbers, or vectors of float64;
     rewards are in the environment's own units, `reward_range`.
+
+    Args:
+        env: An environment of this package; or leave it out and give `name`.
+        name: A registered name, whose parameters follow.
+        agent: Whose first state and, where agents differ, whose environment it is.
+        render_mode: "ansi" renders a line of text.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's own form)
@@ -42,7 +44,9 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             from fedlsvi.envs import registry
 
             if name is None:
-                raise InvalidEnvironment("give an environment, or the name of a registered one")
+                raise InvalidEnvironment(
+                    "give an environment, or the name of a registered one", code="bad-env"
+                )
             if "agent" in registry.entry(name).parameters():
                 parameters["agent"] = agent
             env = registry.make(name, **parameters)
@@ -56,7 +60,9 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             low, high = (0.0, 1.0) if isinstance(env, ContinuousLinearMDP) else (-np.inf, np.inf)
             self.observation_space = spaces.Box(low, high, (env.state_dim,), np.float64)
         else:
-            raise InvalidEnvironment(f"{env.name} is a Gymnasium environment already")
+            raise InvalidEnvironment(
+                f"{env.name} is already a Gymnasium environment", code="bad-env"
+            )
         self.h = 0
         self.state: Any = None
 

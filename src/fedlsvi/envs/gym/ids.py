@@ -1,4 +1,7 @@
-"""Gymnasium's registry: ids and the packages that register them."""
+"""Gymnasium ids: finding those of other packages, and registering this package's own.
+
+Gymnasium calls `register` itself when it is imported (entry point `gymnasium.envs`).
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,40 @@ HOMES = {
 }
 """Packages whose ids are known: namespace or first word of the id → module that registers it."""
 
+IDS = {
+    "fedlsvi/RandomLinearMDP-v0": "random-linear",
+    "fedlsvi/HardChain-v0": "hard-chain",
+    "fedlsvi/CombinationLock-v0": "combination-lock",
+    "fedlsvi/RiverSwim-v0": "river-swim",
+    "fedlsvi/NChain-v0": "n-chain",
+    "fedlsvi/DeepSea-v0": "deep-sea",
+    "fedlsvi/Garnet-v0": "garnet",
+    "fedlsvi/RandomMDP-v0": "random-mdp",
+    "fedlsvi/ContinuousLinearMDP-v0": "continuous-linear",
+    "fedlsvi/XiCloseMDP-v0": "xi-close",
+}
+"""Gymnasium ids of this package's environments → names in the registry of environments."""
+
+
+def register_all() -> None:
+    """Register every id of this package with Gymnasium; known ones are left alone."""
+    _register("")
+
+
+def register() -> None:
+    """What the entry point calls: Gymnasium has set the namespace, so ids come without it."""
+    _register("fedlsvi/")
+
+
+def _register(namespace: str) -> None:
+    from gymnasium.envs.registration import register as add
+    from gymnasium.envs.registration import registry
+
+    for id, name in IDS.items():
+        if id not in registry:
+            entry = "fedlsvi.envs.gym.export:MDPEnv"
+            add(id.removeprefix(namespace), entry_point=entry, kwargs={"name": name})
+
 
 def find_spec(id: str) -> Any:
     """The spec of a Gymnasium id, whose package is imported where it is known."""
@@ -38,8 +75,6 @@ def find_spec(id: str) -> Any:
                 warnings.simplefilter("ignore")
                 importlib.import_module(HOMES[word])
         elif word == "fedlsvi" and name not in gym.registry:
-            from fedlsvi.envs.gym.plugin import register_all
-
             register_all()
     except Exception as error:  # whatever a module raises while it is imported
         raise _unloaded(id, module or HOMES.get(word, word), error) from error
@@ -52,23 +87,25 @@ def find_spec(id: str) -> Any:
         what = f"the namespace '{space}'" if foreign else "it"
         raise InvalidEnvironment(
             f"unknown environment '{id}': no package has registered {what}. Import the package "
-            f"that does, or write 'package:{name}' with its module"
+            f"that does, or write 'package:{name}' with its module",
+            code="unknown-environment",
         )
     return gym.spec(name)
 
 
 def _unloaded(id: str, module: str, error: Exception) -> InvalidEnvironment:
-    """What to say of an id whose module was not found, or was found and failed."""
+    """The error for an id whose module was not found, or was found and failed."""
     top = module.split(".")[0]
-    fix = "mend it, or install what it lacks"
+    fix = "fix that module, or install what it lacks"
     if isinstance(error, ModuleNotFoundError) and error.name in (module, top):
         fix = f"pip install {top.replace('_', '-')}"
         if module not in HOMES.values():
-            fix += f" if it is a package; if it is a file of your own, --import {top}.py"
+            fix += f" if it is a package; if it is your own file, --import {top}.py"
     said = " ".join(str(error).split())
     return InvalidEnvironment(
         f"env '{id}' needs module '{module}', which cannot be imported "
-        f"({type(error).__name__}: {said}): {fix}"
+        f"({type(error).__name__}: {said}): {fix}",
+        code="import-failed",
     )
 
 
@@ -82,13 +119,16 @@ def looks_like_id(name: str) -> bool:
 
 def is_registered(spec: Any) -> bool:
     """Whether the id of an `EnvSpec` makes the same environment, given its kwargs and time limit.
-    Refuses one that nothing makes again."""
+
+    Raises:
+        InvalidEnvironment: One of its wrappers keeps no record of its arguments.
+    """
     for wrapper in spec.additional_wrappers:
         if wrapper.kwargs is None:
             raise InvalidEnvironment(
                 f"env is one {spec.id} in a {wrapper.name}, which does not say how it was made, "
-                "but agents need copies of their own: give a function that makes it, env=lambda: "
-                "..."
+                "but every agent needs copies: give a function that makes it, env=lambda: ...",
+                code="single-environment",
             )
     known = package().registry.get(spec.id)
     same = known is not None and known.entry_point == spec.entry_point
@@ -101,7 +141,8 @@ def package() -> Any:
         return importlib.import_module("gymnasium")
     except ImportError:
         raise InvalidEnvironment(
-            "a Gymnasium environment needs Gymnasium: pip install 'fedlsvi[gym]'"
+            "a Gymnasium environment needs Gymnasium: pip install 'fedlsvi[gym]'",
+            code="missing-package",
         ) from None
 
 
@@ -126,17 +167,18 @@ def make_copy(spec: Any, options: dict[str, Any], horizon: int, **more: Any) -> 
         raise
     except Exception as error:
         raise InvalidEnvironment(
-            f"env '{spec.id}' cannot be made with kwargs = {given}: change them, for it raised "
-            f"{type(error).__name__}: {error}"
+            f"env '{spec.id}' cannot be made with kwargs = {given}: it raised "
+            f"{type(error).__name__}: {error}",
+            code="factory-raised",
         ) from error
 
 
 @contextlib.contextmanager
 def needing(id: str) -> Iterator[None]:
-    """Say in a sentence which package an environment lacks."""
+    """Turn a missing package of an environment into one sentence."""
     try:
         yield
     except (ImportError, package().error.DependencyNotInstalled) as error:
         raise InvalidEnvironment(
-            f"env '{id}' needs a package that is not installed: {error}"
+            f"env '{id}' needs a package that is not installed: {error}", code="missing-package"
         ) from error

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from fedlsvi.checks import plural
+from fedlsvi.checks import check_seed, integer, plural
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.gym.players import Players
-from fedlsvi.envs.gym.recording import ANSI, RGB, WRITERS, frame, write, writer_of
+from fedlsvi.envs.gym.episodes import Copies, Players
+from fedlsvi.envs.gym.ids import needing
 from fedlsvi.envs.gym.world import COPIES, GymWorld, Maker, naming, reset_seeds
 from fedlsvi.envs.spaces import check_same
-from fedlsvi.envs.validation import check_seed, count
 from fedlsvi.errors import InvalidInput, StoreError
+
+ANSI, RGB = "ansi", "rgb_array"
+
+WRITERS: dict[str, tuple[str, str] | None] = {
+    ".txt": None,
+    ".gif": ("PIL.Image", "Pillow (pip install 'fedlsvi[plot]')"),
+    ".mp4": ("imageio_ffmpeg", "imageio-ffmpeg (pip install 'fedlsvi[video]')"),
+}
+"""Suffix of a recording → the module that writes it and how to get it, where one is needed."""
 
 
 class Acts(Protocol):
@@ -80,22 +89,37 @@ def evaluate_policy(
 ) -> Evaluation:
     """Play whole episodes and return what they earned.
 
-    policy   a policy, or "random" for uniform actions (then `horizon` where the spec has none)
-    env      whatever `learn` takes; a table is stepped through Gymnasium all the same
-    seed     episode t begins with reset(seed=f(seed, agent, t)), as that of this agent in a run
-    agent    whose first states they are, where agents of an environment of this package differ
+    Args:
+        policy: A policy, or "random" for uniform actions (give `horizon` where the spec has none).
+        env: Whatever `learn` takes. A table is stepped through Gymnasium as well.
+        episodes: Number of episodes.
+        seed: Episode t begins with reset(seed=f(seed, agent, t)), as it does for this agent in a
+            run.
+        horizon: Steps of an episode; the policy's own if left out.
+        kwargs: Arguments for the environment.
+        agent: Whose first states to take, where agents of an environment of this package differ.
+
+    Returns:
+        Returns and lengths of the episodes.
     """
-    n, H, seed = count("episodes", episodes), horizon, check_seed(seed)
-    agents = np.array([count("agent", agent, 0)], np.int64)
+    n, H, seed = integer("episodes", episodes, 1), horizon, check_seed(seed)
+    agents = np.array([integer("agent", agent, 0)], np.int64)
     if not isinstance(policy, str):
+        if not (hasattr(policy, "actions") and hasattr(policy, "horizon")):
+            raise InvalidInput(
+                f"policy is a {type(policy).__name__}: give run.policy, 'random', or an object "
+                "with horizon and actions(step, states)",
+                code="bad-policy",
+            )
         H = policy.horizon if horizon is None else horizon
         if policy.horizon < H:
             raise InvalidInput(
                 f"horizon is {H}, the policy knows {plural(policy.horizon, 'step')}: give "
-                "horizon= up to that"
+                "horizon= up to that",
+                code="bad-horizon",
             )
     elif policy != "random":
-        raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'")
+        raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'", code="bad-policy")
     world = _world(env, H, kwargs, agent)
     check_same(policy, world)
     rng = np.random.default_rng([seed, 1])
@@ -128,49 +152,65 @@ def record(
     frames_per_second: int = 4,
     agent: int = 0,
 ) -> float:
-    """Play the first episode of an agent into a file, and return what it earned.
+    """Record the first episode of an agent.
 
-    .txt takes the environment's text rendering, .gif its images (Pillow, which comes with
-    Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
+    Args:
+        policy: The policy to play.
+        env: Whatever `learn` takes.
+        path: .txt takes the environment's text rendering, .gif its images (Pillow, which comes with
+            Matplotlib), .mp4 too (imageio-ffmpeg, which comes with `fedlsvi[video]`).
+        seed: As in `evaluate_policy`.
+        kwargs: Arguments for the environment.
+        frames_per_second: Speed of .gif and .mp4.
+        agent: As in `evaluate_policy`.
+
+    Returns:
+        What the episode earned.
     """
     target, seed = Path(path), check_seed(seed)
-    rate = count("frames_per_second", frames_per_second)
+    rate = integer("frames_per_second", frames_per_second, 1)
     mode = ANSI if target.suffix == ".txt" else RGB
     if target.suffix not in WRITERS:
-        raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4")
-    writer = writer_of(target.suffix)
-    agents = np.array([count("agent", agent, 0)], np.int64)
+        raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4", code="bad-path")
+    writer = _writer(target.suffix)
+    agents = np.array([integer("agent", agent, 0)], np.int64)
     world = _world(env, policy.horizon, kwargs, agent)
     check_same(policy, world)
     if mode not in world.render_modes:
         known = ", ".join(world.render_modes or ["none"])
-        raise InvalidInput(f"{world.name} cannot render '{mode}' (it knows {known})")
+        raise InvalidInput(
+            f"{world.name} cannot render '{mode}' (it knows {known})", code="cannot-render"
+        )
     try:
         world = _world(world, policy.horizon, None, agent, render_mode=mode)
     except InvalidInput:
         raise
     except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
-        raise InvalidInput(f"the environment has no '{mode}' rendering: {error}") from None
-    copies = world.episodes(1)
+        raise InvalidInput(
+            f"the environment has no '{mode}' rendering: {error}", code="cannot-render"
+        ) from None
+    copies = Copies(world, 1)
     inner = copies.envs[0]
     try:
         row, total = np.zeros(1, np.int64), 0.0
-        state = copies.begin(reset_seeds(seed, agents, 1, 1)[0], naming(agents, 1, 1, row, 1))
-        frames = [frame(world.name, inner, mode)]
+        where = naming(agents, 1, 1, row)
+        state = copies.begin(reset_seeds(seed, agents, 1, 1)[0], where)
+        frames = [_frame(world.name, inner, mode)]
         for h in range(1, policy.horizon + 1):
-            where = naming(agents, 1, 1, row, h + 1)
-            state, paid, ended, cut = copies.advance(row, policy.actions(h, state), where)
+            state, paid, ended, cut = copies.advance(row, policy.actions(h, state), h, where)
             total += float(paid[0])
-            frames.append(frame(world.name, inner, mode))
+            frames.append(_frame(world.name, inner, mode))
             if ended[0] or cut[0]:
                 break
     finally:
         copies.close()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, frames, rate, total, writer)
+        _write(target, frames, rate, total, writer)
     except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
+        raise StoreError(
+            f"cannot write {target}: {error.strerror or error}", code="cannot-write"
+        ) from error
     return total
 
 
@@ -182,8 +222,10 @@ def _world(
         env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
         kwargs = None
     if isinstance(env, list):
-        raise InvalidInput(f"env is a list of {len(env)}: give the environment of one agent")
-    H = env.horizon if horizon is None else count("horizon", horizon)
+        raise InvalidInput(
+            f"env is a list of {len(env)}: give the environment of one agent", code="bad-env"
+        )
+    H = env.horizon if horizon is None else integer("horizon", horizon, 1)
     maker = getattr(env, "maker", None)
     if maker is None:
         as_environment(env, kwargs=kwargs)  # refuses them: it is made already
@@ -208,3 +250,64 @@ def _own(env: Environment, agent: int) -> Maker:
         return MDPEnv(env, agent=agent, **options)
 
     return make
+
+
+def _frame(name: str, env: Any, mode: str) -> Any:
+    """What the environment draws: a text, or uint8 (height, width, 3)."""
+    with needing(name):
+        drawn = env.render()
+    if mode == ANSI and isinstance(drawn, str):
+        return drawn
+    if mode == RGB and _is_picture(drawn):
+        return np.ascontiguousarray(drawn[:, :, :3], np.uint8)
+    made = getattr(env, "render_mode", None)
+    why = "" if made == mode else f", and was made with render_mode={made!r}"
+    raise InvalidInput(
+        f"{name} drew {_seen(drawn)}{why}: let it take render_mode='{mode}' and draw "
+        f"{'a text' if mode == ANSI else 'an array of integers (height, width, 3)'}",
+        code="cannot-render",
+    )
+
+
+def _is_picture(drawn: Any) -> bool:
+    """Integers (height, width, 3); a fourth layer is opacity."""
+    whole = isinstance(drawn, np.ndarray) and drawn.dtype.kind in "iu"
+    return whole and drawn.ndim == 3 and drawn.shape[2] in (3, 4)
+
+
+def _seen(drawn: Any) -> str:
+    """A drawing in a word or two."""
+    if isinstance(drawn, np.ndarray):
+        return f"an array {drawn.shape} of {drawn.dtype}"
+    return "nothing" if drawn is None else f"a {type(drawn).__name__}"
+
+
+def _writer(suffix: str) -> Any:
+    """The module that writes files of this suffix."""
+    needed = WRITERS[suffix]
+    if needed is None:
+        return None
+    try:
+        return import_module(needed[0])
+    except ImportError:
+        raise InvalidInput(
+            f"{suffix} needs {needed[1]}: install it, or let the file end in .txt",
+            code="missing-package",
+        ) from None
+
+
+def _write(target: Path, frames: list[Any], rate: int, total: float, writer: Any) -> None:
+    """Write the frames, `rate` of them a second; a text ends with the return."""
+    if target.suffix == ".txt":
+        parts = [f"step {h}\n{drawn}" for h, drawn in enumerate(frames)]
+        target.write_text("\n".join([*parts, f"return {total:g}\n"]))
+    elif target.suffix == ".gif":
+        images = [writer.fromarray(drawn) for drawn in frames]
+        images[0].save(target, save_all=True, append_images=images[1:], duration=1000 // rate)
+    else:
+        height, width = frames[0].shape[:2]
+        film = writer.write_frames(str(target), (width, height), fps=rate, macro_block_size=2)
+        film.send(None)  # it opens the file
+        for drawn in frames:
+            film.send(drawn)
+        film.close()

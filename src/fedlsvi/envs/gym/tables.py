@@ -31,7 +31,7 @@ MEAN, TERMINATE = "mean", "terminate"
 
 @dataclass(frozen=True)
 class Tables:
-    """P (S, A, S), raw rewards (S, A) or (S, A, S), the first state's law (S,) and who ends."""
+    """P (S, A, S), raw rewards (S, A) or (S, A, S) and the law of the first state (S,)."""
 
     P: np.ndarray
     rewards: np.ndarray
@@ -76,7 +76,7 @@ def read_tables(env: Any) -> Tables | None:
 def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
     """Whether a random walk in the environment is possible in its tables: starts and steps."""
     rng, first = np.random.default_rng(0), tables.first_observation
-    # of their own, because a walk that never ends shows one start only
+    # apart from the walk, because one that never ends shows one start only
     starts = [env.reset(seed=k)[0] - first for k in range(steps)]
     if not all(0 <= x < len(tables.P) and tables.initial[x] > 0.0 for x in starts):
         return False
@@ -110,7 +110,7 @@ def _only_neutral(env: Any) -> bool:
 
 
 def _from_zero(P: Mapping[Any, Any], n_actions: int) -> dict[int, dict[int, Any]] | None:
-    """P with states and actions counted from 0; None where its keys are no states in a row."""
+    """P with states and actions counted from 0; None where its keys are not consecutive states."""
     whole = all(isinstance(x, int | np.integer) for x in P)
     if not (P and whole and all(isinstance(row, Mapping) and row for row in P.values())):
         return None
@@ -126,14 +126,15 @@ def _from_zero(P: Mapping[Any, Any], n_actions: int) -> dict[int, dict[int, Any]
                 raise InvalidEnvironment(
                     f"unwrapped.P[{x}][{a}] is {row.get(a, 'missing')!r}: give every state and "
                     "action a list of (p, next state, reward, terminated), or step the environment "
-                    "instead, as_environment(env, tables=False)"
+                    "instead, as_environment(env, tables=False)",
+                    code="bad-table",
                 ) from None
             counted.setdefault(int(x - first), {})[a - action] = outcomes
     return counted
 
 
 def _outcomes(listed: Any, first: int, n: int) -> list[tuple[float, int, float, bool]]:
-    """(p, x', reward, terminated), x' counted from 0; ValueError where it is no state."""
+    """(p, x', reward, terminated), x' counted from 0; ValueError where it is not a state."""
     outcomes = [(p, to - first, reward, over) for p, to, reward, over in listed]
     if not all(0 <= to < n for _, to, _, _ in outcomes):
         raise ValueError
@@ -147,7 +148,8 @@ def from_dictionary(
     n = len(P)
     if initial.shape != (n,):
         raise InvalidEnvironment(
-            f"unwrapped.P has {n} states, but initial_state_distrib has shape {initial.shape}"
+            f"unwrapped.P has {n} states, but initial_state_distrib has shape {initial.shape}",
+            code="bad-table",
         )
     going = np.zeros((n, n_actions, n))  # probability of going on to x'
     ending = np.zeros((n, n_actions, n))  # probability of ending in x'
@@ -196,7 +198,8 @@ def _from_dynamics(inner: Any, dynamics: Mapping[str, Any]) -> Tables:
     elif strategy != MEAN:
         raise InvalidEnvironment(
             f"inadmissible_action_strategy is '{strategy}', which raises an error in the middle of "
-            f"an episode: use '{MEAN}' or '{TERMINATE}'"
+            f"an episode: use '{MEAN}' or '{TERMINATE}'",
+            code="bad-inadmissible_action_strategy",
         )
     return Tables(law, _compact(law, pay), np.asarray(dynamics["d_0"], np.float64))
 

@@ -9,19 +9,23 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.envs.base import Environment, no_features
-from fedlsvi.envs.gym.checks import is_kind, repeats
+from fedlsvi.envs.gym.contract import is_kind, repeats
+from fedlsvi.envs.spaces import Description, count_observations, describe
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
 
 COPIES = 32
-"""Copies per agent, so that this many of its episodes are played side by side."""
+"""Copies per agent: so many of its episodes are played in lockstep."""
 
 RESETS = 16
 """Stream of the seeds that `reset` is called with."""
 
-Where = Callable[[int], str]
-"""where(k): which episode and step row k of a batch belongs to."""
+FINITE = 100_000
+"""A product of discrete spaces of at most this size counts as numbered states."""
+
+Where = Callable[[int, int], str]
+"""where(k, h): the episode and agent of row k of a batch, at step h; h = 0 is its reset."""
 
 Maker = Callable[..., Any]
 """make(H, **options): a copy whose time limit, where it is ours to set, is H."""
@@ -30,36 +34,41 @@ Maker = Callable[..., Any]
 class GymWorld(Environment):
     """Episodes of at most H steps, played in copies that `maker` makes.
 
-    A discrete observation is a state 0 … n_states−2, and n_states−1 is the state after the end; any
-    other observation is flattened into `state_dim` numbers. Rewards are mapped from `reward_range`
-    into [0, 1]. Episode t of agent m begins with reset(seed=f(seed, m, t)).
+    Discrete observations, and MultiDiscrete ones, tuples and dictionaries of discrete ones with at
+    most 100,000 combinations, are states 0 … n_states−2 in C order; n_states−1 is the state after
+    the end. Any other observation is flattened into `state_dim` numbers. Rewards are mapped from
+    `reward_range` into [0, 1]. Episode t of agent m begins with reset(seed=f(seed, m, t)).
+
+    Args:
+        maker: Makes a copy of the environment.
+        probe: One copy, to look at.
+        name: What to call it in messages.
+        horizon: H.
+        reward_range: The rewards that 0 and 1 stand for.
     """
 
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
 
     def __init__(
-        self,
-        maker: Maker,
-        probe: Any,
-        name: str,
-        horizon: int,
-        reward_range: tuple[float, float],
+        self, maker: Maker, probe: Any, name: str, horizon: int, reward_range: tuple[float, float]
     ) -> None:
         self.maker, self.name, self.horizon = maker, name, horizon
         self.reward_range = reward_range
         self.n_actions = int(probe.action_space.n)
         self.first_action = int(probe.action_space.start)
-        space = probe.observation_space
-        self.space = space
+        self.space = space = probe.observation_space
+        self.plain = is_kind(space, "Box") and len(space.shape) == 1
         self.render_modes: list[str] = list(probe.metadata.get("render_modes") or [])
         self.low: np.ndarray | None = None
         self.high: np.ndarray | None = None
-        if is_kind(space, "Discrete"):
-            self.n_states = int(space.n) + 1
-            self.first_observation = int(space.start)
+        self.observations: Description = describe(space) or {}
+        n = count_observations(self.observations)
+        self.finite = n is not None and (n <= FINITE or is_kind(space, "Discrete"))
+        if n is not None and self.finite:
+            self.n_states = n + 1
         else:
-            flat = space if is_kind(space, "Box") and len(space.shape) == 1 else _flat(name, space)
+            flat = space if self.plain else _flat(name, space)
             self.state_dim = int(flat.shape[0])
             self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
         if not repeats(probe):
@@ -68,11 +77,6 @@ class GymWorld(Environment):
                 "the environment draw from self.np_random, or seed it in a wrapper",
                 stacklevel=2,
             )
-
-    @property
-    def finite(self) -> bool:
-        """Whether observations are numbers of states."""
-        return hasattr(self, "n_states")
 
     @property
     def absorbing_reward(self) -> float:
@@ -90,23 +94,37 @@ class GymWorld(Environment):
         """One copy."""
         return self.maker(self.horizon)
 
-    def episodes(self, copies: int) -> Any:
-        """That many copies, ready to be reset (`gym_vector.Episodes`)."""
-        from fedlsvi.envs.gym.vector import Episodes
+    def flatten(self, found: list[Any]) -> list[np.ndarray]:
+        """Observations as vectors, by `gymnasium.spaces.flatten`."""
+        from gymnasium.spaces import flatten
 
-        return Episodes(self, copies)
+        return [flatten(self.space, one) for one in found]
 
     def probe(self, n: int) -> np.ndarray:
         """A few first observations, the same every time."""
-        batch = self.episodes(1)
+        from fedlsvi.envs.gym.episodes import Copies
+
+        batch = Copies(self, 1)
         try:
             first = [
-                batch.begin(reset_seeds(0, [0], k, 1)[0], naming([0], k, 1, [0], 1))[0]
+                batch.begin(reset_seeds(0, [0], k, 1)[0], naming([0], k, 1, [0]))[0]
                 for k in range(1, n + 1)
             ]
         finally:
             batch.close()
         return np.stack(first)
+
+    def visited(self, episodes: int) -> np.ndarray:
+        """States of a few episodes in which actions take turns, the same every time."""
+        from fedlsvi.envs.gym.episodes import Players
+
+        players = Players(self, np.zeros(1, np.int64), 0, raw=True)
+        try:
+            played = players.play(1, episodes, lambda h, x, rows: (rows + h) % self.n_actions)
+        finally:
+            players.close()
+        seen: np.ndarray = played.states[np.arange(self.horizon) < played.lengths[:, :, None]]
+        return seen
 
 
 def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
@@ -118,12 +136,13 @@ def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:
     return seeds
 
 
-def naming(agents: Any, first: int, n: int, live: Any, h: int) -> Where:
-    """Row k of a batch in words, where row live[k] of (agents, episodes first …) is at step h."""
+def naming(agents: Any, first: int, n: int, live: Any) -> Where:
+    """Names rows of a batch, where row k is row live[k] of (agents, episodes first …)."""
 
-    def where(k: int) -> str:
+    def where(k: int, h: int) -> str:
         i, e = divmod(int(live[k]), n)
-        return f"episode {first + e} of agent {agents[i]} at step {h}"
+        episode = f"episode {first + e} of agent {agents[i]}"
+        return f"{episode} at step {h}" if h else f"the reset of {episode}"
 
     return where
 
@@ -139,6 +158,7 @@ def _flat(name: str, space: Any) -> Any:
     if flat is None or not is_kind(flat, "Box"):
         raise InvalidEnvironment(
             f"{name} has observations of type {type(space).__name__}, which cannot be flattened "
-            "into numbers: turn them into a Box with a wrapper (gymnasium.ObservationWrapper)"
+            "into numbers: turn them into a Box with a wrapper (gymnasium.ObservationWrapper)",
+            code="bad-observation-space",
         )
     return flat

@@ -1,1 +1,12 @@
-"""One folder per question: a sweep that makes runs, an analysis that reads them."""
+"""One module per question: a sweep says which runs, a finding says what they show."""
+
+CLAIMS = (
+    "theorem-1",
+    "theorem-2",
+    "theorem-3",
+    "communication",
+    "stale",
+    "single-agent",
+    "trigger",
+    "centralised",
+)

@@ -10,7 +10,7 @@ round ends at the minimum. A slow site changes the time and never the result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
@@ -24,17 +24,60 @@ from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, StoreError, TransportError
 from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.protocol.transport import layout
-from fedlsvi.remote.codec import Address, decode_reply, encode
-from fedlsvi.remote.endpoint import Station
+from fedlsvi.remote.codec import Address, decode_reply, run_id
+from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
-from fedlsvi.remote.flare.pace import Pace
-from fedlsvi.remote.frame_transport import Wired
-from fedlsvi.remote.guard import Guard, Refusal
-from fedlsvi.remote.retry_policy import Patience
+from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.retry_policy import RetryPolicy
 
 SETTINGS = "fedlsvi.toml"
 
+PIECE = 256
+"""Episodes after which a site first checks whether another has signalled; the pieces double."""
+
 log = logging.getLogger(__name__)
+
+
+class SiteSignals:
+    """Signals between this site and the others while its cohort explores (`SignalExchange`).
+
+    Args:
+        announce: Sends the frame of a signal to the server.
+    """
+
+    def __init__(self, announce: Callable[[bytes], None]) -> None:
+        self._announce = announce
+        self._turn = (0, 0)  # epoch and number of the request that explores
+        self._stop: int | None = None
+        self._piece = PIECE
+        self._lock = Lock()
+
+    def begin(self, epoch: int, number: int) -> None:
+        """The exploration that this request asks for begins."""
+        with self._lock:
+            if (epoch, number) != self._turn:
+                self._turn, self._stop = (epoch, number), None
+            self._piece = PIECE
+
+    def until(self, t: int) -> int:
+        """After episode t: where to look again; no later than where another site has signalled."""
+        with self._lock:
+            end, self._piece = t + self._piece, 2 * self._piece
+            return end if self._stop is None else min(end, self._stop)
+
+    def fired(self, frame: bytes) -> None:
+        """An agent here signals."""
+        self._announce(frame)
+
+    def heard(self, epoch: int, number: int, t: int) -> None:
+        """Another site signalled at episode t: the round ends there or before."""
+        turn = (epoch, number)
+        with self._lock:
+            if turn > self._turn or (turn == self._turn and self._stop is None):
+                self._turn, self._stop = turn, t
+            elif turn == self._turn and self._stop is not None:
+                self._stop = min(t, self._stop)
 
 
 class Site:
@@ -43,11 +86,11 @@ class Site:
 
     def __init__(self, federation: dict[str, Any]) -> None:
         self.federation = federation
-        self._station: Station | None = None
+        self._endpoint: Endpoint | None = None
         self._books: Any = None
         self._settings: Any = None
         self._learned = False
-        self._pace = Pace()
+        self._signals = SiteSignals(self._announce)
 
     @collab.publish
     def hello(self) -> int:
@@ -65,15 +108,15 @@ class Site:
     @collab.publish
     def join(self, first: int, n_agents: int) -> bool:
         """These are the numbers of this site's agents; take up the journal."""
-        from fedlsvi.remote.federation import Federation, SiteSettings, open_station
+        from fedlsvi.remote.federation import Federation, SiteSettings, open_endpoint
 
         with _private("join"):
-            if self._station is not None:
+            if self._endpoint is not None:
                 return True
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            self._station = open_station(federation, self._settings, first, n_agents, self._books)
+            self._endpoint = open_endpoint(federation, self._settings, first, n_agents, self._books)
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
@@ -81,38 +124,34 @@ class Site:
     def handle(self, frame: bytes) -> bytes:
         """Answer a request of the server."""
         with _private("handle"):
-            assert self._station is not None
-            server = collab.server
-
-            def announce(signal: Signal, address: Address) -> None:
-                said = encode(signal, address)
-                self._books[1].sent(said)
-                server(expect_result=False).signal(said)
-
-            self._pace.begin(frame, self._station, announce)
-            reply = self._station.handle(frame)
+            assert self._endpoint is not None
+            reply = self._endpoint.handle(frame, self._signals)
             self._keep_policy()
             return reply
+
+    def _announce(self, frame: bytes) -> None:
+        self._books[1].sent(frame)
+        collab.server(expect_result=False).signal(frame)
 
     def _keep_policy(self) -> None:
         """Once all episodes are played, what was learned is here to stay."""
         from fedlsvi.remote.federation import keep_policy
 
         if not self._learned:
-            assert self._station is not None
+            assert self._endpoint is not None
             folder = home(collab.workspace, str(self.federation["name"]))
             try:
-                self._learned = keep_policy(self._settings, self._station, folder)
+                self._learned = keep_policy(self._settings, self._endpoint, folder)
             except StoreError as error:  # the run is not to fail for it: the next job tries again
                 log.error("the policy could not be written: %s", error)
 
     @collab.publish
-    def pace(self, epoch: int, number: int, t: int) -> None:
+    def signalled_elsewhere(self, epoch: int, number: int, t: int) -> None:
         """Another agent signalled at episode t of the round that this request explores."""
-        self._pace.hurry((epoch, number), t)
+        self._signals.heard(epoch, number, t)
 
 
-class Flare(Wired):
+class Flare(FrameTransport):
     """Frames as calls to sites; `proxies` in the order of agents."""
 
     def __init__(
@@ -121,10 +160,11 @@ class Flare(Wired):
         proxies: Sequence[Any],
         cuts: Sequence[tuple[int, int]],
         run: int,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         guard: Guard | None = None,
     ) -> None:
-        super().__init__(parameters, cuts, run, patience, guard)
+        sites = [proxy.name for proxy in proxies]
+        super().__init__(parameters, cuts, run, retry, guard, sites)
         self.proxies = list(proxies)
         self._pool = ThreadPoolExecutor(4 * len(proxies))
         self._late: dict[Future[bytes], int] = {}
@@ -135,14 +175,14 @@ class Flare(Wired):
         self._answered: dict[int, int] = {}
         self._lock = Lock()
 
-    def _turn(self, cohorts: Iterable[int]) -> None:
+    def next_request(self, cohorts: Iterable[int]) -> None:
         with self._lock:
-            super()._turn(cohorts)
+            super().next_request(cohorts)
             self._passed, self._announced, self._answered = None, {}, {}
 
-    def _check(self, c: int, reply: Reply) -> None:
+    def check_reply(self, c: int, reply: Reply) -> None:
         """Who announced a signal has sent the others to that episode: it answers with no other."""
-        super()._check(c, reply)
+        super().check_reply(c, reply)
         if isinstance(reply, Signal):
             with self._lock:
                 said = self._announced.get(c, reply.t)
@@ -180,7 +220,7 @@ class Flare(Wired):
         that the engine knows to have called: nobody speaks for another."""
         try:
             with self._lock:
-                turns = list(self._turns)  # before who is present is looked at: see `_windows`
+                turns = list(self.turns)  # before who is present is looked at: see `_windows`
                 address, signal = decode_reply(frame, self.layout)
                 c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
                 if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
@@ -195,18 +235,19 @@ class Flare(Wired):
         except FedLSVIError as error:
             log.warning("a signal was refused: %s", error)
             return
-        for other in self._present():
+        for other in self.membership.present():
             if other != c:
                 epoch, number = turns[other]
-                self.proxies[other](expect_result=False).pace(epoch, number, signal.t)
+                site = self.proxies[other](expect_result=False)
+                site.signalled_elsewhere(epoch, number, signal.t)
         self.enter("signal", 1)
 
     def _may_call(self, c: int, address: Address, caller: str | None) -> bool:
         """Whether this site was asked to explore, and speaks for itself about that request."""
-        if caller not in (None, self.proxies[c].name) or address != self._address(c):
+        if caller not in (None, self.proxies[c].name) or address != self.address(c):
             return False
-        exploring = isinstance(self._asked, Explore) and self.overshoot == "cut"
-        return exploring and c in self._present()
+        exploring = isinstance(self.request, Explore) and self.overshoot == "cut"
+        return exploring and c in self.membership.present()
 
     def _windows(self, cap: int) -> Iterator[int]:
         """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
@@ -216,12 +257,9 @@ class Flare(Wired):
             yield from super()._windows(cap)
             return
         asked = len(self.cuts) + 1
-        while len(self._present()) < asked:
-            asked = len(self._present())
+        while len(self.membership.present()) < asked:
+            asked = len(self.membership.present())
             yield cap
-
-    def _who(self, c: int) -> str:
-        return f"{self.proxies[c].name}'s {super()._who(c)}"
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -258,7 +296,6 @@ class Coordinator:
     def _run(self) -> None:
         """Find the sites, number their agents, play to the end."""
         from fedlsvi.remote.federation import Federation, serve
-        from fedlsvi.remote.frame_transport import facts, run_name
 
         federation = Federation.of(self.federation)
         sites = sorted(collab.clients, key=lambda proxy: proxy.name)
@@ -267,19 +304,19 @@ class Coordinator:
             raise TransportError("no site has an agent")
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
-        run, folder = run_name(p, federation.seed), home(collab.workspace, federation.name)
+        run, folder = run_id(p, federation.seed), home(collab.workspace, federation.name)
         notes: list[str] = []
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
-        guard = Guard(layout(p), facts(p, phi is not None and phi.nonnegative))
-        self._transport = Flare(p, sites, cuts, run, federation.waits(), guard)
+        guard = Guard(layout(p), Facts.of(p, phi is not None and phi.nonnegative))
+        self._transport = Flare(p, sites, cuts, run, federation.retry_policy(), guard)
         for note in notes:
-            self._transport.notes.add(note)
+            self._transport.membership.notes.add(note)
         try:
             learned = serve(opened, self._transport, [flare_log.tell])
-            flare_log.tell_notes(self._transport.missing())
+            flare_log.tell_notes(self._transport.membership.missing())
             flare_log.tell_round(learned.rounds, learned.played)
             flare_log.tell_complete()
         finally:

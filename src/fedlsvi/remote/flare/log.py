@@ -1,6 +1,8 @@
-"""What the administrator of a federation, perhaps elsewhere, hears of a job: FLARE's words for its state
-and the server's lines in FLARE's log of the job, each behind a mark. They are written here and read
-here; FLARE need not be installed for that."""
+"""What the administrator of a federation hears of a job, perhaps on another machine.
+
+FLARE's words for its state, and the server's lines in FLARE's log of the job, each behind a mark.
+Lines are written here and read here; reading needs no FLARE.
+"""
 
 from __future__ import annotations
 

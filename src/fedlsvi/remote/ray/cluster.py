@@ -1,7 +1,4 @@
-"""Joining a Ray cluster, or starting one here, and where in it actors go.
-
-`ray` is the library, which `transports.ray` alone imports.
-"""
+"""The Ray cluster of a run: joining one, starting one here, and placing actors on its nodes."""
 
 from __future__ import annotations
 
@@ -18,81 +15,111 @@ from fedlsvi.remote.ray.tcp import REACH_SECONDS
 LOOPBACK = "127.0.0.1"
 
 BUSY_SECONDS = 10.0
-"""After so long without an actor it is said what it waits for."""
+"""How long actors may wait for a CPU before a warning says so."""
 
 log = logging.getLogger(__name__)
 
 _joined: str | None = None
-"""The address that this process joined a cluster by."""
+"""The address by which this process joined a cluster."""
 
 
-def connect(ray: Any, address: str | None = None) -> bool:
-    """Join the Ray cluster at `address`, or start one on this machine that listens on loopback
-    only. Returns whether one was started here."""
+def ray_library() -> Any:
+    """The module `ray`; InvalidInput with what to install if it is missing."""
+    try:
+        import ray
+    except ImportError:
+        raise InvalidInput(
+            'transport "ray" needs Ray: install it with pip install "fedlsvi[ray]"',
+            code="missing-ray",
+        ) from None
+    return ray
+
+
+def connect(address: str | None = None, ray: Any = None) -> bool:
+    """Join the Ray cluster at `address`, or start one on this machine, on loopback only.
+
+    Args:
+        address: What `ray.init` takes; None starts a cluster, unless this process is in one.
+        ray: The module.
+
+    Returns:
+        Whether a cluster was started here.
+    """
     global _joined
+    ray = ray or ray_library()
     if ray.is_initialized():
         _refuse_other(ray, address)
         return False
-    quiet = {"log_to_driver": False, "logging_level": "warning", "configure_logging": True}
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "warning",
+        "configure_logging": True,
+    }
     if address is not None:
-        _reach(address)
+        _check_reachable(address)
         try:
             ray.init(address=address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             raise TransportError(
-                f"the Ray at {address!r} cannot be joined from here: {error}. Only a node of the "
-                "cluster can join it by host:port, others by ray://host:10001; a cluster that asks "
-                "for a token needs RAY_AUTH_MODE and RAY_AUTH_TOKEN here too"
+                f"cannot join the Ray cluster at {address!r} from here: {error}. Only a node of "
+                "the cluster can join by host:port, other machines by ray://host:10001; a cluster "
+                "that requires a token needs RAY_AUTH_MODE and RAY_AUTH_TOKEN here too",
+                code="ray-not-joined",
             ) from None
         _joined = address
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # the driver waits for its actors
     _stay_on_loopback(ray)
-    cpus = len(os.sched_getaffinity(0))
+    quiet |= {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
     try:
-        ray.init(
-            address="local", num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK,
-            **quiet,
-        )  # fmt: skip
+        ray.init(address="local", _node_ip_address=LOOPBACK, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
-        raise TransportError(f"Ray could not be started on this machine: {error}") from None
+        raise TransportError(
+            f"cannot start Ray on this machine: {error}", code="ray-not-started"
+        ) from None
     _joined = None
     return True
 
 
 def _refuse_other(ray: Any, address: str | None) -> None:
-    """One process is in one cluster."""
+    """A process is in one cluster at a time."""
     if address in (None, "auto", _joined):
         return
     here = ray.get_runtime_context().gcs_address
     if address != here:
         raise InvalidInput(
-            f"this process is connected to the Ray at {here} and not to {address!r}: leave the "
-            "address out, or call ray.shutdown() first"
+            f"this process is connected to the Ray cluster at {here}, not to {address!r}: omit the "
+            "address, or call ray.shutdown() first",
+            code="other-ray-cluster",
         )
 
 
-def _reach(address: str) -> None:
-    """Refuse where nobody listens at host:port; Ray itself would try again for minutes."""
+def _check_reachable(address: str) -> None:
+    """Fail at once if nobody listens at host:port; Ray itself would retry for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdigit():
         return
     try:
         create_connection((host, int(port)), REACH_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise TransportError(f"no Ray cluster at {address!r}: {error}") from None
+        raise TransportError(
+            f"no Ray cluster at {address!r}: {error}", code="no-ray-cluster"
+        ) from None
 
 
 def _stay_on_loopback(ray: Any) -> None:
-    """Ray replaces 127.0.0.1 by an address that others can reach, except where it was told that
-    this machine takes part in no cluster; then its processes listen on loopback."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # read by the processes it starts
-    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # read when ray was imported
+    """Ray replaces 127.0.0.1 by an address that others can reach, unless it is told that this
+    machine takes part in no cluster; then its processes listen on loopback. The variable is public
+    and reaches the processes that Ray starts; this process read it when it imported Ray, perhaps
+    long ago, so the private constant is set too."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
 
 
-def lines_allowed(ray: Any) -> bool:
-    """Not from outside a cluster, whose nodes are out of reach, nor around Ray's encryption."""
+def tcp_allowed(ray: Any) -> bool:
+    """Whether frames may bypass Ray: not from outside a cluster, whose nodes are out of reach, and
+    not around Ray's encryption."""
     encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
     return not encrypted and not ray.util.client.ray.is_connected()
 
@@ -102,8 +129,8 @@ def cpus(ray: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def places(ray: Any, actors: int) -> list[str]:
-    """A node for each actor: CPU after CPU, going round the nodes."""
+def nodes_for(ray: Any, actors: int) -> list[str]:
+    """A node for each actor: one CPU after another, round-robin over the nodes."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     sizes = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in nodes}
     seats = [
@@ -112,13 +139,13 @@ def places(ray: Any, actors: int) -> list[str]:
     return list(islice(cycle(seats or sizes), actors))
 
 
-def say_if_busy(ray: Any, asked: Sequence[Any]) -> None:
-    """Give actors a while to come; where there is no CPU for them, say so once."""
-    ready, missing = ray.wait(list(asked), num_returns=len(asked), timeout=BUSY_SECONDS)
+def warn_if_busy(ray: Any, calls: Sequence[Any]) -> None:
+    """Give actors a while to answer; if there is no CPU for them, warn once."""
+    ready, missing = ray.wait(list(calls), num_returns=len(calls), timeout=BUSY_SECONDS)
     free = ray.available_resources().get("CPU", 0.0) if missing else 0.0
     if len(missing) > free:
-        log.warning(
+        text = (
             "%d of %d actors wait for a free CPU: the cluster has %d, of which %g are free. They "
-            "start when others end; or give fewer cohorts",
-            len(missing), len(ready) + len(missing), cpus(ray), free,
-        )  # fmt: skip
+            "start when others end; or use fewer cohorts"
+        )
+        log.warning(text, len(missing), len(ready) + len(missing), cpus(ray), free)

@@ -1,56 +1,55 @@
-"""A direct line between two processes: frames over TCP, for whoever holds the key.
+"""Frames over TCP between two processes that share a secret.
 
-A process that answers opens a `Door` and hands its key over by some other way; whoever has it opens
-a `Line` there. Both sides prove that they hold the key before anything else is read
-(`multiprocessing.connection`, an HMAC challenge each way); only bytes travel, never objects. What
-travels is not encrypted.
+A process that answers opens a `TcpServer` and passes its `TcpKey` on by some other way; the holder
+opens a `TcpConnection` with it. Both sides prove that they know the secret (an HMAC-SHA256 of
+random challenges, the caller first) before anything else is read. Only bytes travel, never objects,
+and they are not encrypted.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import answer_challenge, deliver_challenge
 from secrets import token_bytes
 from threading import Thread, Timer
 from time import sleep
-from typing import Any
 
 _LENGTH = struct.Struct("!I")
 
+CHALLENGE_BYTES = 32
+
 REACH_SECONDS = 5.0
-"""How long a door may take to be reached, and a caller to prove that it holds the key."""
+"""How long a server may take to be reached, and a caller to prove that it knows the secret."""
 
 CROWDED_SECONDS = 0.1
-"""Time between two looks at who is waiting, while no file or thread is left for a caller."""
+"""Pause before the next caller is accepted when no file or thread is left."""
 
 STALLED_SECONDS = 60
-"""A frame that stops halfway for so long has lost its line."""
+"""After so long in the middle of a frame a connection counts as lost."""
 
 GONE_SECONDS = 30
-"""A machine that has not acknowledged what was sent to it for so long is gone."""
+"""After so long without an acknowledgement a machine counts as gone."""
 
-LOST = (OSError, EOFError, AuthenticationError, AssertionError)
-"""The other side hung up, or does not hold the key."""
+LOST = (OSError, EOFError)
+"""The other side hung up, or does not know the secret."""
 
 
 @dataclass(frozen=True)
-class Key:
-    """Where a door is, and what opens it."""
+class TcpKey:
+    """Where a server listens, and the secret that it asks for."""
 
     host: str
     port: int
     secret: bytes
 
 
-class End:
-    """One end of a line. A frame is preceded by its length, as in `multiprocessing.connection`,
-    whose challenges travel here first."""
+class FramedSocket:
+    """A connected socket that sends and receives frames, each preceded by its length."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -60,25 +59,30 @@ class End:
         """For a selector."""
         return self._socket.fileno()
 
-    def send_bytes(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         """Send a frame."""
         head = _LENGTH.pack(len(frame))
         sent = self._socket.sendmsg((head, frame))
         if sent < len(head) + len(frame):
             self._socket.sendall((head + frame)[sent:])
 
-    def recv_bytes(self, maxlength: int | None = None) -> bytes:
-        """The next frame. EOFError where the other side hung up."""
-        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size))
-        if maxlength is not None and length > maxlength:
-            raise OSError(f"a frame of {length} bytes where at most {maxlength} are expected")
-        return self._receive(length)
+    def receive(self, longest: int | None = None) -> bytes:
+        """The next frame.
 
-    def _receive(self, length: int) -> bytes:
+        Raises:
+            EOFError: The other side hung up.
+            OSError: The connection is lost, or the frame is longer than `longest`.
+        """
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        if longest is not None and length > longest:
+            raise OSError(f"a frame of {length} bytes, expected at most {longest}")
+        return self._read(length)
+
+    def _read(self, length: int) -> bytes:
         data = self._socket.recv(length, socket.MSG_WAITALL)
         while len(data) < length:
             if not (more := self._socket.recv(length - len(data), socket.MSG_WAITALL)):
-                raise EOFError("the line ended")
+                raise EOFError("the connection ended")
             data += more
         return data
 
@@ -87,39 +91,43 @@ class End:
         self._socket.close()
 
 
-class Door:
-    """Answers frames on a port of `host`, in threads of its own."""
+class TcpServer:
+    """Answers frames on a free port of `host`, in background threads.
+
+    Args:
+        host: The address to listen on.
+        answer: Maps a request to its reply.
+    """
 
     def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
         self._answer = answer
         self._socket = socket.create_server((host, 0))
-        self.key = Key(host, self._socket.getsockname()[1], token_bytes(32))
-        Thread(target=self._wait, daemon=True).start()
+        self.key = TcpKey(host, self._socket.getsockname()[1], token_bytes(32))
+        Thread(target=self._accept, daemon=True).start()
 
-    def _wait(self) -> None:
+    def _accept(self) -> None:
         while True:
             try:
                 caller, _ = self._socket.accept()
                 Thread(target=self._serve, args=(caller,), daemon=True).start()
-            except (OSError, RuntimeError):  # no file or thread is left: strangers go in a while
+            except (OSError, RuntimeError):  # no file or thread is left: some callers will leave
                 sleep(CROWDED_SECONDS)
 
     def _serve(self, caller: socket.socket) -> None:
-        end: Any = End(caller)
+        end = FramedSocket(caller)
         with suppress(*LOST), closing(end):
             with _limited(caller):
-                deliver_challenge(end, self.key.secret)
-                answer_challenge(end, self.key.secret)
+                _authenticate_caller(end, self.key.secret)
             while True:
-                end.send_bytes(self._answer(end.recv_bytes()))
+                end.send(self._answer(end.receive()))
 
 
-class Line:
-    """The asking end. One request is under way at a time: while it is, the next one waits here, and
-    a later one takes its place."""
+class TcpConnection:
+    """The asking side. One request is under way at a time; the next one waits here meanwhile, and a
+    later one replaces it."""
 
     def __init__(self) -> None:
-        self._connection: End | None = None
+        self._end: FramedSocket | None = None
         self._asked: bytes | None = None
         self._next: bytes | None = None
 
@@ -131,26 +139,29 @@ class Line:
     @property
     def connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
-        return self._connection is not None
+        return self._end is not None
 
     def fileno(self) -> int:
         """For a selector."""
-        assert self._connection is not None
-        return self._connection.fileno()
+        assert self._end is not None
+        return self._end.fileno()
 
-    def open(self, key: Key) -> None:
-        """Connect, and ask again what was not answered. OSError where that is impossible."""
+    def open(self, key: TcpKey) -> None:
+        """Connect, and repeat a request that was not answered.
+
+        Raises:
+            OSError: Nobody is reached, or the other side does not know the secret.
+        """
         caller = socket.create_connection((key.host, key.port), REACH_SECONDS)
         caller.settimeout(None)
-        _hurry(caller)
-        connection: Any = End(caller)
+        _limit_stalls(caller)
+        end = FramedSocket(caller)
         try:
-            answer_challenge(connection, key.secret)
-            deliver_challenge(connection, key.secret)
+            _authenticate_to_server(end, key.secret)
         except LOST as error:
-            connection.close()
-            raise ConnectionError(f"no door at {key.host}:{key.port} takes this key") from error
-        self._connection = connection
+            end.close()
+            raise ConnectionError(f"{key.host}:{key.port} does not accept this key") from error
+        self._end = end
         if again := self._next or self._asked:
             try:
                 self._send(again)
@@ -162,30 +173,57 @@ class Line:
         """Send a request, now or when the one under way is answered."""
         if frame == self._asked:
             return
-        if self._asked is None and self._connection is not None:
+        if self._asked is None and self._end is not None:
             self._send(frame)
         else:
             self._next = frame
 
     def _send(self, frame: bytes) -> None:
-        assert self._connection is not None
+        assert self._end is not None
         self._asked, self._next = frame, None
-        self._connection.send_bytes(frame)
+        self._end.send(frame)
 
     def answer(self) -> bytes:
-        """What has arrived. OSError or EOFError where the line is lost."""
-        assert self._connection is not None
-        data = self._connection.recv_bytes()
+        """What has arrived; OSError or EOFError if the connection is lost."""
+        assert self._end is not None
+        data = self._end.receive()
         self._asked = None
         if self._next is not None:
             self._send(self._next)
         return data
 
     def close(self) -> None:
-        """Hang up; what is owed is asked again by `open`."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Hang up; `open` repeats what was not answered."""
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+
+
+def _authenticate_caller(end: FramedSocket, secret: bytes) -> None:
+    """The server's part: the caller proves itself first, so that strangers learn nothing."""
+    mine = token_bytes(CHALLENGE_BYTES)
+    end.send(mine)
+    theirs, proof = end.receive(CHALLENGE_BYTES), end.receive(CHALLENGE_BYTES)
+    _check(proof, _proof(secret, b"caller", mine, theirs))
+    end.send(_proof(secret, b"server", mine, theirs))
+
+
+def _authenticate_to_server(end: FramedSocket, secret: bytes) -> None:
+    """The caller's part."""
+    theirs, mine = end.receive(CHALLENGE_BYTES), token_bytes(CHALLENGE_BYTES)
+    end.send(mine)
+    end.send(_proof(secret, b"caller", theirs, mine))
+    _check(end.receive(CHALLENGE_BYTES), _proof(secret, b"server", theirs, mine))
+
+
+def _proof(secret: bytes, role: bytes, server: bytes, caller: bytes) -> bytes:
+    """The role keeps one side's proof from passing for the other's."""
+    return hmac.digest(secret, role + server + caller, "sha256")
+
+
+def _check(proof: bytes, expected: bytes) -> None:
+    if not hmac.compare_digest(proof, expected):
+        raise ConnectionError("the other side does not know the secret")
 
 
 def _tune(end: socket.socket) -> None:
@@ -213,12 +251,12 @@ def _limited(caller: socket.socket) -> Iterator[None]:
 
 
 def _hang_up(end: socket.socket) -> None:
-    with suppress(OSError):  # it has gone by itself
+    with suppress(OSError):  # it has hung up itself
         end.shutdown(socket.SHUT_RDWR)
 
 
-def _hurry(end: socket.socket) -> None:
-    """A frame that stops halfway is an OSError, not a wait without end."""
+def _limit_stalls(end: socket.socket) -> None:
+    """Turn a frame that stops halfway into an OSError instead of an endless wait."""
     if os.name == "posix":
         stalled = struct.pack("ll", STALLED_SECONDS, 0)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, stalled)

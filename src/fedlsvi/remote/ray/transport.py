@@ -1,248 +1,300 @@
 """Cohorts in Ray actors, spread over the CPUs of a machine or a cluster (extra `ray`).
 
-The server stays in the driver and asks; an actor holds one cohort behind a `Station`. Ray places
-the actors, starts again one that dies, and hands the driver the key of a direct line to each.
-Frames travel over these lines, because a call of Ray's costs more than most requests do; where no
-line may be used they travel by calls. A restarted actor takes its journal and is asked again.
-Nothing depends on the number of actors but the time.
+The server stays in the driver and asks; an actor holds one cohort behind an `Endpoint`. Ray places
+the actors, restarts one that dies, and hands the driver the key of a TCP connection to each. Frames
+travel over these connections, because a Ray call costs more than most requests do; where they are
+not allowed, frames travel by Ray calls. A restarted actor recovers from its journal and is asked
+again. The number of actors changes nothing but the time.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from os import PathLike, fspath
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
-from fedlsvi.config import Parameters
-from fedlsvi.errors import InvalidInput, TransportError
-from fedlsvi.remote.frame_transport import Wired
+from fedlsvi.config import Parameters, cohort_count
+from fedlsvi.errors import StoreError, TransportError
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import FrameHandler
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.epoch import take_epoch
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Guard
-from fedlsvi.remote.ray import cluster as joining
-from fedlsvi.remote.ray.cluster import LOOPBACK as LOOPBACK
-from fedlsvi.remote.ray.tcp import Door, Key, Line
-from fedlsvi.remote.retry_policy import Patience
-from fedlsvi.remote.threads import Handler
+from fedlsvi.remote.ray import cluster
+from fedlsvi.remote.ray.cluster import ray_library
+from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey, TcpServer
+from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.storage import files
 
 CLOSE_SECONDS = 5.0
-"""Time for actors to remove what they keep on their nodes."""
+"""Time for actors to delete their temporary journals."""
 
 RESTART_SECONDS = 0.2
-"""Time between two questions to an actor that is being started again."""
+"""Time between two requests to an actor that is restarting."""
 
 SMALL_BYTES = 100_000
-"""What an actor is made from goes along with the request to make it, up to this size."""
+"""An endpoint factory up to this size travels with the request to create its actor."""
 
-AGAIN = 3
-"""So many actors are made in the place of one that could not start again."""
+REPLACEMENTS = 3
+"""So many actors in a row are created in place of one that could not restart."""
 
 BLOCKED = 3
-"""After so many connections in a row that did not come about, frames travel by calls."""
+"""After so many failed connections in a row, frames travel by Ray calls."""
 
 log = logging.getLogger(__name__)
 
 
 class Actor:
-    """What runs in an actor: one handler, with linear algebra kept to one thread."""
+    """What runs in an actor: one frame handler, with BLAS kept to one thread."""
 
-    def __init__(self, make: Callable[[], Handler]) -> None:
+    def __init__(self, make: Callable[[], FrameHandler]) -> None:
         from threadpoolctl import threadpool_limits
 
         self._limits = threadpool_limits(limits=1, user_api="blas")
         self._handler = make()
-        self._door: Door | None = None
+        self._server: TcpServer | None = None
 
     def agents(self) -> tuple[int, int]:
-        """The number of its first agent, and how many there are."""
+        """The number of the first agent, and how many there are."""
         return self._handler.agents
 
     def handle(self, frame: bytes) -> bytes:
         """Answer a request."""
         return self._handler.handle(frame)
 
-    def door(self) -> Key:
-        """Open a door on this node, once; its key."""
-        if self._door is None:
-            self._door = Door(ray_library().util.get_node_ip_address(), self._handler.handle)
-        return self._door.key
+    def tcp_key(self) -> TcpKey:
+        """The key of this actor's TCP server, which the first call starts."""
+        if self._server is None:
+            self._server = TcpServer(ray_library().util.get_node_ip_address(), self._handler.handle)
+        return self._server.key
 
     def process(self) -> int:
-        """The number of the actor's process."""
+        """The actor's process id."""
         return os.getpid()
 
     def close(self) -> None:
-        """Release files; a temporary journal goes."""
+        """Release files; a temporary journal is deleted."""
         self._handler.close()
 
 
-def ray_library() -> Any:
-    """Ray, or what to install."""
-    try:
-        import ray
-    except ImportError:
-        raise InvalidInput(
-            'transport "ray" needs Ray: install it with pip install "fedlsvi[ray]"'
-        ) from None
-    return ray
+def on_ray(
+    plan: Plan,
+    cohorts: int | None = None,
+    address: str | None = None,
+    journal: str | Path | None = None,
+    retry: RetryPolicy | None = None,
+    durable: bool = False,
+    folder: str | PathLike[str] | None = None,
+) -> RayTransport:
+    """A transport to Ray actors that hold the agents of a plan.
+
+    Args:
+        plan: The run.
+        cohorts: Number of actors; None is one per CPU of the cluster.
+        address: Of a Ray cluster ("auto", "ray://host:10001"); None starts one on this machine.
+        journal: Folder of the actors' journals, on a disk that a restarted actor can reach. None is
+            a temporary one on each node, deleted when the transport is closed: actors recover from
+            it, but a new driver cannot resume.
+        retry: How long to wait for actors, and what to do then.
+        durable: Whether the journals also survive a power failure.
+        folder: The run folder; its journals are in `{folder}.agents`, unless `journal` is given.
+    """
+    if journal is None and folder is not None:
+        journal = f"{fspath(folder)}.agents"
+    n_agents = plan.parameters.n_agents
+    if cohorts is None:
+        cluster.connect(address)
+        cohorts = min(n_agents, max(1, cluster.cpus(ray_library())))
+    cohorts = cohort_count(cohorts, n_agents)
+    scratch = None
+    if journal is None:
+        scratch = tempfile.TemporaryDirectory(prefix="fedlsvi-")
+        journal = scratch.name
+    factories = endpoint_factories(
+        plan,
+        cohorts,
+        Path(journal).absolute(),
+        durable,
+        threads=1,
+        lock_seconds=60.0,  # the actors of a driver that was killed end a little later
+        scratch=scratch is not None,
+    )
+    run = run_id(plan.parameters, plan.seed)
+    # an actor that died has to restart and replay its requests before it can answer
+    retry = retry or RetryPolicy(deadline=600.0, attempts=5)
+    transport = RayTransport(
+        plan.parameters, factories, run, retry, guard_for(plan), address, scratch
+    )
+    if scratch is None:
+        with suppress(StoreError):  # a driver that cannot reach the journals relies on its clock
+            files.make_folder(Path(journal))
+            take_epoch(transport, Path(journal))
+    return transport
 
 
-def connect(address: str | None = None) -> bool:
-    """Join the Ray cluster at `address`, or start one on this machine that listens on loopback
-    only. Returns whether one was started here."""
-    return joining.connect(ray_library(), address)
+class RayTransport(FrameTransport):
+    """One actor for each cohort.
 
-
-def cluster_cpus(address: str | None = None) -> int:
-    """How many actors the cluster has a CPU for, and one at least."""
-    connect(address)
-    return max(1, joining.cpus(ray_library()))
-
-
-class Ray(Wired):
-    """One actor for each maker of a handler."""
+    Args:
+        factories: One for each cohort, in agent order; each makes what answers for it.
+        address: Of a Ray cluster; None starts one on this machine.
+        scratch: A folder for temporary journals, deleted when the transport is closed.
+        parameters, run, retry, guard: See `FrameTransport`.
+    """
 
     def __init__(
         self,
         parameters: Parameters,
-        makers: Sequence[Callable[[], Handler]],
+        factories: Sequence[Callable[[], FrameHandler]],
         run: int,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         guard: Guard | None = None,
         address: str | None = None,
-        scratch: TemporaryDirectory[str] | None = None,
+        scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         ray = ray_library()
-        self._ray, self._own, self._scratch = ray, connect(address), scratch
-        self._late: dict[Any, int] = {}  # answers that Ray owes: of which actor
-        self._doors: dict[Any, int] = {}  # keys that Ray owes: of which actor
-        self._lines: list[Line] = []
+        self._ray, self._own, self._scratch = ray, cluster.connect(address), scratch
+        self._late: dict[Any, int] = {}  # answers that Ray owes → actor
+        self._keys: dict[Any, int] = {}  # keys that Ray owes → actor
+        self._connections: list[TcpConnection] = []
         self._selector = DefaultSelector()
-        self._blocked: Counter[int] = Counter()  # connections that did not come about, by actor
-        self._made: Counter[int] = Counter()  # actors that were made anew, since the last answer
-        # Ray keeps what an actor is made from only as long as somebody refers to it
-        self._makers = [
+        self._blocked: Counter[int] = Counter()  # failed connections in a row, by actor
+        self._replaced: Counter[int] = Counter()  # replacements since the last answer, by actor
+        # Ray keeps a large factory only as long as somebody refers to it
+        self._factories = [
             make if len(ray.cloudpickle.dumps(make)) < SMALL_BYTES else ray.put(make)
-            for make in makers
+            for make in factories
         ]
-        self._options = self._placed(len(makers))
-        self.actors = [self._actor(c) for c in range(len(makers))]
+        self._options = self._placements(len(factories))
+        self.actors = [self._actor(c) for c in range(len(factories))]
         try:
-            asked = [actor.agents.remote() for actor in self.actors]
-            joining.say_if_busy(ray, asked)
-            cuts = ray.get(asked)
+            calls = [actor.agents.remote() for actor in self.actors]
+            cluster.warn_if_busy(ray, calls)
+            cuts = ray.get(calls)
         except ray.exceptions.RayError as error:
             self.close()
-            raise TransportError(f"an actor could not start: {error}") from None
-        super().__init__(parameters, [(first, m) for first, m in cuts], run, patience, guard)
-        if joining.lines_allowed(ray):
-            self._open_lines()
+            raise TransportError(
+                f"an actor could not start: {error}", code="actor-not-started"
+            ) from None
+        super().__init__(parameters, [(first, m) for first, m in cuts], run, retry, guard)
+        if cluster.tcp_allowed(ray):
+            self._connect_all()
 
-    def _placed(self, actors: int) -> list[dict[str, Any]]:
-        """Where each actor goes. One whose journal is on its node alone starts again there."""
-        cpu = {"num_cpus": 1 if actors <= joining.cpus(self._ray) else 0, "max_restarts": -1}
+    def _placements(self, actors: int) -> list[dict[str, Any]]:
+        """Options that place each actor. One whose journal is on its own node restarts there."""
+        cpu = {"num_cpus": 1 if actors <= cluster.cpus(self._ray) else 0, "max_restarts": -1}
         if self._scratch is None:
             return [cpu | {"scheduling_strategy": "SPREAD"}] * actors
         on = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        nodes = joining.places(self._ray, actors)
+        nodes = cluster.nodes_for(self._ray, actors)
         return [cpu | {"scheduling_strategy": on(node, soft=False)} for node in nodes]
 
     def _actor(self, c: int) -> Any:
         remote = self._ray.remote(Actor).options(**self._options[c])
-        return remote.remote(self._makers[c])
+        return remote.remote(self._factories[c])
 
-    def _open_lines(self) -> None:
-        """A direct line to every actor, or to none."""
-        keys: list[Key] = self._ray.get([actor.door.remote() for actor in self.actors])
-        lines = [Line() for _ in keys]
+    def _connect_all(self) -> None:
+        """A TCP connection to every actor, or to none."""
+        keys: list[TcpKey] = self._ray.get([actor.tcp_key.remote() for actor in self.actors])
+        connections = [TcpConnection() for _ in keys]
         try:
-            for line, key in zip(lines, keys, strict=True):
-                line.open(key)
+            for connection, key in zip(connections, keys, strict=True):
+                connection.open(key)
         except OSError:  # a firewall between the nodes lets only Ray through
-            for line in lines:
-                line.close()
+            for connection in connections:
+                connection.close()
             return
-        self._lines = lines
-        for c, line in enumerate(lines):
-            self._selector.register(line, EVENT_READ, c)
+        self._connections = connections
+        for c, connection in enumerate(connections):
+            self._selector.register(connection, EVENT_READ, c)
 
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
         end = monotonic() + deadline
-        return self._by_lines(frames, end) if self._lines else self._by_calls(frames, end)
+        return self._by_tcp(frames, end) if self._connections else self._by_calls(frames, end)
 
-    def _by_lines(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
+    def _by_tcp(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
         for c, frame in frames.items():
             try:
-                self._lines[c].ask(frame)
+                self._connections[c].ask(frame)
             except OSError:
                 self._lost(c)
         asked = set(frames)
         while asked and (left := end - monotonic()) > 0.0:
-            if self._doors:
-                self._reopen()
+            if self._keys:
+                self._reconnect()
                 left = min(left, RESTART_SECONDS)
                 if max(self._blocked.values(), default=0) >= BLOCKED:
-                    self._hang_up()  # an actor has come back behind a firewall
+                    self._hang_up()  # an actor restarted behind a firewall
                     yield from self._by_calls({c: frames[c] for c in asked}, end)
                     return
-            for found, _ in self._selector.select(left):
-                c = found.data
+            for ready, _ in self._selector.select(left):
+                c = ready.data
                 try:
-                    data = self._lines[c].answer()
+                    data = self._connections[c].answer()
                 except (OSError, EOFError):
                     self._lost(c)
                     continue
-                if not self._lines[c].busy:
+                if not self._connections[c].busy:
                     asked.discard(c)
                 yield c, data
 
     def _lost(self, c: int) -> None:
-        """A line broke; if the actor died, Ray starts it again. Ask for its key."""
-        if self._lines[c].connected:
-            self._selector.unregister(self._lines[c])
-            self._lines[c].close()
-        self._doors[self.actors[c].door.remote()] = c
+        """A connection broke; if the actor died, Ray restarts it. Ask for its key."""
+        if self._connections[c].connected:
+            self._selector.unregister(self._connections[c])
+            self._connections[c].close()
+        self._keys[self.actors[c].tcp_key.remote()] = c
 
-    def _reopen(self) -> None:
-        """Take the keys that have come; a station answers what it has answered before."""
-        done, _ = self._ray.wait(list(self._doors), num_returns=len(self._doors), timeout=0)
+    def _reconnect(self) -> None:
+        """Use the keys that have arrived; an endpoint repeats an answer that it gave before."""
+        done, _ = self._ray.wait(list(self._keys), num_returns=len(self._keys), timeout=0)
         for reference in done:
-            c = self._doors.pop(reference)
+            c = self._keys.pop(reference)
             try:
-                self._lines[c].open(self._ray.get(reference))
-                self._selector.register(self._lines[c], EVENT_READ, c)
-                self._blocked[c] = self._made[c] = 0
+                self._connections[c].open(self._ray.get(reference))
+                self._selector.register(self._connections[c], EVENT_READ, c)
+                self._blocked[c] = self._replaced[c] = 0
             except OSError:
                 self._blocked[c] += 1
                 self._lost(c)
             except self._ray.exceptions.RayError as error:
-                self._mourn(c, error)
+                self._replace(c, error)
                 self._lost(c)
 
-    def _mourn(self, c: int, error: Exception) -> None:
-        """An actor has died. Ray starts it again, unless it failed to take its journal, which a
-        machine that was cut off may hold for a while: then make another one. Where its node is gone
-        and the journal with it, or the next ones fail too, say why."""
-        lost = self._ray.exceptions
+    def _replace(self, c: int, error: Exception) -> None:
+        """An actor died. Ray restarts it, unless it failed to open its journal, which a machine
+        that was cut off may hold for a while: then create another one. If its node is gone and the
+        journal with it, or the replacements fail too, give up."""
+        lost, name = self._ray.exceptions, self.membership.name(c)
         if isinstance(error, lost.ActorUnschedulableError):
-            self._give_up(c, "the node of their actor is gone, and their journal with it. Give "
-                             "journal= on a disk that every node reaches")  # fmt: skip
+            self._give_up(
+                f"{name}: the node of their actor is gone, and their journal with it. Set journal= "
+                "to a folder on a disk that every node reaches",
+                "node-gone",
+            )
         elif isinstance(error, lost.ActorDiedError):
             why = str(error).strip().rpartition("\n")[2]
-            if self._made[c] >= AGAIN:
-                self._give_up(c, f"their actor cannot start again: {why}")
+            if self._replaced[c] >= REPLACEMENTS:
+                self._give_up(f"{name}: their actor cannot restart: {why}", "actor-not-restarted")
                 return
-            log.warning("the actor of %s could not start again: %s", self._who(c), why)
-            self._made[c] += 1
+            log.warning("the actor of %s could not restart: %s", name, why)
+            self._replaced[c] += 1
             self.actors[c] = self._actor(c)
 
-    def _give_up(self, c: int, why: str) -> None:
-        """Stop with a sentence, unless the run may go on without these agents."""
-        if self.patience.absent in ("fail", "wait"):
-            raise TransportError(f"{self._who(c)}: {why}")
+    def _give_up(self, why: str, code: str) -> None:
+        """Stop the run, unless it may continue without these agents."""
+        if self.retry.absent in ("fail", "wait"):
+            raise TransportError(why, code=code)
 
     def _by_calls(self, frames: Mapping[int, bytes], end: float) -> Iterator[tuple[int, bytes]]:
         for c, frame in frames.items():
@@ -255,22 +307,22 @@ class Ray(Wired):
                 try:
                     data = self._ray.get(reference)
                 except self._ray.exceptions.RayError as error:
-                    # Ray is starting it again; a station answers what it has answered before
+                    # Ray restarts it; an endpoint repeats an answer that it gave before
                     if c in asked:
-                        self._mourn(c, error)
+                        self._replace(c, error)
                         sleep(RESTART_SECONDS)
                         self._late[self.actors[c].handle.remote(frames[c])] = c
                     continue
-                self._made[c] = 0
+                self._replaced[c] = 0
                 asked.discard(c)
                 yield c, data
 
     def processes(self) -> list[int]:
-        """The process of each actor."""
+        """The process id of each actor."""
         return [int(p) for p in self._ray.get([a.process.remote() for a in self.actors])]
 
     def close(self) -> None:
-        """End the actors, and Ray where it was started here."""
+        """End the actors, and Ray if it was started here."""
         self._hang_up()
         if not self._ray.is_initialized():
             return
@@ -287,6 +339,6 @@ class Ray(Wired):
 
     def _hang_up(self) -> None:
         self._selector.close()
-        for line in self._lines:
-            line.close()
-        self._lines, self._doors = [], {}
+        for connection in self._connections:
+            connection.close()
+        self._connections, self._keys = [], {}

@@ -1,0 +1,120 @@
+"""How many source files of the package one has to read to follow a run, and to follow an upload.
+
+The second run counts, so that caches are filled. Imports are counted in a process of their own. The
+last row follows one Stop over frames to two cohorts in threads until their Uploads are back.
+
+    python -m benchmarks.walk [--files]    the table, or also the names of the files
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import fedlsvi
+from fedlsvi import FedLSVI
+from fedlsvi.cli import main as shell
+from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.experiments.measure import Row, table
+from fedlsvi.protocol.messages import Stop, Upload
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.threads import ThreadTransport
+
+ROOT = str(Path(fedlsvi.__file__).parent) + os.sep
+RUN = ("run", "--env", "random-linear", "--agents", "2", "--episodes", "200", "--seed", "1")
+IMPORTS = """
+import sys
+from fedlsvi.cli import main
+main({!r})
+print("modules", sum(m == "fedlsvi" or m.startswith("fedlsvi.") for m in sys.modules))
+"""
+
+
+@contextlib.contextmanager
+def followed() -> Iterator[set[str]]:
+    """The package's files whose functions are called in the block, in this and new threads."""
+    seen: set[str] = set()
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT) and code.co_name != "<module>":
+            seen.add(code.co_filename.removeprefix(ROOT))
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _run(folder: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        shell([*RUN, "--out", folder])
+
+
+def files_of_a_run() -> set[str]:
+    """The files that a small `fedlsvi run` passes through once everything is warm."""
+    with tempfile.TemporaryDirectory() as folder:
+        _run(f"{folder}/cold")
+        with followed() as seen:
+            _run(f"{folder}/warm")
+    return seen
+
+
+def imports_of_a_run() -> int:
+    """How many modules of the package a small `fedlsvi run` imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = IMPORTS.format([*RUN, "--out", f"{folder}/run"])
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    return int(done.stdout.split()[-1])
+
+
+def files_of_an_upload() -> set[str]:
+    """The files that one Stop and its Uploads pass through over frames."""
+    env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=3, seed=0)
+
+    def over_frames(plan: Any) -> ThreadTransport:
+        run = run_id(plan.parameters, plan.seed)
+        return ThreadTransport(
+            plan.parameters, endpoint_factories(plan, 2, threads=1), run, None, guard_for(plan)
+        )
+
+    session = FedLSVI(n_agents=2, gamma=8.0).prepare(env, 100, 1, transport=over_frames)
+    server, transport = session.player.server, session.player.transport
+    with followed() as seen:  # from the start, because threads inherit it when they begin
+        server.start(transport)
+        server.round(transport)
+        signal = transport.wait(server.t, server.T - server.t)
+        seen.clear()
+        replies = transport.broadcast(Stop(signal.t))
+    assert all(isinstance(reply, Upload) for reply in replies)
+    session.close()
+    return seen
+
+
+def main(names: bool = False) -> list[Row]:
+    """The three figures; `names` also prints the files."""
+    run, upload = files_of_a_run(), files_of_an_upload()
+    if names:
+        print("run:", *sorted(run), "", "upload:", *sorted(upload), "", sep="\n")
+    return [
+        Row("files that a warm small `fedlsvi run` passes through", len(run)),
+        Row("modules of the package that it imports", imports_of_a_run()),
+        Row("files that an Upload over frames passes through", len(upload)),
+    ]
+
+
+if __name__ == "__main__":
+    print(table(main("--files" in sys.argv)))

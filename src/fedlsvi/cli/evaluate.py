@@ -1,0 +1,108 @@
+"""`fedlsvi evaluate` and `fedlsvi record`: play a learned policy in its environment or another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedlsvi.cli.command import Name, bundle, command, format_option, option
+from fedlsvi.cli.text import as_json
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.gym.play import Evaluation
+
+
+@dataclass(frozen=True)
+class Request:
+    """A policy and the environment to play it in."""
+
+    policy: str
+    env: str | None
+    changes: tuple[str, ...]
+    seed: int
+
+
+request_options = bundle(
+    "request", Request,
+    click.argument("policy", type=click.Path(), help="Folder of a policy or of a run."),
+    option("--env", type=Name("envs"), metavar="NAME", show_default="the policy's own",
+           help="Environment or Gymnasium id."),
+    option("--set", "changes", multiple=True, metavar="KEY=VALUE",
+           help="Parameter of the environment, e.g. env.kwargs.is_slippery=false. Repeatable."),
+    option("--seed", type=int, default=0, metavar="N", help="Seed of the episodes."),
+)  # fmt: skip
+
+
+@command()
+@request_options
+@option("--episodes", type=int, default=100, metavar="N", help="Number of episodes.")
+@format_option
+def evaluate(request: Request, episodes: int, form: str) -> int:
+    """Play a learned policy and print its mean return with a confidence interval.
+
+    \b
+    Example:
+      fedlsvi evaluate runs/lake --env FrozenLake-v1 --episodes 200
+    """
+    import numpy as np
+
+    from fedlsvi.cli.stages import choose_stages
+    from fedlsvi.envs.gym.play import Evaluation, evaluate_policy
+
+    policy, stages = choose_stages(request)
+    found = [
+        evaluate_policy(policy, env, episodes, request.seed, kwargs=kwargs, agent=agent)
+        for env, kwargs, _, agent in stages
+    ]
+    alone = len(stages) == 1
+    name = stages[0].name if alone else f"the environments of {len(stages)} agents"
+    # episode t overall is the mean of the agents' episodes t, so every agent has the same weight
+    returns, lengths = zip(*((one.returns, one.lengths) for one in found), strict=True)
+    every = Evaluation(np.mean(returns, axis=0), np.mean(lengths, axis=0))
+    if form == "json":
+        agents = [
+            {"agent": stage.agent, **_row(stage.name, one)}
+            for stage, one in zip(stages, found, strict=True)
+        ]
+        print(as_json(_row(name, every) | ({} if alone else {"agents": agents})))
+        return 0
+    print(f"mean return in {name}: {every}")
+    for stage, one in zip(stages, found, strict=True):
+        if not alone:
+            print(f"  agent {stage.agent}, {stage.name}: {one}")
+    return 0
+
+
+def _row(name: str, found: Evaluation) -> dict[str, Any]:
+    """An evaluation for JSON; null where there is no interval."""
+    low, high = found.interval or (None, None)
+    return {"environment": name, "mean": found.mean, "low": low, "high": high,
+            "episodes": len(found.returns)}  # fmt: skip
+
+
+@command()
+@request_options
+@option("--out", required=True, metavar="FILE", help="File that ends in .txt, .gif or .mp4.")
+@format_option
+def record(request: Request, out: str, form: str) -> int:
+    """Play one episode into a .txt, .gif or .mp4 file.
+
+    Where agents differ, agent 0's environment is played.
+
+    \b
+    Example:
+      fedlsvi record runs/lake --env FrozenLake-v1 --out episode.gif
+    """
+    from fedlsvi.cli.stages import choose_stages
+    from fedlsvi.envs.gym.play import record as record_episode
+
+    policy, stages = choose_stages(request)
+    env, kwargs, name, agent = stages[0]
+    earned = record_episode(policy, env, out, request.seed, kwargs=kwargs, agent=agent)
+    whose = "" if len(stages) == 1 else f" of agent {agent}"
+    text = f"wrote {out}: one episode{whose} in {name}, return {earned:g}"
+    row = {"file": out, "environment": name, "return": earned}
+    print(as_json(row) if form == "json" else text)
+    return 0

@@ -1,0 +1,251 @@
+"""`fedlsvi run` and `fedlsvi resume`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedlsvi.cli.command import (
+    Name,
+    Problem,
+    bundle,
+    command,
+    format_option,
+    new_folder,
+    option,
+    parse_seeds,
+    problem_options,
+    quiet_option,
+)
+from fedlsvi.cli.text import as_json, several_lines, single_lines
+from fedlsvi.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fedlsvi.run import Run
+    from fedlsvi.storage.job import Job
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a run is played; nothing here changes its result."""
+
+    transport: str
+    ray_address: str | None
+    cohorts: int | None
+    threads: int | None
+    checkpoint_seconds: float
+    quiet: bool
+
+    def options(self, folder: Path | None) -> dict[str, Any]:
+        """Keyword arguments of `learn` and `resume` for a run in this folder."""
+        from fedlsvi.storage import check_seconds
+
+        check_seconds(self.checkpoint_seconds)
+        return {
+            "threads": self.threads,
+            "checkpoint_seconds": self.checkpoint_seconds,
+            "progress": False if self.quiet else None,
+            "transport": self._transport(folder),
+        }
+
+    def _transport(self, folder: Path | None) -> Any:
+        """Where the agents are."""
+        if self.transport == "inprocess":
+            if self.ray_address is not None:
+                raise InvalidInput("--ray-address needs --transport ray", code="needs-ray")
+            return "inprocess"
+        from fedlsvi.remote.ray.transport import on_ray
+
+        return partial(on_ray, cohorts=self.cohorts, address=self.ray_address, folder=folder)
+
+    def resume_command(self, folder: Path) -> str:
+        """The command that continues a run, with the same modules and agents in the same place."""
+        from fedlsvi.report.rerun import command
+
+        words = ["resume", str(folder)]
+        if self.transport != "inprocess":
+            words += ["--transport", self.transport]
+            words += [] if self.ray_address is None else ["--ray-address", self.ray_address]
+            words += [] if self.cohorts is None else ["--cohorts", str(self.cohorts)]
+        return command(*words)
+
+
+_engine = partial(option, section="Execution (never changes the result)")
+engine_options = bundle(
+    "engine", Engine,
+    _engine("--transport", type=click.Choice(["inprocess", "ray"]), default="inprocess",
+            help="Where the agents run."),
+    _engine("--ray-address", metavar="ADDRESS", help="Ray cluster to join, e.g. auto."),
+    _engine("--cohorts", type=click.IntRange(min=1), metavar="N",
+            help="Number of groups that share the agents; on Ray, of processes."),
+    _engine("--threads", type=click.IntRange(min=1), metavar="N", help="Number of threads."),
+    _engine("--checkpoint-seconds", type=float, default=5.0, metavar="S",
+            help="Time between checkpoints; 0 writes one after every round."),
+    quiet_option,
+)  # fmt: skip
+
+
+@command(epilog="`fedlsvi list settings` shows what --set can change; docs/cli.md has more.")
+@problem_options("Any setting, e.g. gamma=50, or env.horizon=7 for the environment. Repeatable.")
+@option("--algorithm", type=Name("algorithms"), metavar="NAME", show_default="fed-lsvi",
+        section="Problem", help="Algorithm: a name of `fedlsvi list algorithms`.")  # fmt: skip
+@option("--seed", type=int, metavar="N", show_default="0", section="Problem",
+        help="Seed of the run.")  # fmt: skip
+@option("--seeds", metavar="A:B", section="Problem",
+        help="Several runs: 0:10 is seeds 0 to 9; or 1,2,5.")  # fmt: skip
+@option("--out", metavar="FOLDER", show_default="runs/NAME", section="Output",
+        help="Run folder; - to discard.")  # fmt: skip
+@format_option
+@engine_options
+def run(
+    problem: Problem, algorithm: str | None, seed: int | None, seeds: str | None, out: str | None,
+    form: str, engine: Engine,
+) -> int:  # fmt: skip
+    """Learn a policy and write a run folder.
+
+    \b
+    Examples:
+      fedlsvi run --env river-swim --agents 8 --episodes 20000
+      fedlsvi run --env FrozenLake-v1 --agents 4 --set env.horizon=50 --set value_range=1
+      fedlsvi run settings.toml --set gamma=50 --seeds 0:10 --out runs/ten
+    """
+    from fedlsvi.storage.job import Job
+    from fedlsvi.storage.run_writer import refuse_existing
+
+    table = problem.table(algorithm=algorithm, seed=seed)
+    chosen = None if seeds is None else parse_seeds(seeds)
+    if chosen is not None and seed is not None:
+        raise InvalidInput("give either --seed or --seeds, not both", code="seed-and-seeds")
+    job = Job.parse(table, problem.base)
+    learner, env, features = job.learner(), job.environments(), job.feature_map()
+    shared: dict[str, Any] = {
+        "features": features,
+        "threads": engine.threads,
+        "cohorts": engine.cohorts,
+    }
+    engine.options(None)  # check everything before anything is written
+    for one in {min(chosen), max(chosen)} if chosen else ():
+        learner.prepare(env, job.episodes, one, **shared).close()
+
+    def play(seed: Any, folder: Path | None) -> Run:
+        options = shared | engine.options(folder)
+        return learner.learn(env, job.episodes, seed, folder=folder, **options)
+
+    where: AbstractContextManager[Path | None]
+    if out is None:
+        where = new_folder(Path("runs") / str(job.env[0]["name"]))
+    else:
+        where = nullcontext(None if out == "-" else Path(out))
+        if out != "-":
+            refuse_existing(Path(out))
+    with where as folder:
+        if chosen is None:
+            runs = [_resumable(folder, engine, lambda: play(job.seed, folder))]
+        else:
+            runs = _several(folder, job, chosen, engine, play)
+    return _print(runs, folder, form, chosen is not None)
+
+
+def _several(
+    folder: Path | None, job: Job, seeds: list[int], engine: Engine,
+    play: Callable[[int, Path | None], Run],
+) -> list[Run]:  # fmt: skip
+    """One run per seed in one folder; none is left if the first run is refused."""
+    from fedlsvi.storage import seeds as family
+
+    if folder is None:
+        return [_resumable(None, engine, partial(play, seed, None)) for seed in seeds]
+    family.begin(folder, job, seeds)
+    members = {seed: family.member(folder, seed) for seed in seeds}
+    try:
+        return [_resumable(folder, engine, partial(play, *item)) for item in members.items()]
+    except InvalidInput:
+        family.forget(folder)
+        raise
+
+
+@command()
+@click.argument("folder", type=click.Path(), help="Run folder, or folder of `run --seeds`.")
+@format_option
+@engine_options
+def resume(folder: str, form: str, engine: Engine) -> int:
+    """Continue an interrupted run to the same result.
+
+    \b
+    Example:
+      fedlsvi resume runs/river-swim
+    """
+    from fedlsvi.remote.flare import project
+    from fedlsvi.storage import resume as continue_run
+    from fedlsvi.storage import seeds as family
+
+    where = Path(folder)
+    if (federation := project.to_resume(where)) is not None:
+        number = project.start(federation)
+        watch = f"fedlsvi federate status {quote(str(federation))}"
+        text = f"submitted job {number} again, from its last checkpoint; watch it with: {watch}"
+        found = {"project": str(federation), "job": number}
+        print(as_json(found) if form == "json" else text)
+        return 0
+    if engine.cohorts is not None and engine.transport == "inprocess":
+        raise InvalidInput(
+            f"--cohorts {engine.cohorts} needs --transport ray: in this process a run keeps the "
+            "cohorts it began with",
+            code="needs-ray",
+        )
+    if not family.is_one(where):
+        run = _resumable(where, engine, lambda: continue_run(where, **engine.options(where)))
+        return _print([run], where, form, False)
+    job, seeds = family.read(where)
+
+    def play(seed: int) -> Run:
+        member = family.member(where, seed)
+        if member.exists():
+            return continue_run(member, **engine.options(member))
+        return job.learner().learn(
+            job.environments(), job.episodes, seed, features=job.feature_map(), folder=member,
+            **engine.options(member),
+        )  # fmt: skip
+
+    runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
+    return _print(runs, where, form, True)
+
+
+def _resumable(folder: Path | None, engine: Engine, play: Callable[[], Run]) -> Run:
+    """Play; on Ctrl-C print the command that continues the run."""
+    try:
+        return play()
+    except KeyboardInterrupt:
+        if folder is None:
+            print("fedlsvi: nothing was kept, because of --out -", file=sys.stderr)
+        elif folder.is_dir() and any(folder.iterdir()):
+            print(f"fedlsvi: continue with: {engine.resume_command(folder)}", file=sys.stderr)
+        raise
+
+
+def _print(runs: Sequence[Run], folder: Path | None, form: str, several: bool) -> int:
+    """Print the outcome of one run, or of several with what they have in common."""
+    summaries = [run.summary() | {"folder": run.folder} for run in runs]
+    if not several:
+        (one,) = summaries
+        if runs[0].regret is not None:  # then values are exact, and nothing is played for them
+            one["values"] = runs[0].references() or None
+        print(as_json(one) if form == "json" else "\n".join(single_lines(one)))
+        return 0
+    from fedlsvi.report.intervals import aggregate
+
+    together = aggregate(summaries)
+    if form == "json":
+        where = None if folder is None else str(folder)
+        print(as_json({"folder": where, **together, "runs": summaries}))
+    else:
+        print("\n".join(several_lines(summaries, together, folder)))
+    return 0

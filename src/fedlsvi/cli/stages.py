@@ -1,0 +1,194 @@
+"""Where a policy is played: the environments that it was learned in, or others."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedlsvi.checks import plural
+from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.evaluate import Request
+from fedlsvi.envs import registry
+from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.gym.convert import REGISTERED, as_environment
+from fedlsvi.envs.gym.ids import IDS, find_spec, package
+from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.policy import Policy
+from fedlsvi.remote import federation
+from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
+from fedlsvi.storage.settings_file import Table, assign
+
+LEARNING = ("env.reward_range", "env.tables")
+"""Parameters of Gymnasium environments that matter for learning only."""
+
+
+class Stage(NamedTuple):
+    """Where a policy is played."""
+
+    env: Any
+    """An environment of this package, or a Gymnasium id."""
+    kwargs: dict[str, Any] | None
+    """Options of `gymnasium.make`."""
+    name: str
+    agent: int = 0
+    """Whose it is."""
+
+
+class Learned(NamedTuple):
+    """A policy, and what its folder says of the environments that it was learned in."""
+
+    policy: Policy
+    made: list[dict[str, Any]]
+    """One for all agents, or one for each."""
+    n_agents: int
+
+
+def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
+    """The policy, and where to play it: in one environment, or in one for each agent."""
+    package()  # refuses here if Gymnasium is missing: all environments are played through it
+    path = Path(request.policy)
+    if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
+        path = federation.policy_in(kit, path)
+        request = replace(request, policy=str(path))
+        policy, env = federation.policy_of_site(kit, path)
+        if request.env is None and not request.changes:
+            return policy, [Stage(env, None, _named(env))]
+    learned = _learned(request.policy)
+    policy = learned.policy
+    stages = _stages(request, learned)
+    if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
+        env, H = stages[0].env, policy.horizon
+        if not isinstance(env, Environment):
+            env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
+        policy = _learned(request.policy, env).policy
+    return policy, stages
+
+
+def _learned(folder: str, env: Any = None) -> Learned:
+    """The policy in a folder that `policy.save` wrote, or in a run folder."""
+    path = Path(folder)
+    if (path / "policy.json").exists():
+        policy = Policy.load(path)
+        made = policy.environment
+        return Learned(policy, [] if made is None else [made], 1)
+    if (path / "settings.toml").exists():
+        from fedlsvi.storage import load
+
+        run = load(path, env=env)
+        return Learned(run.policy, run.environment, run.parameters.n_agents)
+    refuse_parent(path, "evaluate")
+    raise InvalidInput(
+        f"{folder} contains neither a policy nor a run: give a folder of `policy.save` or of "
+        "`fedlsvi run`",
+        code="no-policy",
+    )
+
+
+def _stages(request: Request, learned: Learned) -> list[Stage]:
+    """The environments to play in, by default those that the policy was learned in."""
+    entries = _entries(request, learned)
+    if all(entry == entries[0] for entry in entries):
+        return _stage(request, learned.policy, entries[0], learned.n_agents)
+    stages = [_stage(request, learned.policy, entry, 1)[0] for entry in entries]
+    return [stage._replace(agent=m) for m, stage in enumerate(stages)]
+
+
+def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> list[Stage]:
+    """The environment of an entry; one for each agent where the entry names none."""
+    name = entry["name"]
+    if name == ARRAYS or (name in registry.names() and name != REGISTERED):
+        table = {"env": entry, "n_agents": n_agents}
+        made = Job.parse(table, Path(request.policy)).environments()
+        if isinstance(made, list):
+            return [Stage(env, None, _named(env), m) for m, env in enumerate(made)]
+        whose = entry.get("agent", 0)
+        return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
+    id = str(entry.get("id", name))
+    find_spec(id)  # refuses an unknown id
+    known = registry.entry(REGISTERED).parameters()
+    refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
+    if entry.get("horizon") not in (None, policy.horizon):
+        raise InvalidInput(
+            f"env.horizon is {entry['horizon']!r}, but the policy has "
+            f"{plural(policy.horizon, 'step')}: leave it out",
+            code="wrong-horizon",
+        )
+    for key in (change.partition("=")[0].strip() for change in request.changes):
+        if key in LEARNING:
+            raise InvalidInput(
+                f"{key} is for learning only: here the environment itself is stepped and returns "
+                "are in its own units, so leave it out",
+                code="learning-only",
+            )
+    kwargs = entry.get("kwargs") or {}
+    if not isinstance(kwargs, dict):
+        raise InvalidInput(
+            f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE", code="bad-kwargs"
+        )
+    return [Stage(id, kwargs, _with(id, kwargs))]
+
+
+def _named(env: Environment) -> str:
+    """An environment's name, with its agent and the parameters that are not defaults."""
+    made = env.spec()
+    if made["name"] is None:
+        return env.name
+    usual = plain(registry.entry(made["name"]).parameters())
+    unusual = {
+        key: value
+        for key, value in made["params"].items()
+        if key == "agent" or key not in usual or usual[key] != value
+    }
+    return _with(env.name, unusual)
+
+
+def _with(name: str, parameters: Mapping[str, Any]) -> str:
+    """Name (key = value, …)."""
+    inside = ", ".join(f"{key} = {reprlib.repr(value)}" for key, value in parameters.items())
+    return f"{name} ({inside})" if inside else name
+
+
+def _entries(request: Request, learned: Learned) -> list[Table]:
+    """The environments' tables, as in a settings file.
+
+    Parameters of the policy's own environment are kept if --env names the same one, or none.
+    """
+    entries = _own(request, learned)
+    if request.env is not None:
+        name = IDS.get(request.env, request.env)
+        if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
+            entry: Table = {"name": name}
+            own = name in registry.names() and name != REGISTERED
+            if own and "horizon" in registry.entry(name).parameters():
+                entry["horizon"] = learned.policy.horizon
+            entries = [entry]
+    if not entries:
+        raise InvalidInput(
+            f"{request.policy} does not say how to make its environment: give --env NAME",
+            code="no-environment",
+        )
+    for entry in entries:
+        table: Table = {"env": entry}
+        for change in request.changes:
+            assign(table, change)
+            if set(table) != {"env"} or not isinstance(table["env"], dict):
+                raise InvalidInput(
+                    f"--set {change!r} is not a parameter of the environment: write env.KEY=VALUE, "
+                    "e.g. env.kwargs.is_slippery=false",
+                    code="bad-assignment",
+                )
+    return entries
+
+
+def _own(request: Request, learned: Learned) -> list[Table]:
+    """The tables of the policy's own environments, if these can be rebuilt."""
+    names = {made["name"] for made in learned.made}
+    if names & {None, AT_SITES, GIVEN}:
+        return []
+    if ARRAYS in names and not (Path(request.policy) / "settings.toml").exists():
+        return []  # they stayed in the run's folder
+    return [{"name": made["name"], **deepcopy(made["params"])} for made in learned.made]

@@ -1,0 +1,225 @@
+"""Compiled sums over the transitions of a finite MDP: u, N and Λ^loc of a round, and b = u + N V.
+
+Every kernel works on agents lo … hi−1 of a cohort and nothing else; the log of a round is that of
+`simulation`. All counting is in integers; numbers are formed from counts once per round, in an
+order that depends on the counts alone, so neither block sizes nor threads can change a bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+FEW = 24
+"""Up to this many episodes a round is folded from its sorted transitions, not from a table."""
+
+
+@njit(inline="always")
+def _tally(states, following, n, n_states, cells):  # type: ignore[no-untyped-def]
+    """cells[x·S + x'] += 1 for each of n transitions."""
+    width = np.uint64(n_states)
+    for e in range(n):
+        cells[np.uint64(states[e]) * width + np.uint64(following[e])] += 1
+
+
+@njit(cache=True, nogil=True)
+def spill(lo, hi, n, log, table):  # type: ignore[no-untyped-def]
+    """Add the transitions of the first n logged episodes to table[agent, h, x, x']."""
+    horizon, n_states = table.shape[1:3]
+    for i in range(lo, hi):
+        for h in range(horizon):
+            _tally(log[i, h], log[i, h + 1], n, n_states, table[i, h].reshape(-1))
+
+
+@njit(inline="always")
+def _sort(n, states, following, keys):  # type: ignore[no-untyped-def]
+    """keys[:n] = 2³²·x + x' of n transitions, in ascending order."""
+    for e in range(n):
+        key = (np.int64(states[e]) << 32) | np.int64(following[e])
+        at = e
+        while at > 0 and keys[at - 1] > key:
+            keys[at] = keys[at - 1]
+            at -= 1
+        keys[at] = key
+
+
+@njit(inline="always")
+def _repeats(keys, e, n):  # type: ignore[no-untyped-def]
+    """How many of keys[e:n] are equal to keys[e]."""
+    end = e + 1
+    while end < n and keys[end] == keys[e]:
+        end += 1
+    return end - e
+
+
+@njit(inline="always")
+def _add_few(n, keys, policy, reward, moving, phi, index, outer, gram, u):  # type: ignore[no-untyped-def]
+    """Fold n sorted transitions into u and Λ^loc, one distinct (x, x') at a time.
+
+    outer[x·A + a] is φφᵀ packed, or `outer` is empty and φφᵀ is formed here: the same products.
+    """
+    n_actions = phi.shape[1]
+    dim = u.size
+    e = 0
+    while e < n:
+        same = _repeats(keys, e, n)
+        x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
+        e += same
+        a = policy[x]
+        earned = same * reward[x, a, to if moving else 0]
+        if phi.size == 0:
+            gram[index[x, a]] += same
+            u[index[x, a]] += earned
+            continue
+        row = phi[x, a]
+        for i in range(dim):
+            u[i] += earned * row[i]
+        if outer.size > 0:
+            square = outer[x * n_actions + a]
+            for p in range(square.size):
+                gram[p] += same * square[p]
+            continue
+        at = 0
+        for i in range(dim):
+            for j in range(i, dim):
+                gram[at + j - i] += same * (row[i] * row[j])
+            at += dim - i
+
+
+@njit(inline="always")
+def _follow_few(n, keys, policy, phi, index, values, response, b):  # type: ignore[no-untyped-def]
+    """Fold n sorted transitions into N, and what they add to NV into b."""
+    e = 0
+    while e < n:
+        same = _repeats(keys, e, n)
+        x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
+        e += same
+        if phi.size == 0:
+            i = index[x, policy[x]]
+            b[i] += same * values[to]
+            response[i, to] += same
+            continue
+        row = phi[x, policy[x]]
+        for i in range(b.size):
+            more = same * row[i]
+            b[i] += more * values[to]
+            response[i, to] += more
+
+
+@njit(inline="always")
+def _add_cells(cells, policy, reward, moving, index, gram, u, response):  # type: ignore[no-untyped-def]
+    """Fold a table of (x, x') counts with one-hot features."""
+    n_states = policy.size
+    for x in range(n_states):
+        i = index[x, policy[x]]
+        for to in range(n_states):
+            if cells[x, to] > 0:
+                gram[i] += cells[x, to]
+                u[i] += cells[x, to] * reward[x, policy[x], to if moving else 0]
+                if response.size > 0:
+                    response[i, to] += cells[x, to]
+
+
+@njit(inline="always")
+def _add_many(cells, pay, phi, rows, room, gram, u, response):  # type: ignore[no-untyped-def]
+    """Fold a table of (x, x') counts: N += Φ_πᵀ C, Λ += Φ_πᵀ diag(n) Φ_π, u += Φ_πᵀ Σr.
+
+    phi is Φ_π (S, d) and rows its transpose; pay (S, 1), or (S, S) when the reward depends on x'.
+    """
+    earned, weighted, product = room
+    n_states, dim = phi.shape
+    for x in range(n_states):
+        visits = cells[x].sum()
+        earned[x] = np.sum(cells[x] * pay[x]) if pay.shape[1] > 1 else visits * pay[x, 0]
+        for i in range(dim):
+            weighted[x, i] = visits * phi[x, i]
+    if response.size > 0:
+        np.dot(rows, cells, product)
+        response += product
+    u += np.dot(earned, phi)
+    square = np.dot(rows, weighted)
+    at = 0
+    for i in range(dim):
+        for j in range(i, dim):
+            gram[at + j - i] = square[i, j]
+        at += dim - i
+
+
+# reassociation lets the sum over x' use vector registers; its order is fixed by S and d alone
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def respond(values, u, response, b):  # type: ignore[no-untyped-def]
+    """b = u + N V."""
+    dim, n_states = response.shape
+    for i in range(dim):
+        row = response[i]
+        total = 0.0
+        for x in range(n_states):
+            total += row[x] * values[x]
+        b[i] = u[i] + total
+
+
+@njit(cache=True, nogil=True)
+def respond_all(lo, hi, values, u, response, b):  # type: ignore[no-untyped-def]
+    """b = u + N V of agents lo … hi−1."""
+    for i in range(lo, hi):
+        respond(values, u[i], response[i], b[i])
+
+
+@njit(cache=True, nogil=True)
+def fold(  # type: ignore[no-untyped-def]
+    lo, hi, n, log, table, policy, reward, moving, phi, index, u, response, gram
+):
+    """Fold a long round, n logged episodes and whatever was spilled, into u, N and Λ^loc.
+
+    u (H, m, d) and response (H − 1, m, d, S) accumulate, N_H meeting V_{H+1} = 0 only; gram
+    (H, m, P) is overwritten: the round's own. reward is (Hr, S, A, 1), or (Hr, S, A, S) when it
+    depends on the next state (`moving`).
+    """
+    horizon, n_states = policy.shape
+    dim = u.shape[2]
+    cells = np.empty((n_states, n_states))  # whole numbers
+    nothing = np.empty((dim, 0))
+    room = (np.empty(n_states), np.empty((n_states, dim)), np.empty((dim, n_states)))
+    chosen = np.empty((n_states if phi.size > 0 else 0, dim))
+    for h in range(horizon):
+        rewards = reward[h if reward.shape[0] > 1 else 0]
+        pay = np.empty((n_states, rewards.shape[2]))
+        for x in range(n_states):
+            pay[x] = rewards[x, policy[h, x]]
+            if phi.size > 0:
+                chosen[x] = phi[x, policy[h, x]]
+        rows = np.ascontiguousarray(chosen.T)
+        for i in range(lo, hi):
+            if table.size > 0:
+                cells[:] = table[i, h]
+            else:
+                cells[:] = 0.0
+            _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
+            gram[h, i] = 0.0
+            kept = response[h, i] if h + 1 < horizon else nothing
+            if phi.size > 0:
+                _add_many(cells, pay, chosen, rows, room, gram[h, i], u[h, i], kept)
+            else:
+                _add_cells(cells, policy[h], rewards, moving, index, gram[h, i], u[h, i], kept)
+
+
+@njit(cache=True, nogil=True)
+def summarise(  # type: ignore[no-untyped-def]
+    lo, hi, h, n, log, policy, reward, moving, phi, index, outer, values, u, response, gram, b
+):
+    """One step's upload: b = u + N V, folding a short round of n episodes (0: it is folded).
+
+    Arrays of the step alone: u (m, d), response (m, d, S), gram (m, P), b (m, d). An empty response
+    is not kept (the last step's: nothing follows it). New transitions enter N after the product,
+    which has then brought all of an agent's N into the cache: they are scattered over it.
+    """
+    keys = np.empty(FEW, np.int64)
+    pay = reward[h if reward.shape[0] > 1 else 0]
+    for i in range(lo, hi):
+        if n > 0:
+            gram[i] = 0.0
+            _sort(n, log[i, h], log[i, h + 1], keys)
+            _add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
+        respond(values, u[i], response[i], b[i])
+        if n > 0 and response.size > 0:
+            _follow_few(n, keys, policy[h], phi, index, values, response[i], b[i])

@@ -1,0 +1,280 @@
+"""The search for the first episode of a round at which the trigger fires.
+
+`CountTrigger` serves finite states: sums of ‖y‖² bracket the log-determinant and settle most
+questions; where they do not, counts of the visited states decide. `RowTrigger` serves continuous
+states: it adds whitened feature rows one episode at a time. So neither block sizes nor threads can
+change the answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from fedlsvi.core.trigger import fires, logdet_in_place, settled
+from fedlsvi.experience.workers import Workers
+
+Firing = tuple[int, np.ndarray, np.ndarray]
+"""The round's length Δt at the first firing episode (0 if none), the positions of the agents that
+fire there, and their steps."""
+
+
+@njit(cache=True, nogil=True)
+def log_ratio(visits, rows, norms, slots):  # type: ignore[no-untyped-def]
+    """log det(I + Σ_x n_x y_x y_xᵀ); with one-hot features (no rows) Σ_i log(1 + n_i/Λ_ii)."""
+    n_states, dim = rows.shape
+    if dim == 0:
+        grown = np.zeros(slots.max() + 1)
+        for x in range(n_states):
+            grown[slots[x]] += visits[x] * norms[x]
+        return np.log1p(grown).sum()
+    work = np.zeros((dim, dim))
+    for i in range(dim):
+        work[i, i] = 1.0
+    for x in range(n_states):
+        if visits[x] > 0:
+            for i in range(dim):
+                scaled = visits[x] * rows[x, i]
+                for j in range(i + 1):
+                    work[i, j] += scaled * rows[x, j]
+    return logdet_in_place(work)
+
+
+# reassociation lets the sum use vector registers; it only brackets, counts decide
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _growth(states, begin, end, norms):  # type: ignore[no-untyped-def]
+    """s = Σ‖y‖² over logged episodes begin … end−1 of one step: log(1 + s) ≤ log ratio ≤ s."""
+    total = 0.0
+    for e in range(begin, end):
+        total += norms[np.uint64(states[e])]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _fires(length, growth, states, end, table, rows, norms, slots, log_gamma):  # type: ignore[no-untyped-def]
+    """Whether one step fires after `length` episodes: `end` logged ones and those in the table."""
+    verdict = settled(length, np.log1p(growth), growth, log_gamma)
+    if verdict != 0:
+        return verdict == 1
+    visits = np.zeros(norms.size, np.int64)
+    if table.size > 0:
+        visits += table.sum(axis=1)
+    for e in range(end):
+        visits[np.uint64(states[e])] += 1
+    return fires(length, log_ratio(visits, rows, norms, slots), log_gamma)
+
+
+@njit(cache=True, nogil=True)
+def first_firing_counts(  # type: ignore[no-untyped-def]
+    lo, hi, sums, length, offset, n, log, table, marks, log_gamma, clock, when, steps
+):
+    """Find the first of the n episodes logged from `offset` on at which some agent fires.
+
+    `length` episodes of the round precede them; their sums[agent, h] = Σ‖y‖² advance past them,
+    unless some agent fires. when[i] is that agent's first firing episode (1 … n) if no agent before
+    it in the range fired earlier, else 0; steps[i] is the lowest step h that fires there. clock is
+    1, or 0 for a trigger on the determinants alone, without Δt.
+    marks: (rows, norms, slots) of the greedy actions, see `values.TabularValues`.
+    """
+    rows, norms, slots = marks
+    horizon = norms.shape[0]
+    best = n
+    none = np.empty((0, 0), np.int64)
+    for i in range(lo, hi):
+        when[i] = 0
+        for h in range(horizon):
+            # once this agent is known to fire at `best`, another step matters only before that
+            limit = best if when[i] == 0 else best - 1
+            if limit == 0:
+                break
+            states = log[i, h]
+            cells = table[i, h] if table.size > 0 else none
+            growth = sums[i, h]
+            more = _growth(states, offset, offset + limit, norms[h])
+            if limit == n:
+                sums[i, h] += more
+            if not _fires(
+                1 + clock * (length + limit - 1),
+                growth + more,
+                states,
+                offset + limit,
+                cells,
+                rows[h],
+                norms[h],
+                slots[h],
+                log_gamma,
+            ):
+                continue
+            silent, loud = 0, limit
+            while loud - silent > 1:
+                middle = (silent + loud) // 2
+                more = _growth(states, offset + silent, offset + middle, norms[h])
+                if _fires(
+                    1 + clock * (length + middle - 1),
+                    growth + more,
+                    states,
+                    offset + middle,
+                    cells,
+                    rows[h],
+                    norms[h],
+                    slots[h],
+                    log_gamma,
+                ):
+                    loud = middle
+                else:
+                    silent = middle
+                    growth += more
+            best = loud
+            when[i] = loud
+            steps[i] = h + 1
+
+
+@njit(cache=True, nogil=True)
+def _add(y, begin, end, h, grown, bounds):  # type: ignore[no-untyped-def]
+    """Add rows begin … end−1 of step h. `grown` is I + Σ y yᵀ (lower triangle), `bounds` the two
+    sums that bracket its log-determinant (`core.trigger`)."""
+    dim = y.shape[2]
+    for e in range(begin, end):
+        row = y[e, h]
+        norm2 = 0.0
+        for i in range(dim):
+            norm2 += row[i] * row[i]
+            target = grown[i]
+            for j in range(i + 1):
+                target[j] += row[i] * row[j]
+        bounds[0] += norm2
+        bounds[1] += np.log1p(norm2)
+
+
+@njit(cache=True, nogil=True)
+def absorb(y, grown, bounds):  # type: ignore[no-untyped-def]
+    """Add all rows (m, n, H, d): the episodes explored last did not fire."""
+    m, n, horizon = y.shape[:3]
+    for i in range(m):
+        for h in range(horizon):
+            _add(y[i], 0, n, h, grown[i, h], bounds[i, h])
+
+
+@njit(cache=True, nogil=True)
+def _fires_at(y, begin, end, h, grown, bounds, length, log_gamma):  # type: ignore[no-untyped-def]
+    """Whether step h fires after `length` episodes; grown and bounds advance from begin to end."""
+    _add(y, begin, end, h, grown, bounds)
+    verdict = settled(length, np.log1p(bounds[0]), bounds[1], log_gamma)
+    if verdict != 0:
+        return verdict == 1
+    return fires(length, logdet_in_place(grown.copy()), log_gamma)
+
+
+@njit(cache=True, nogil=True)
+def first_firing_rows(y, grown, bounds, length, n, log_gamma, clock, when, steps):  # type: ignore[no-untyped-def]
+    """The first of the n episodes at which some agent fires; see `first_firing_counts`."""
+    m, _, horizon = y.shape[:3]
+    best = n
+    for i in range(m):
+        when[i] = 0
+        for h in range(horizon):
+            # once an agent is known to fire at `best`, another of its steps matters only before it
+            limit = best if when[i] == 0 else best - 1
+            if limit == 0:
+                break
+            base, base_bounds = grown[i, h].copy(), bounds[i, h].copy()
+            trial, trial_bounds = base.copy(), base_bounds.copy()
+            elapsed = 1 + clock * (length + limit - 1)
+            if not _fires_at(y[i], 0, limit, h, trial, trial_bounds, elapsed, log_gamma):
+                continue
+            silent, loud = 0, limit
+            while loud - silent > 1:
+                middle = (silent + loud) // 2
+                trial, trial_bounds = base.copy(), base_bounds.copy()
+                elapsed = 1 + clock * (length + middle - 1)
+                if _fires_at(y[i], silent, middle, h, trial, trial_bounds, elapsed, log_gamma):
+                    loud = middle
+                else:
+                    silent, base, base_bounds = middle, trial, trial_bounds
+            best = loud
+            when[i] = loud
+            steps[i] = h + 1
+
+
+class CountTrigger:
+    """The trigger of a cohort in a finite state space."""
+
+    def __init__(self, n_agents: int, horizon: int, workers: Workers) -> None:
+        self._sums = np.zeros((n_agents, horizon))
+        self._workers = workers
+
+    def begin(self) -> None:
+        """Start a round."""
+        self._sums[:] = 0.0
+
+    def search(
+        self,
+        log: np.ndarray,
+        table: np.ndarray,
+        marks: tuple[np.ndarray, ...],
+        before: int,
+        offset: int,
+        n: int,
+        log_gamma: float,
+        clock: int,
+    ) -> Firing:
+        """Search the n episodes that begin at `offset` of the log for the first one that fires.
+
+        Args:
+            log: Visited states (m, H+1, episodes).
+            table: Counts (m, H, S, ·) of this round's episodes that are no longer logged.
+            marks: `TabularValues.marks` of the greedy actions.
+            before: Episodes of the round before those n.
+            offset: Episodes in the log before those n.
+            n: Number of episodes.
+            log_gamma: log γ.
+            clock: 1, or 0 for determinants alone.
+        """
+        when, steps = np.zeros((2, len(log)), np.int64)
+        if n > 0:
+            seen = (self._sums, before, offset, n, log, table, marks)
+            rule = (log_gamma, clock, when, steps)
+            work = self._sums.size * n
+            self._workers.map(first_firing_counts, 0, len(log), *seen, *rule, work=work)
+        return _earliest(before, when, steps)
+
+
+class RowTrigger:
+    """The trigger of a cohort in a continuous state space."""
+
+    def __init__(self, n_agents: int, horizon: int, dim: int) -> None:
+        self._grown = np.empty((n_agents, horizon, dim, dim))
+        self._bounds = np.empty((n_agents, horizon, 2))
+        self._rows = np.empty((n_agents, 0, horizon, dim))
+
+    def begin(self) -> None:
+        """Start a round."""
+        self._grown[:] = np.eye(self._grown.shape[2])
+        self._bounds[:] = 0.0
+        self._rows = self._rows[:, :0]
+
+    def extend(self, n: int) -> np.ndarray:
+        """Rows (m, n, H, d) to fill for the next n episodes; those before them did not fire."""
+        m, last, horizon, dim = self._rows.shape
+        if last:
+            absorb(self._rows, self._grown, self._bounds)
+        self._rows = np.zeros((m, n, horizon, dim))
+        return self._rows
+
+    def search(self, before: int, n: int, log_gamma: float, clock: int) -> Firing:
+        """Search the first n of the last rows; `before` episodes of the round precede them."""
+        when, steps = np.zeros((2, len(self._rows)), np.int64)
+        if n > 0:
+            sums = (self._rows, self._grown, self._bounds)
+            first_firing_rows(*sums, before, n, log_gamma, clock, when, steps)
+        return _earliest(before, when, steps)
+
+
+def _earliest(before: int, when: np.ndarray, steps: np.ndarray) -> Firing:
+    """when[i] counts episodes after the first `before`; 0 means that agent i does not fire."""
+    fired = when > 0
+    if not fired.any():
+        return 0, when[:0], steps[:0]
+    first = int(when[fired].min())
+    chosen = np.flatnonzero(when == first)
+    return before + first, chosen, steps[chosen]

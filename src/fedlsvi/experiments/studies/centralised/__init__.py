@@ -1,1 +1,0 @@
-"""Fed-LSVI beside the learner that sees everything after every episode."""

@@ -1,1 +1,0 @@
-"""What is sent, by everybody who sends, against T."""

@@ -1,1 +1,0 @@
-"""Which λ and β should the practical preset have?"""

@@ -1,1 +1,0 @@
-"""One agent: LSVI-UCB with few policy switches."""

@@ -1,1 +1,0 @@
-"""Stepwise backward synchronisation against one shot with stale responses."""

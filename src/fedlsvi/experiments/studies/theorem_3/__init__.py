@@ -1,1 +1,0 @@
-"""Theorem 3: the number of rounds."""

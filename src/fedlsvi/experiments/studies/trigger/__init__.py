@@ -1,1 +1,0 @@
-"""What the trigger costs: regret against γ."""

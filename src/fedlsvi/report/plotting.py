@@ -1,0 +1,339 @@
+"""The plot stack: one palette and style, axes that can be read, figures made of panels.
+
+Matplotlib is imported when a figure is made and used through its objects alone: no global state is
+touched and no display is needed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidInput
+
+INK, MUTED, GRID = "#222222", "#666666", "#e3e3e3"
+BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+COLOURS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9", "#8C6D31", "#444444")
+"""Okabe and Ito's palette, which colour-blind readers can tell apart, with brown and ink in place
+of yellow and black."""
+
+DASHED = (0, (5, 3))
+DASHES: tuple[Any, ...] = ("-", DASHED, ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+LETTERS = 48
+"""Of the labels in one line of a legend."""
+
+POINTS = 2000
+"""A curve is thinned to at most this many points."""
+
+STYLE = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+    "svg.hashsalt": "fedlsvi",
+}
+
+Draw = Callable[[Any], None]
+"""Draws onto Matplotlib axes."""
+
+
+def check_matplotlib() -> None:
+    """Refuse where no figure can be drawn, before anything is played for one."""
+    try:
+        import_module("matplotlib")
+    except ImportError:
+        raise InvalidInput(
+            "figures need Matplotlib, which is not installed: pip install 'fedlsvi[plot]'",
+            code="matplotlib-missing",
+        ) from None
+
+
+def make_figure(
+    draws: Sequence[Draw],
+    path: str | Path | None = None,
+    *,
+    size: tuple[float, float] = (5.2, 3.8),
+    across: bool = False,
+    legend_below: bool = False,
+) -> Any:
+    """A Matplotlib figure with one panel for each function.
+
+    Args:
+        draws: What each panel shows.
+        path: Where to save it, if anywhere.
+        size: Inches of one panel.
+        across: Panels stand side by side, and not below each other.
+        legend_below: One legend for all panels, below them.
+    """
+    check_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows, columns = (1, len(draws)) if across else (len(draws), 1)
+    with rc_context(STYLE):
+        made = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        FigureCanvasAgg(made)
+        panels = made.subplots(rows, columns, squeeze=False).ravel()
+        for axes, draw in zip(panels, draws, strict=True):
+            draw(axes)
+        if legend_below:
+            entries = {label: handle for axes in panels for handle, label in
+                       zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
+            made.legend(entries.values(), entries, loc="outside lower center",
+                        ncols=min(5, 2 * len(draws)))  # fmt: skip
+        if path is not None:
+            save(made, path)
+    # shown in a notebook even where pyplot was never imported
+    made._repr_png_ = partial(_png, made)  # type: ignore[attr-defined]
+    return made
+
+
+def save(made: Any, *paths: str | Path) -> None:
+    """Write a figure to files, each in the format of its suffix; the same figure, the same file."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        for path in paths:
+            stamp = {"Date": None} if Path(path).suffix == ".svg" else None
+            made.savefig(path, dpi=150, metadata=stamp)
+            made.set_layout_engine("none")  # placed once is placed for every format
+
+
+def _png(made: Any) -> bytes:
+    data = io.BytesIO()
+    made.savefig(data, format="png", dpi=100)
+    return data.getvalue()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """y against x, with an interval where there is one; a single point has error bars.
+
+    Attributes:
+        colour: A number in the palette; −1 is grey.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    colour: int | None = None
+    marks: bool = True
+    dashed: bool = False
+
+    def draw(self, axes: Any, i: int) -> None:
+        """Draw it as the i-th curve of a panel."""
+        number = i if self.colour is None else self.colour
+        at = max(number, 0)
+        colour = "#999999" if number < 0 else COLOURS[at % len(COLOURS)]
+        dash = DASHED if self.dashed else DASHES[at // len(COLOURS) % 3]
+        mark = MARKERS[at % len(MARKERS)] if self.marks else ""
+        x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
+        axes.plot(x, y, color=colour, linestyle=dash, marker=mark, markersize=5,
+                  label=self.label or None)  # fmt: skip
+        if self.low is None or self.high is None or not np.all(np.isfinite(self.low)):
+            return
+        if len(x) == 1:
+            axes.vlines(x, self.low, self.high, color=colour, linewidth=1.2)
+        else:
+            axes.fill_between(x, self.low, self.high, color=colour, alpha=0.16, linewidth=0)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes, described as data.
+
+    Attributes:
+        lines: Vertical lines by their label.
+        legend: Whether the panel has a legend of its own.
+    """
+
+    title: str
+    xlabel: str
+    ylabel: str
+    curves: list[Curve]
+    logx: bool = True
+    logy: bool = True
+    lines: dict[str, float] = field(default_factory=dict)
+    legend: bool = True
+
+    @property
+    def labels(self) -> set[str]:
+        """The entries of its legend."""
+        return {curve.label for curve in self.curves if curve.label} | set(self.lines)
+
+    def draw(self, axes: Any) -> None:
+        """Draw it."""
+        for i, curve in enumerate(self.curves):
+            curve.draw(axes, i)
+        for label, at in self.lines.items():
+            axes.axvline(at, color=MUTED, linestyle=":", linewidth=1.4, label=label)
+        axes.set_title(self.title)
+        axes.set(xlabel=self.xlabel, ylabel=self.ylabel)
+        low, high = axes.dataLim.y0, axes.dataLim.y1  # bands too; inf, -inf where nothing is drawn
+        positive = any(np.any(np.asarray(curve.y) > 0.0) for curve in self.curves)
+        logarithmic("x" * self.logx + "y" * (self.logy and positive), axes)
+        if not (self.logy and positive) and low >= 0.0:
+            axes.set_ylim(0.0, high * 1.05 if high > 0.0 else None)
+        if not self.logx and self.xlabel.startswith("episode"):
+            grouped_thousands(axes.xaxis)
+        if self.legend:
+            legend_above(axes)
+
+
+def paint(panels: Sequence[Panel], *paths: Path) -> None:
+    """Write panels side by side to files; one legend serves all where their curves are the same."""
+    shared = len(panels) > 1 and max(len(panel.labels) for panel in panels) == len(
+        set.union(*(panel.labels for panel in panels))
+    )
+    drawn = [replace(panel, legend=not shared).draw for panel in panels]
+    made = make_figure(drawn, size=(5.6, 4.6), across=True, legend_below=shared)
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    save(made, *paths)
+
+
+def thin(n: int, log: bool = False) -> np.ndarray:
+    """At most POINTS of the indices 0 … n−1, first and last included."""
+    if n <= POINTS:
+        return np.arange(n)
+    even = np.linspace(0, n - 1, POINTS if not log else POINTS // 2)
+    if log:
+        even = np.append(even, np.geomspace(1, n, POINTS // 2) - 1)
+    return np.unique(even.round().astype(np.int64))
+
+
+def dot(points: np.ndarray) -> str | None:
+    """The marker of a curve: a single point has no line to be seen by."""
+    return "o" if len(points) == 1 else None
+
+
+def look(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th of several."""
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % 3]}
+
+
+def frame(axes: Any, n: int, top: float) -> None:
+    """Axes from zero with thousands marked, and the legend where it hides nothing."""
+    from_zero(axes, top)
+    episodes(axes, n)
+    legend_above(axes)
+
+
+def from_zero(axes: Any, top: float) -> None:
+    """Upwards from zero, with thousands marked."""
+    axes.set(ylim=(0.0, top if top > 0.0 else 1.0))
+    if top >= 10.0:
+        grouped_thousands(axes.yaxis)
+
+
+def episodes(axes: Any, n: int) -> None:
+    """An axis of episodes, 0 … n."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel="episode t (each agent)", xlim=(0, n))
+    grouped_thousands(axes.xaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+
+
+def logarithmic(which: str, axes: Any) -> None:
+    """Make axes ("x", "y" or "xy") logarithmic, with plain numbers unless many decades are shown.
+
+    Call it last: ticks are chosen for the limits in force.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    for name in which:
+        axes.set(**{f"{name}scale": "log"})
+        axis, ends = getattr(axes, f"{name}axis"), getattr(axes, f"get_{name}lim")()
+        decades = abs(np.log10(ends[1] / ends[0]))
+        axis.set_minor_formatter(NullFormatter())
+        if decades > 3.5:
+            continue
+        few = (1.0,) if decades > 2.0 else (1.0, 3.0) if decades > 1.3 else (1.0, 2.0, 5.0)
+        plain = MaxNLocator(3, integer=ends[0] >= 0.5)  # most of these axes count something
+        axis.set_major_locator(LogLocator(subs=few) if decades > 0.7 else plain)
+        grouped_thousands(axis)
+
+
+def grouped_thousands(axis: Any) -> None:
+    """1,000 and 0.5 as tick labels."""
+    axis.set_major_formatter(_tick)
+
+
+def _tick(value: float, _position: int) -> str:
+    return f"{value:,.0f}" if value >= 1000.0 or value == round(value) else f"{value:.3g}"
+
+
+def legend_above(axes: Any, columns: int = 2) -> None:
+    """The legend between title and axes, where it hides nothing."""
+    labels = axes.get_legend_handles_labels()[1]
+    if not labels:
+        return
+    longest = sorted(map(len, labels), reverse=True)
+    while columns > 1 and sum(longest[:columns]) > LETTERS:
+        columns -= 1
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=columns, columnspacing=1.2,
+                handlelength=2.2, borderaxespad=0.2)  # fmt: skip
+    rows = -(-len(labels) // columns)
+    axes.set_title(axes.get_title(loc="left"), pad=12.0 + 17.0 * rows)
+
+
+def note(axes: Any, text: str) -> None:
+    """A remark in the corner where curves seldom are."""
+    axes.text(0.985, 0.03, text, transform=axes.transAxes, ha="right", va="bottom",
+              fontsize=9.5, color=MUTED)  # fmt: skip
+
+
+def against_scalars(
+    axes: Any, named: Sequence[tuple[str, np.ndarray, np.ndarray]], until: str = ""
+) -> None:
+    """A dot for each run at what all its agents sent; a cross where they sent nothing.
+
+    Args:
+        axes: To draw on.
+        named: Label, scalars (runs,) and values (runs,) of each group.
+        until: Added to the name of the axis.
+    """
+    least = min((v for _, sent, _ in named for v in sent if v > 0), default=1.0)
+    for i, (label, sent, values) in enumerate(named):
+        name: str | None = label
+        for mark, some in (("o", sent > 0), ("X", sent == 0)):
+            if some.any():
+                axes.scatter(np.where(sent > 0, sent, least / 3)[some], values[some], s=44.0,
+                             marker=mark, color=look(i)["color"], alpha=0.8, linewidths=0,
+                             label=name)  # fmt: skip
+                name = None  # one entry in the legend is enough
+    axes.set(xlabel=f"scalars sent, all agents{until}", xscale="log")
+    axes.margins(x=0.12)
+    logarithmic("x", axes)

@@ -1,0 +1,502 @@
+"""The page of one run, or of several seeds of it, section by section."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from fedlsvi.checks import plural
+from fedlsvi.config import shown_parameters
+from fedlsvi.errors import FedLSVIError
+from fedlsvi.protocol.messages import SCALAR_BYTES
+from fedlsvi.protocol.records import LISTED, RoundRecord, tenth
+from fedlsvi.report import html
+from fedlsvi.report.groups import Group
+from fedlsvi.report.html import measured, number
+from fedlsvi.report.intervals import interval_name
+from fedlsvi.report.rerun import command, rerun
+from fedlsvi.run import Bound, Run
+
+SHOWN = 200
+"""Rounds at either end of the list of synchronisations, and agents in the list of what left."""
+
+CATEGORIES = {
+    "init": "first broadcast, down",
+    "signal": "signals and control, both ways",
+    "up_stats": "statistics, up",
+    "up_raw": "raw trajectories, up",
+    "down_model": "models, down",
+    "down_raw": "raw trajectories, down",
+}
+"""What the categories of the ledger are called on pages."""
+
+CAPTIONS = {
+    "alone": "The same number of agents on the same task. An agent that learns alone replans after "
+    "every episode, because that costs no communication.",
+    "regret": "What all agents together lost against an optimal policy. A curve that is flat at "
+    "the end has stopped losing; one along the √t line grows as the theorem allows.",
+    "returns": "Mean return of the episodes, in the environment's own units; higher is better.",
+    "rounds": "How often the agents synchronised, between the fewest and the most possible.",
+    "scalars": "Numbers sent over the network, both ways, all agents together. Sharing "
+    "trajectories counts one way only.",
+    "lengths": "Episodes between two synchronisations. Short rounds reveal more about each "
+    "episode.",
+    "triggers": "Which agent ended a round, and at which step of the horizon its data were new.",
+    "logdet": "How much the agents have seen at each step h of the horizon.",
+}
+
+WITHOUT_BOUNDS = CAPTIONS | {
+    "regret": "What all agents together lost against an optimal policy. A curve that is flat at "
+    "the end has stopped losing; the dashed one grows as √t.",
+    "rounds": "How often the agents synchronised.",
+}
+"""Of algorithms that the paper's theorems do not cover."""
+
+POLICIES = {
+    "learned": "learned policy",
+    "optimal": "optimal policy",
+    "uniform": "uniform random policy",
+    "random": "uniform random policy",
+}
+
+
+def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
+    """The page.
+
+    Args:
+        group: Runs that differ in their seed alone.
+        svgs: SVG files by the name of their figure.
+        levels: Returns of the learned policy and of others, by name.
+    """
+    run = group.first
+    captions = CAPTIONS if run.bounds else WITHOUT_BOUNDS
+
+    def figures(names: Sequence[str], aside: str = "") -> str:
+        return html.images({n: svgs[n] for n in names if n in svgs}, captions, aside)
+
+    merits = units(run) + policy_values(group, levels) + each_seed(group)
+    title = "Regret" if run.regret is not None else "Return"
+    parts = [
+        html.paragraph(", ".join(described(group)), "sub"),
+        html.paragraph(outcome(group, levels), "outcome"),
+        html.paragraph(unfinished([group])),
+        numbers(group),
+        html.heading("Regret and return" if not_known(run) else title),
+        figures(("alone", "regret", "returns"), merits),
+        html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
+        figures(("rounds", "scalars")),
+        bounds(group),
+        html.heading("When and why the agents synchronised" + _only(group)),
+        figures(("lengths", "triggers", "logdet"), triggers(run) + remarks(run)),
+        synchronisations(run),
+        *_closing(group, 2),
+    ]
+    return html.document(f"{run.algorithm} on {run.environment_name}", parts)
+
+
+def folded_run(group: Group) -> str:
+    """One of several groups on a page that compares them."""
+    run = group.first
+    parts = [
+        html.paragraph(", ".join(described(group)), "sub"),
+        html.paragraph(outcome(group, {})),
+        numbers(group),
+        each_seed(group),
+        bounds(group),
+        html.heading("When and why the agents synchronised" + _only(group), 3),
+        triggers(run),
+        synchronisations(run),
+        remarks(run),
+        *_closing(group, 3),
+    ]
+    return html.folded(group.label, parts)
+
+
+def _closing(group: Group, level: int) -> list[str]:
+    run = group.first
+    return [
+        html.heading("What left each agent" + _only(group), level),
+        sent(run),
+        agents(run),
+        html.heading("Privacy: the smallest upload", level),
+        html.paragraph(privacy(group)),
+        html.heading("Where the time went", level),
+        timing(group),
+        html.heading("Run it again", level),
+        rerun(group),
+    ]
+
+
+def described(group: Group) -> list[str]:
+    """Who played what for how long."""
+    run = group.first
+    p = run.parameters
+    state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
+    seeds = ", ".join(str(one.seed) for one in group.runs)
+    return [
+        plural(p.n_agents, "agent"),
+        f"{plural(run.played, 'episode')} each{state}",
+        f"horizon {p.horizon}",
+        plural(p.dim, "feature"),
+        *shown_parameters(asdict(run.settings), asdict(p)),
+        f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
+    ]
+
+
+def _only(group: Group) -> str:
+    """What a section shows of several runs."""
+    return "" if len(group.runs) == 1 else f", seed {group.first.seed}"
+
+
+def not_known(run: Run) -> bool:
+    """Whether neither regret nor returns are known, as where only the server's side was kept."""
+    return run.regret is None and run.mean_returns is None
+
+
+def outcome(group: Group, levels: Mapping[str, float]) -> str:
+    """One sentence: what was learned, and what it took."""
+    run = group.first
+    p = run.parameters
+    opening = f"After {plural(run.played, 'episode')} each"
+    if len(group.runs) > 1:
+        opening += f" (median of {len(group.runs)} seeds)"
+    if group.regrets():
+        lost = unit(run) * float(np.median(group.regrets()))
+        late = unit(run) * float(np.median([late_loss(one) for one in group.runs]))
+        who = "the agent" if p.n_agents == 1 else f"the {p.n_agents} agents together"
+        text = (
+            f"{opening}, {who} had lost {number(lost)} reward against an optimal policy: "
+            f"{number(lost / run.played / p.n_agents)} per episode played, and {number(late)} per "
+            "episode in the last tenth"
+        )
+    elif earned := group.late_returns(group.played):
+        late = float(np.median(earned))
+        text = f"{opening}, the last tenth of the episodes earned {number(late)} each"
+        known = [f"{name} policy {number(level)}" for name, level in levels.items()]
+        text += f" ({', '.join(known)})" if known else ""
+    else:
+        text = f"{opening}, what the policy earns is not known here"
+    return f"{text}; {_price(group)}."
+
+
+def _price(group: Group) -> str:
+    """What was sent for it."""
+    total = float(np.median([run.ledger.total for run in group.runs]))
+    if total == 0.0:
+        return "nothing was sent"
+    rounds = float(np.median([run.rounds for run in group.runs]))
+    took = (
+        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(total), 'scalar')}"
+    )
+    if group.first.scalars_raw is None:
+        return took
+    ratio = group.first.scalars_raw / total
+    times = f"{number(ratio)} times fewer" if ratio >= 1.0 else f"{number(1.0 / ratio)} times more"
+    return f"{took}, {times} than sharing every trajectory"
+
+
+def unfinished(groups: Sequence[Group]) -> str:
+    """Who was interrupted, and which seeds are left out for it."""
+    found = []
+    for group in groups:
+        several = len(groups) > 1
+        if several and group.first.played < group.first.parameters.episodes:
+            found.append(f"{group.label} was interrupted after {_so_far(group.first)}.")
+        for run in group.left_out:
+            who = f"{group.label}, seed {run.seed}," if several else f"Seed {run.seed}"
+            rest = f": {command('resume', run.folder)} plays the rest." if run.folder else "."
+            found.append(f"{who} was interrupted after {_so_far(run)} and is left out{rest}")
+    return " ".join(found)
+
+
+def _so_far(run: Run) -> str:
+    return f"{run.played:,} of {plural(run.parameters.episodes, 'episode')}"
+
+
+def late_loss(run: Run) -> float:
+    """Reward lost per episode and agent over the last tenth of the episodes."""
+    assert run.regret is not None
+    n = len(run.regret)
+    last = tenth(n)
+    before = run.regret[n - last - 1] if last < n else 0.0
+    return float(run.regret[-1] - before) / last / run.parameters.n_agents
+
+
+def unit(run: Run) -> float:
+    """What 1 of regret is in the environment's own units: high − low, where rewards were mapped
+    from [low, high] into [0, 1]; 1 where only an environment says so that cannot be made here."""
+    try:
+        return round(float(run.original_value(1.0) - run.original_value(0.0)), 9)
+    except (FedLSVIError, ImportError):
+        return 1.0
+
+
+def numbers(group: Group) -> str:
+    """What people look for first, each with something to compare it with."""
+    first, runs = group.first, group.runs
+    most = first.bounds.get("theorem_3")
+    cells = []
+    if regrets := group.regrets():
+        mapped = "" if unit(first) == 1.0 else "; rewards mapped into [0, 1]"
+        cells.append((measured(regrets), f"cumulative regret, all agents{mapped}"))
+    elif earned := group.late_returns(group.played):
+        cells.append((measured(earned), "mean return of the last tenth of the episodes"))
+    else:
+        cells.append(("not known here", "regret and return"))
+    bounded = most is not None and np.isfinite(most.bound)
+    allowed = f"; at most {most.bound:,.0f} are possible" if most and bounded else ""
+    cells.append((measured([run.rounds for run in runs]), f"rounds{allowed}"))
+    raw = "not known here" if first.scalars_raw is None else f"{first.scalars_raw:,}"
+    against = f"scalars sent; sharing trajectories: {raw}"
+    cells.append((measured([run.ledger.total for run in runs]), against))
+    size = measured([sum(run.ledger.bytes.values()) / 1e6 for run in runs])
+    cells.append((size, "megabytes sent, at eight bytes a scalar"))
+    note = f"Medians of {len(runs)} seeds, with the {interval_name(len(runs))} in brackets."
+    return html.boxes(cells) + (html.paragraph(note, "note") if len(runs) > 1 else "")
+
+
+def policy_values(group: Group, levels: Mapping[str, float]) -> str:
+    """What an episode is worth to each policy, in the environment's own units."""
+    if not_known(group.first):
+        return html.paragraph(
+            "Neither regret nor returns are known here: this folder holds only what reached the "
+            "server. Evaluate the learned policy where the environment is."
+        )
+    if not levels:
+        return ""
+    rows = [
+        (POLICIES.get(name, name) + (_only(group) if name == "learned" else ""), f"{value:,.5g}")
+        for name, value in levels.items()
+    ]
+    return html.table(("policy", "mean return of an episode"), rows)
+
+
+def units(run: Run) -> str:
+    """What regret is counted in, where that is not the environment's own unit."""
+    if run.regret is None or unit(run) == 1.0:
+        return ""
+    return html.paragraph(
+        f"Regret counts rewards that were mapped into [0, 1]: 1 of it is {number(unit(run))} in "
+        "the environment's own units.",
+        "note",
+    )
+
+
+def each_seed(group: Group) -> str:
+    """Each seed's run, where there are several."""
+    if len(group.runs) == 1:
+        return ""
+    regrets = group.regrets()
+    found = regrets or group.late_returns(group.played)
+    rows = []
+    for i, run in enumerate(group.runs):
+        merit = f"{found[i]:,.2f}" if found else "–"
+        row = (f"seed {run.seed}", merit, f"{run.rounds:,}", f"{run.ledger.total:,}")
+        rows.append((*row, smallest_upload([run])))
+    name = "regret, all agents" if regrets else "return, last tenth"
+    return html.table(("run", name, "rounds", "scalars", "smallest upload"), rows, stack=True)
+
+
+def smallest_upload(runs: Sequence[Run]) -> str:
+    """Episodes in the smallest upload."""
+    uploaded = any(run.ledger.scalars["up_stats"] + run.ledger.scalars["up_raw"] for run in runs)
+    return f"{min(r.smallest for run in runs for r in run.records):,}" if uploaded else "–"
+
+
+def bounds(group: Group) -> str:
+    """The theorems and what was measured; of several runs all must keep to them."""
+    run, rows = group.first, []
+    if not run.bounds:
+        return ""
+    for name, bound in run.bounds.items():
+        every = [one.bounds[name] for one in group.runs if name in one.bounds]
+        shown = "–" if bound.measured is None else number(bound.measured)
+        rows.append((bound.claim, number(bound.bound), shown, _verdict(every)))
+    which = _only(group)
+    head = ("claim", f"bound{which}", f"measured{which}", "verdict")
+    listed = html.table(head, rows, words=(0, 3), stack=True)
+    if all(bound.applies for bound in run.bounds.values()):
+        return listed
+    note = (
+        "The theorem on regret is proved for its own β and λ = 1. At the values in force it "
+        "guarantees nothing; its right-hand side is shown for comparison."
+    )
+    return listed + html.paragraph(note, "note")
+
+
+def _verdict(every: Sequence[Bound]) -> str:
+    held = [bound.holds for bound in every]
+    if None in held:
+        return "not known here"
+    seeds = f", {len(held)} seeds" if len(held) > 1 else ""
+    if all(bound.applies for bound in every):
+        return ("holds" if all(held) else "broken") + seeds
+    return ("below" if all(held) else "above") + f"{seeds}; no guarantee at this β"
+
+
+def triggers(run: Run) -> str:
+    """What makes agents synchronise, and who did it how often."""
+    p, records = run.parameters, run.records
+    fired = [trigger for record in records for trigger in record.triggers if trigger[1]]
+    if run.ledger.total == 0:
+        return html.paragraph("The agents never synchronised: each learned alone.")
+    if not fired:
+        return html.paragraph("No agent asked for a synchronisation: their times were fixed.")
+    text = ""
+    if run.bounds:
+        text = (
+            "A round of Δt episodes ends when an agent's own data have multiplied det Λ at some "
+            f"step h by γ/Δt or more, γ = {p.gamma:.4g}: the longer a round, the less it takes. "
+        )
+    by_agent, by_step = Counter(a for a, _ in fired), Counter(h for _, h in fired)
+    (agent, most), (step, often) = by_agent.most_common(1)[0], by_step.most_common(1)[0]
+    text += (
+        f"{len(by_agent)} of {plural(p.n_agents, 'agent')} fired, at {len(by_step)} of "
+        f"{plural(p.horizon, 'step')}; most often agent {agent} ({most} of "
+        f"{plural(len(fired), 'signal')}) and step h = {step} ({often})."
+    )
+    if any(record.signals > len(record.triggers) for record in records):
+        text += f" At most {LISTED} signals of each round are listed and counted here."
+    return html.paragraph(text)
+
+
+def synchronisations(run: Run) -> str:
+    """Every round: when, how long, who fired where, what it sent."""
+    records = run.records
+    shown: list[int | None] = list(range(len(records)))
+    if len(records) > 2 * SHOWN + 1:
+        shown = [*shown[:SHOWN], None, *shown[-SHOWN:]]
+    before = [run.ledger.scalars["init"], *(sum(r.scalars.values()) for r in records)]
+    rows = []
+    for i in shown:
+        if i is None:
+            left = sum(record.rounds for record in records[SHOWN:-SHOWN])
+            rows.append(("…", f"{plural(left, 'round')}: records.jsonl", "", "", "", ""))
+            continue
+        record = records[i]
+        gained = record.regret if record.mean_return is None else record.mean_return
+        rows.append((
+            f"{record.k:,}", f"{record.first:,} – {record.last:,}", f"{record.length:,}",
+            _fired(record), f"{before[i + 1] - before[i]:,}",
+            "–" if gained is None else f"{gained:,.2f}",
+        ))  # fmt: skip
+    last = "regret so far" if run.mean_returns is None else "mean return"
+    head = ("round", "episodes", "Δt", "who fired", "scalars", last)
+    return html.table(head, rows, words=(0, 1, 3), stack=True)
+
+
+def remarks(run: Run) -> str:
+    """Anomalies: agents that were left out, episodes beyond a signal."""
+    rows = [(f"{r.k:,}", note) for r in run.records for note in r.notes]
+    kept = sum(record.overshoot for record in run.records)
+    were = "was" if kept == 1 else "were"
+    text = f"{plural(kept, 'episode')} beyond a signal {were} kept." if kept else ""
+    return html.paragraph(text) + (
+        html.table(("round", "anomaly"), rows, words=(0, 1)) if rows else ""
+    )
+
+
+def _fired(record: RoundRecord) -> str:
+    if not record.triggers:
+        return "–"
+    agent, step = record.triggers[0]
+    if step == 0:
+        return "end of the run"
+    fired = max(record.signals, len(record.triggers))  # agents alone fire, and signal nobody
+    more = f" and {fired - 1} more" if fired > 1 else ""
+    return f"agent {agent} at h = {step}{more}"
+
+
+def sent(run: Run) -> str:
+    """Scalars and bytes by category, all agents together."""
+    rows = [
+        (CATEGORIES[name], f"{total:,}", f"{run.ledger.bytes[name]:,}")
+        for name, total in run.ledger.scalars.items()
+    ]
+    rows.append(("all", f"{run.ledger.total:,}", f"{run.ledger.total * SCALAR_BYTES:,}"))
+    return html.table(("what, all agents together", "scalars", "bytes"), rows)
+
+
+def agents(run: Run) -> str:
+    """What left each agent, and what it received."""
+    by = run.ledger.by_agent
+    left = by["up_stats"] + by["up_raw"]
+    came = by["init"] + by["down_model"] + by["down_raw"]
+    columns = (by["up_stats"], by["up_raw"], left * SCALAR_BYTES, by["signal"], came)
+    everyone = np.stack(columns, axis=1)
+    rows = [(f"agent {m}", *(f"{v:,}" for v in row)) for m, row in enumerate(everyone[:SHOWN])]
+    if len(everyone) > SHOWN:
+        rows.append((f"{len(everyone) - SHOWN:,} more", *("…" for _ in columns)))
+    head = ("", "statistics out", "raw trajectories out", "bytes out", "signals", "scalars in")
+    note = (
+        "Counts are scalars unless noted as bytes. A signal is a flag and the number of an "
+        "episode; signals are counted both ways together and are not in the bytes."
+    )
+    return html.table(head, rows, stack=True) + html.paragraph(note, "note")
+
+
+def privacy(group: Group) -> str:
+    """The smallest upload, and what can be read from it."""
+    ledgers = [run.ledger.scalars for run in group.runs]
+    if any(ledger["up_raw"] for ledger in ledgers):
+        most = max(ledger["up_raw"] for ledger in ledgers)
+        return (
+            f"Raw trajectories left the agents: {most:,} scalars of states, actions and rewards in "
+            "one run. This algorithm does not keep them private."
+        )
+    if not any(ledger["up_stats"] for ledger in ledgers):
+        return "Nothing was uploaded: the agents shared nothing."
+    sizes = [r.smallest for run in group.runs for r in run.records]
+    least = min(sizes)
+    seeds = "" if len(group.runs) == 1 else ", all seeds"
+    rounds = f"{sizes.count(least):,} of {plural(len(sizes), 'round')}{seeds}"
+    if least == 1:
+        text = (
+            f"The smallest upload covers a single episode ({rounds}). Such an upload reveals the "
+            "episode's feature vectors up to their sign, although no raw trajectory was sent. "
+            "Longer rounds reveal less about each episode."
+        )
+    else:
+        text = (
+            f"No raw trajectory was sent. The smallest upload sums over {plural(least, 'episode')} "
+            f"({rounds}); the more episodes it sums over, the less it reveals about each. One of a "
+            "single episode would reveal its feature vectors up to their sign."
+        )
+    return text + _early_ends(group)
+
+
+def _early_ends(group: Group) -> str:
+    """In a black box: late steps have fewer episodes than the round."""
+    if group.first.regret is not None:
+        return ""
+    records = [record for run in group.runs for record in run.records]
+    if any(record.fewest is None for record in records):
+        return (
+            " Episodes may have ended early here, and how many reached each step was not recorded: "
+            "at late steps an upload may reveal as much as that of a single episode."
+        )
+    shortest = min(record.shortest for record in records)
+    if min(record.smallest for record in records) == shortest:
+        return ""
+    return (
+        " Episodes that have ended do not take part in later steps: there an upload sums over the "
+        "longest episodes only, however long the round. The shortest round had "
+        f"{plural(shortest, 'episode')}."
+    )
+
+
+def timing(group: Group) -> str:
+    """Seconds by phase, and each phase's share; the median where there are several runs."""
+    found = [run.summary()["seconds"] for run in group.runs]
+    phases = {name: float(np.median([one[name] for one in found])) for name in found[0]}
+    total = sum(phases.values())
+    rows = [
+        (name, f"{value:.2f}", f"{100 * value / total:.0f} %" if total else "–")
+        for name, value in phases.items()
+    ]
+    each = number(1e3 * total / group.first.played)
+    rows.append(("all", f"{total:.2f}", f"{each} ms per episode"))
+    return html.table(("phase", "seconds", "share"), rows)

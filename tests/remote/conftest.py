@@ -1,8 +1,0 @@
-"""Tests of the engines compare with runs over threads, which are made beside them."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,128 @@
+"""Reports as a person sees them: in a browser, on a wide screen and on a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser import Page, chromium
+from fedlsvi import FedLSVI
+from fedlsvi.algorithms import make
+from fedlsvi.cli import main
+from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.features import FourierFeatures
+from fedlsvi.report import write_report
+
+FIGURES = {"seeds": 7, "comparison": 4, "black-box": 6, "black-boxes": 4, "compared": 2}
+"""Page → how many figures it must show."""
+
+SIDEWAYS = """[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth)
+  .map(e => e.querySelector("th").textContent)"""
+"""First heads of the tables that do not fit."""
+
+HEADS = """[...document.querySelectorAll(".stack td")]
+  .map(e => getComputedStyle(e, "::before").content.replaceAll('"', ""))"""
+"""What is written before the cells of a row that are below each other."""
+
+WIDTHS = (1280, 390)
+SMALLEST = 12.0
+"""Pixels of the smallest letters that are read without effort."""
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One report of each kind."""
+    out = tmp_path_factory.mktemp("reports")
+    env = RandomLinearMDP(6, 3, 4, horizon=3, seed=1, initial="uniform")
+    runs = [FedLSVI(n_agents=3).learn(env, 2000, seed=s, progress=False) for s in range(3)]
+    rival = make("coop-lsvi", n_agents=3).learn(env, 300, progress=False)
+    features = FourierFeatures(4, bandwidth=[1.5, 1.5, 0.15, 1.5])
+    learner = FedLSVI(n_agents=2, value_range=20, lam=0.01, beta=0.5, gamma=100)
+    poles = [
+        learner.learn("CartPole-v1", 15, seed, features=features, horizon=20, progress=False)
+        for seed in range(2)
+    ]
+    fixed = make("periodic", n_agents=2, value_range=20, period=5)
+    other = fixed.learn("CartPole-v1", 15, 0, features=features, horizon=20, progress=False)
+    made = {
+        "seeds": write_report(runs, out / "seeds", alone=runs[1:]),
+        "comparison": write_report([*runs, rival], out / "comparison"),
+        "black-box": write_report(poles, out / "black-box"),
+        "black-boxes": write_report([*poles, other], out / "black-boxes"),
+    }
+    asked = "--env river-swim --algorithms fed-lsvi,independent --agents 2 --episodes 50 --jobs 1"
+    folder = str(out / "compared")
+    assert main(["compare", *asked.split(), "--seeds", "0:2", "--out", folder]) == 0
+    assert main(["report", folder]) == 0
+    return {name: paths[0] for name, paths in made.items()} | {
+        "compared": out / "compared" / "report.html"
+    }
+
+
+def test_a_black_box_is_held_against_the_random_policy(reports: dict[str, Path]) -> None:
+    text = reports["black-box"].read_text(encoding="utf-8")
+    for words in (
+        "<h2>Return</h2>",
+        "uniform random policy",
+        "learned policy",
+        "the last tenth of the",
+    ):
+        assert words in text
+    assert "<h2>Regret</h2>" not in text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", FIGURES)
+def test_reads_well(kind: str, width: int, page: Page, reports: dict[str, Path]) -> None:
+    page.open(reports[kind], width)
+    check(page, reports[kind], width)
+    found = page.measure()
+    assert found["figures"] == FIGURES[kind]
+    assert found["narrowest"] > 0.8 * min(width, 480)  # a figure that fills the screen can be read
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    check(page, reports[kind], width)
+    wide = page.evaluate(SIDEWAYS)
+    assert wide == []
+    if width < 600 and kind != "compared":
+        assert {"bound", "measured", "verdict"} <= {h.split(",")[0] for h in page.evaluate(HEADS)}
+
+
+def check(page: Page, path: Path, width: int) -> None:
+    """Nothing complained, nothing was fetched, everything is there and fits."""
+    found = page.measure()
+    assert not page.complaints
+    outside = [url for url in page.requests if not url.startswith("data:")]
+    assert outside == [path.absolute().as_uri()]
+    assert found["empty"] == found["hidden"] == 0
+    assert found["scrolls"] <= width
+    assert found["smallest"] >= SMALLEST
+
+
+FAULTS = {
+    "a script that fails": ("</body>", "<script>throw Error('no')</script></body>"),
+    "a console error": ("</body>", "<script>console.error('no')</script></body>"),
+    "an address outside": ("</body>", '<img src="http://localhost:9/x.png"></body>'),
+    "a broken figure": ("data:image/svg+xml;base64,", "data:image/svg+xml;base64,AAAA"),
+    "a hidden figure": ("figure img {", "figure img { visibility: hidden;"),
+    "a page too wide": ("</body>", "<div style='width: 1300px'>wide</div></body>"),
+    "letters too small": (".note {", ".note { font-size: 9px;"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_seen(fault: str, page: Page, reports: dict[str, Path], tmp_path: Path) -> None:
+    """The check above fails on each page that deserves it."""
+    text = reports["compared"].read_text(encoding="utf-8")
+    broken = tmp_path / "broken.html"
+    broken.write_text(text.replace(*FAULTS[fault], 1), encoding="utf-8")
+    page.open(broken, 390)
+    with pytest.raises(AssertionError):
+        check(page, broken, 390)
