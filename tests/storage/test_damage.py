@@ -146,7 +146,7 @@ def test_nothing_in_a_folder_can_execute(template: Path) -> None:
         text = path.read_text()
         assert not any(
             word in text
-            for word in ("import pickle", "allow_pickle=True", "eval(", "exec(", "import_module")
+            for word in ("import pickle", "allow_pickle=True", " eval(", "exec(", "import_module")
         )
 
 

@@ -121,7 +121,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
     arrays = files.read_arrays(files.inside(folder, NUMBERS), head["arrays"])
     wrong = _misfit(head, arrays)
     if wrong is not None:
-        raise DamagedFile(f"{path}: {wrong}: {AGAIN}", code="damaged-policy")
+        raise DamagedFile(f"{path}: {wrong}: {AGAIN}", code="damaged")
     spaces = Spaces(**head["spaces"])
     if head["kind"] == "table":
         values: TabularValues | BlockValues = _table(arrays)
