@@ -14,6 +14,7 @@ import struct
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,11 @@ def act(folder: Path) -> Any:
     return fedlsvi.load(folder).policy.values
 
 
-LOOKS: tuple[Look, ...] = (fedlsvi.load, act, resume)
+def summary(folder: Path) -> Any:
+    return fedlsvi.load(folder).summary()
+
+
+LOOKS: tuple[Look, ...] = (summary, act, resume)
 
 
 def begun(folder: Path, env: Any, features: Any, episodes: int) -> Path:
@@ -391,8 +396,11 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found + [p for key, inner in items for p in places(inner, (*path, key))]
 
 
-def mutated(value: Any, rng: random.Random) -> Any:
-    """One to three places replaced, removed, doubled or renamed."""
+def mutated(value: Any, rng: random.Random, most: int = 2**63) -> Any:
+    """One to three places replaced, removed, doubled or renamed.
+
+    `most`: sizes above it are not tried where they would be granted.
+    """
     for _ in range(rng.choice([1, 1, 2, 3])):
         every = places(value)
         if not every:
@@ -407,11 +415,11 @@ def mutated(value: Any, rng: random.Random) -> Any:
         elif how == 1 and isinstance(inner, dict):
             inner[rng.choice(["x", "", "../x", "t"])] = inner.pop(key)
         elif how == 2 and isinstance(inner, list):
-            inner += [inner[key]] * rng.choice([1, 100])
+            inner += [deepcopy(inner[key])] * rng.choice([1, 100])
         elif how == 3 and type(inner[key]) is int:
-            inner[key] += rng.choice([-1, 1, 10**6, 2**40])
+            inner[key] += rng.choice([step for step in (-1, 1, 10**6, 2**40) if step < most])
         else:
-            inner[key] = rng.choice(ODD)
+            inner[key] = deepcopy(rng.choice([odd for odd in ODD if odd != 2**31 or odd < most]))
     return value
 
 
@@ -457,7 +465,7 @@ def test_mutated_settings_raise_nothing_foreign(
     rng = random.Random(kind)
     for _ in range(repeats(30, 600)):
         run = copied(kept[kind], tmp_path)
-        table = mutated(tomllib.loads((run / "settings.toml").read_text()), rng)
+        table = mutated(tomllib.loads((run / "settings.toml").read_text()), rng, 1000)
         try:
             (run / "settings.toml").write_text(settings_file.dump(table))
         except (FedLSVIError, UnicodeEncodeError, TypeError, AttributeError):

@@ -145,8 +145,8 @@ def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
                 f"{path}: episodes of {segment['name']} do not follow", code="damaged"
             )
         before = segment["last"]
-    if manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
-        raise DamagedFile(f"{path}: {REGRET} is not of {t} episodes", code="damaged")
+    if before not in (0, t) or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
+        raise DamagedFile(f"{path}: {REGRET} or {HISTORY} are not of {t} episodes", code="damaged")
     return manifest, arrays
 
 

@@ -8,6 +8,7 @@ states tells whether features that are given again are the same.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict
 from os import PathLike
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import is_integer
+from fedlsvi.checks import SEEDS, is_integer
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
@@ -45,15 +46,21 @@ def _description(value: Any) -> bool:
         parts = value["parts"]
         inner = parts.values() if isinstance(parts, dict) else parts
         return isinstance(parts, dict | list) and all(_description(part) for part in inner)
-    return misfit(value, (NUMBERED, VECTORS)) is None
+    if misfit(value, NUMBERED) is None:
+        return len(value["choices"]) == len(value["first"]) == math.prod(value["shape"])
+    return misfit(value, VECTORS) is None
 
 
-NUMBERED: Shape = {"choices": [int], "first": [is_integer], "shape": [int]}
-VECTORS: Shape = {"numbers": [int], "dtype": str}
+def _offset(value: Any) -> bool:
+    return is_integer(value) and abs(value) < SEEDS
+
+
+NUMBERED: Shape = {"choices": [int], "first": [_offset], "shape": [int]}
+VECTORS: Shape = {"numbers": [int], "dtype": lambda name: name in list(np.sctypeDict)}
 SPACES: Shape = {
     "observation": _description,
     **dict.fromkeys(("n_actions", "n_states", "state_dim"), (int, None)),
-    "first_action": is_integer,
+    "first_action": _offset,
     "after_end": (bool, None),
 }
 BOTH: Shape = {
@@ -138,6 +145,8 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
     n_actions, n_states, dim = (spaces[key] for key in ("n_actions", "n_states", "state_dim"))
     if head["kind"] == "table":
         sizes: dict[str, tuple[int | None, ...]] = {"actions": (horizon, n_states)}
+        if "choices" not in spaces["observation"]:
+            return "observations are not numbers of states"
     else:
         d = arrays["target"].shape[-1] if "target" in arrays and arrays["target"].ndim else 0
         sizes = {"lower": (horizon, d, d), "target": (horizon, d)}

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -25,6 +26,7 @@ from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.random import uniforms
+from fedlsvi.core.statistics import PACKINGS
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -51,7 +53,9 @@ FACTS: Shape = {
     "parameters": {
         **dict.fromkeys(("n_agents", "episodes", "horizon", "dim"), int),
         **dict.fromkeys(("gamma", "beta", "lam", "xi", "confidence"), float),
-        **dict.fromkeys(("preset", "overshoot", "packing"), str),
+        "preset": re.compile("practical|paper"),
+        "overshoot": re.compile("cut|keep"),
+        "packing": re.compile("|".join(PACKINGS)),
         "value_range": (float, None),
     },
     "raw_scalars_per_step": int,

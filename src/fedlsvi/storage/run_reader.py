@@ -19,7 +19,7 @@ from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput, StoreError, 
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy, Values
-from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, same_features
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
@@ -43,10 +43,10 @@ RECORD: Shape = {
     **dict.fromkeys(("k", "first", "last", "signals", "overshoot", "rounds"), int),
     "triggers": [lambda pair: misfit(pair, [int]) is None and len(pair) == 2],
     "logdet": [float],
-    "scalars": {str: int},
+    "scalars": dict.fromkeys(CATEGORIES, int),
     "regret": (float, None),
     "mean_return": (float, None),
-    "seconds": {str: float},
+    "seconds": dict.fromkeys(("explore", "synchronise", "evaluate"), float),
     "notes": [str],
     "fewest": (int, None),
 }

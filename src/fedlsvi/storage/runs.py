@@ -273,7 +273,7 @@ def _compare_problem(
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
     if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
         where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
-        if plain["cohorts"]:
+        if plain.get("cohorts"):
             where, how = "in this process", "leave the transport out"
         raise InvalidInput(
             f"the agents of the run in {header.run} were {where}: {how}", code="other-transport"
@@ -304,6 +304,11 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
             part = files.read_arrays(files.inside(run, HISTORY, segment["name"]), segment["stamp"])
             reading.refuse_actions(path, part, session.player.plan)
             session.player.extend(segment["first"], part)
+            again = session.player.history(segment["first"], segment["last"])
+            if {k: a.shape for k, a in again.items()} != {k: a.shape for k, a in part.items()}:
+                raise ValueError(f"{segment['name']} is of other episodes")
+        if not manifest.history and session.player.history(0, 0):
+            raise ValueError("the episodes so far are missing")
         session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
 
 
