@@ -96,7 +96,7 @@ def main(episodes: int = 1_000_000) -> list[Row]:
     session = learner.prepare(env, episodes, 0, transport=partial(on_ray, cohorts=2))
     transport: Any = session.player.transport
     checks = watch(transport.guard, "upload")
-    follows = watch(session, "_follow")
+    follows = watch(session.player, "_follow")
     asked, waits, exchange = [], [], transport.exchange
 
     def timed(*arguments: Any) -> Iterator[Any]:

@@ -92,7 +92,8 @@ def files_of_an_upload() -> set[str]:
         )
 
     session = FedLSVI(n_agents=2, gamma=8.0).prepare(env, 100, 1, transport=over_frames)
-    server, transport = session.player.server, session.player.transport
+    player: Any = session.player
+    server, transport = player.server, player.transport
     with followed() as seen:  # from the start, because threads inherit it when they begin
         server.start(transport)
         server.round(transport)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.core.statistics import identity, pack
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.protocol.messages import Layout, Model, Signal, Start, Stop, Upload
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 
@@ -124,7 +125,7 @@ def features(packing: str, n: int) -> np.ndarray:
 @lru_cache
 def scene(packing: str, n: int = 7, rewards: float = 0.5) -> Scene:
     """The flow of messages of round 1, then `Stop` of round 2; `rewards`: all those at h = H."""
-    facts = Facts(GAMMA, T, np.array(Y_MAX), nonnegative=True, simplex=True)
+    facts = Facts(Trigger(GAMMA, T), T, np.array(Y_MAX), nonnegative=True, simplex=True)
     guard = Guard(Layout(M, H, D, packing), facts)  # type: ignore[arg-type]
     made = Scene(packing, n, features(packing, n), guard)
     start = pack(identity(D, LAM, made.packing), made.packing)

@@ -138,10 +138,21 @@ def value(phi: Array, w: Array, gram: Array, beta: float, upper: float) -> float
     return max(min(max(float(q), 0.0), upper) for q in scores(phi, w, gram, beta))
 
 
-def fires(gram: Array, local: Array, dt: int, gamma: float) -> bool:
-    """det(Λser + Λloc)/det(Λser) ≥ γ/Δt in logarithms; outright when Δt ≥ γ (decisions, (i))."""
+def fires(gram: Array, local: Array, dt: int, gamma: float, cap: float = math.inf) -> bool:
+    """det(Λser + Λloc)/det(Λser) ≥ min(γ/Δt, c) in logarithms; outright when Δt ≥ γ (decisions,
+    (i))."""
     ratio = np.linalg.slogdet(gram + local)[1] - np.linalg.slogdet(gram)[1]
-    return dt >= gamma or math.log(dt) + max(ratio, 0.0) >= math.log(gamma) - 1e-9
+    least = min(math.log(gamma) - math.log(dt), math.log(cap))
+    return dt >= gamma or max(ratio, 0.0) >= least - 1e-9
+
+
+def greedy_index(score: Array) -> int:
+    """The lowest index that no later one beats by more than 1e-9 of its size."""
+    best = 0
+    for a in range(1, len(score)):
+        if score[a] > score[best] + 1e-9 * abs(score[best]):
+            best = a
+    return best
 
 
 class Greedy:
@@ -173,10 +184,10 @@ class Greedy:
     def _decide(self, h: int, x: State) -> int:
         w, gram = self.model
         score = scores(self.phi(x), w[h - 1], gram[h - 1], self.beta)
-        best = int(np.argmax(score))
+        best = greedy_index(score)
         others = np.delete(score, best)
         self.run.decisions += 1
-        if others.size and 0.0 < score[best] - others.max() < NEAR_TIE:
+        if others.size and 0.0 < abs(score[best] - others.max()) < NEAR_TIE:
             self.run.near_ties += 1
         if self.advised is None or self.advised[h - 1, x] == best:
             return best
@@ -228,8 +239,14 @@ def literal_fed_lsvi(
     weight: int = 1,
     keys: Sequence[int] | None = None,
     advice: Sequence[Array] | None = None,
+    cap: float = math.inf,
+    min_round: int = 1,
+    points: Sequence[int] = (),
+    growth: float = 0.0,
 ) -> LiteralRun:
-    """Algorithms 1 and 2. `stale` takes V_{h+1} from the model before the synchronisation;
+    """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
+    `min_round`, nor does one end before the next of `points`; γ is max(growth·t, 1) for a round
+    that begins after episode t. `stale` takes V_{h+1} from the model before the synchronisation;
     `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
     agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
@@ -241,6 +258,9 @@ def literal_fed_lsvi(
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
+        if growth > 0.0:
+            gamma = max(growth * t, 1.0)
+        earliest = max([t + min_round, *[s for s in points if s > t][:1]])
         local = np.zeros((M, H, d, d))  # A5–A7
         advised = advice_for(advice, len(run.signals))
         policy = freeze(run, Greedy(phi, (w, gram), beta, run, advised), agents[0], H)  # A2, A29
@@ -256,7 +276,7 @@ def literal_fed_lsvi(
                 (m, i + 1)
                 for m in range(M)
                 for i in range(H)
-                if t < T and fires(gram[i], local[m, i], dt, gamma)
+                if earliest <= t <= T - min_round and fires(gram[i], local[m, i], dt, gamma, cap)
             }  # A17
             signalling = {m for m, _ in firing}  # A18
         run.firing.append(firing)

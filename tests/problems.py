@@ -18,6 +18,12 @@ from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.features.base import CallableFeatures, FeatureMap
 from literal import Array, Features, LiteralRun, literal_fed_lsvi
 
+SETTINGS = (
+    *("gamma", "value_range", "packing", "overshoot"),
+    *("cap", "min_round", "rounds", "scalars"),
+)
+"""Options of a comparison that are settings of FedLSVI."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -48,11 +54,12 @@ class Problem:
         )  # fmt: skip
 
     def learn(self, s: Setting, preset: Any = "paper", **options: Any) -> Any:
-        """The library's run; `value_range` and `packing` go to FedLSVI, the rest to `learn`."""
+        """The library's run; settings go to FedLSVI, the rest to `learn`."""
         from fedlsvi import FedLSVI
 
-        own = {key: options.pop(key) for key in ("value_range", "packing") if key in options}
-        learner = FedLSVI(n_agents=s.M, gamma=s.gamma, beta=s.beta, lam=s.lam, preset=preset, **own)
+        own = {key: options.pop(key) for key in SETTINGS if key in options}
+        given = {"gamma": s.gamma, "beta": s.beta, "lam": s.lam, "preset": preset} | own
+        learner = FedLSVI(n_agents=s.M, **given)
         return learner.learn(
             self.envs, episodes=s.T, seed=s.seed, features=self.features, progress=False,
             keep_models=True, **options,

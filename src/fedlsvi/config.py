@@ -8,6 +8,7 @@ study behind it).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,7 @@ import numpy as np
 from fedlsvi.checks import choice, finite, integer, number, plain
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import PACKINGS, Packing
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
 
@@ -29,6 +31,9 @@ SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M"
 PRACTICAL_LAM = 0.001
 """λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
 
+ANYTIME = 8.0
+"""κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
+
 PRACTICAL_BETA = 0.1
 """β of the practical preset, in units of the value range."""
 
@@ -38,7 +43,7 @@ class Settings:
     """What a user asks of Fed-LSVI; `fedlsvi.FedLSVI` explains each. None means the preset's."""
 
     n_agents: int
-    gamma: float | Literal["auto"] = "auto"
+    gamma: float | Literal["auto", "anytime"] = "auto"
     beta: float | Literal["theory"] | None = None
     lam: float | None = None
     xi: float = 0.0
@@ -48,13 +53,30 @@ class Settings:
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
     c_beta: float = 1.0
+    cap: float | Literal["agents"] | None = None
+    min_round: int = 1
+    rounds: int | None = None
+    scalars: int | None = None
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
             object.__setattr__(self, key, plain(value))
         integer("n_agents", self.n_agents, 1, "the number of agents")
-        if self.gamma != "auto":
+        if self.gamma not in ("auto", "anytime"):
             number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
+        if self.cap not in (None, "agents"):
+            hint = 'None is the paper\'s trigger, "agents" is 1 + 1/M'
+            number("cap", self.cap, 1.0, hint, strict=True)
+        integer("min_round", self.min_round, 1, "the fewest episodes of a round")
+        for name in ("rounds", "scalars"):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), 1, f"the most {name} of the run")
+        if self.gamma == "anytime" and (self.rounds or self.scalars or self.min_round > 1):
+            raise InvalidSetting(
+                'gamma="anytime" does not know T, which rounds=, scalars= and min_round= need: '
+                "leave out one or the other",
+                code="bad-gamma",
+            )
         if self.beta is not None and self.beta != "theory":
             number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
         if self.lam is not None:
@@ -97,7 +119,14 @@ class Settings:
                 'packing="diagonal" needs one-hot features, and these are not: use packing="auto"',
                 code="bad-packing",
             )
-        gamma = theory.gamma_auto(M, d, T) if self.gamma == "auto" else float(self.gamma)
+        growth = ANYTIME / (M * d) if self.gamma == "anytime" else 0.0
+        given = isinstance(self.gamma, int | float)
+        gamma = float(self.gamma) if given else theory.gamma_auto(M, d, T)
+        if self.min_round > T:
+            raise InvalidSetting(
+                f"min_round = {self.min_round} is above episodes = {T}: no round could end",
+                code="bad-min_round",
+            )
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
@@ -127,12 +156,32 @@ class Settings:
             overshoot=self.overshoot,
             packing=packing,
             confidence=self.confidence,
+            cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
+            min_round=self.min_round,
+            rounds=self._budget(M, H, d, packing),
+            growth=growth,
         )
+
+    def _budget(self, M: int, H: int, d: int, packing: Packing) -> int | None:
+        """The most rounds that `rounds` and `scalars` allow together."""
+        budgets = [] if self.rounds is None else [self.rounds]
+        if self.scalars is not None:
+            first = theory.scalars_total(d, H, M, packing, 0, 0)
+            each = theory.scalars_per_round(d, H, M, packing, M)
+            if self.scalars < first + each:
+                raise InvalidSetting(
+                    f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
+                    f"takes {first:,} and a round up to {each:,}",
+                    code="bad-scalars",
+                )
+            budgets.append((self.scalars - first) // each)
+        return min(budgets, default=None)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers in force: M, T, H, d, γ, β, λ, ξ and how values are clipped and sent."""
+    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, and what else
+    ends a round (`core.trigger.Trigger`)."""
 
     n_agents: int
     episodes: int
@@ -147,6 +196,28 @@ class Parameters:
     overshoot: Overshoot
     packing: Packing
     confidence: float
+    cap: float | None = None
+    min_round: int = 1
+    rounds: int | None = None
+    growth: float = 0.0
+
+    @property
+    def trigger(self) -> Trigger:
+        """When rounds end."""
+        log_cap = math.inf if self.cap is None else math.log(self.cap)
+        budget = self.min_round, self.rounds
+        return Trigger(self.gamma, self.episodes, log_cap, *budget, self.growth)
+
+    def most_rounds(self, episodes: int) -> float:
+        """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
+        per `min_round` episodes, and the budget."""
+        size = (self.dim, self.horizon, self.n_agents, episodes)
+        if self.growth:
+            proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
+        else:
+            proven = theory.rounds_bound(*size, self.gamma, self.lam, self.cap)
+        budget = math.inf if self.rounds is None else self.rounds
+        return max(1.0, min(proven, episodes // self.min_round, budget))
 
     @property
     def ceilings(self) -> np.ndarray:

@@ -125,7 +125,8 @@ class FedLSVI(Algorithm):
 
     Args:
         n_agents: M, the number of agents that learn together.
-        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).
+        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1), "anytime" grows with the episode,
+            max(8t/(Md), 1), and needs no T.
         beta: Bonus scale β; None takes the preset's, "theory" the theorems'.
         lam: Ridge λ > 0; None takes the preset's.
         xi: How far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2.
@@ -137,6 +138,11 @@ class FedLSVI(Algorithm):
             diagonal for one-hot features and packed otherwise.
         confidence: p of the theorems.
         c_beta: The constant c of the theorems' β.
+        cap: A determinant that grew by this factor ends a round however short it is; "agents" is
+            1 + 1/M, None is the paper's trigger.
+        min_round: No round has fewer episodes, and so no upload sums up fewer.
+        rounds: No run has more rounds: early ones are short and later ones long.
+        scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
     """
 
     name = "fed-lsvi"
@@ -145,7 +151,7 @@ class FedLSVI(Algorithm):
         self,
         n_agents: int = 1,
         *,
-        gamma: float | Literal["auto"] = "auto",
+        gamma: float | Literal["auto", "anytime"] = "auto",
         beta: float | Literal["theory"] | None = None,
         lam: float | None = None,
         xi: float = 0.0,
@@ -155,6 +161,10 @@ class FedLSVI(Algorithm):
         packing: Packing | Literal["auto"] = "auto",
         confidence: float = 0.05,
         c_beta: float = 1.0,
+        cap: float | Literal["agents"] | None = None,
+        min_round: int = 1,
+        rounds: int | None = None,
+        scalars: int | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]

@@ -252,7 +252,7 @@ class Run:
                 *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
             )
             found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
-        rounds = min(theory.rounds_bound(*size, T, p.gamma, p.lam), float(T))
+        rounds = float(p.most_rounds(T))
         found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
         if self.ledger.alike:
             signals = sum(r.signals for r in self.records)

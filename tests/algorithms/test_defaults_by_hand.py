@@ -55,7 +55,7 @@ def test_cooperating_agents_exchange_at_t_log_mt_over_dm(name: str) -> None:
     run = learned(name, standstill(2), 2, 10, lam=1.0)
     assert run.taus == [1, 6, 11]
     assert [record.triggers for record in run.records] == [[(0, 1), (1, 1)], []]
-    agents = prepared(name, standstill(2, 2), 5, 100).player.agents  # d = 4
+    agents = prepared(name, standstill(2, 2), 5, 100).agents  # d = 4
     assert [agent.threshold for agent in agents] == pytest.approx([5.0 * math.log(500.0)] * 5)
 
 
@@ -97,7 +97,7 @@ def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
 )
 def test_scale_of_the_noise(name: str, settings: dict[str, Any], sigma: float) -> None:
     """H = 3, d = 4."""
-    agents = prepared(name, standstill(2, 2, 3), 2, 10, **settings).player.agents
+    agents = prepared(name, standstill(2, 2, 3), 2, 10, **settings).agents
     assert [agent.sigma for agent in agents] == pytest.approx([sigma, sigma])
 
 
@@ -105,13 +105,13 @@ def test_radii_of_plus_plus_in_the_paper() -> None:
     """H = d = 4, λ = 1/H²: H√(dλ) = 2, H²√(dλ) = 8, d^{3/2} = 8. K = MT = 30, δ = .05:
     ℓ = log(dHK/(δλ)) = log(480·20·16) = log 153,600. d³H² = 1,024."""
     env, ell = standstill(2, 2, 4), math.log(153_600.0)
-    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper").player.agent
+    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper").agent
     radii = [2.0 + 2.0 * ell, 2.0 + 32.0 * ell, 8.0 + 128.0 * ell]
     assert np.allclose(agent.gram, 1.0 / 16.0, rtol=1e-15)
     assert list(agent.radii) == pytest.approx(radii, rel=1e-12)
     assert list(agent.factors) == pytest.approx([4096.0, 2048.0])
     scaled = {"c": 0.5, "c_D": 0.25, "c_sigma": 0.125}
-    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper", **scaled).player.agent
+    agent = prepared("lsvi-ucb-pp", env, 3, 10, preset="paper", **scaled).agent
     assert list(agent.radii) == pytest.approx([radius / 2.0 for radius in radii], rel=1e-12)
     assert list(agent.factors) == pytest.approx([1024.0, 256.0])
 
@@ -128,7 +128,7 @@ def test_radii_of_plus_plus_in_the_paper() -> None:
 def test_radii_of_plus_plus_in_practice(settings: dict[str, Any], radii: list[float]) -> None:
     """H = 4, R = min(H, value_range), c = .1: β = β̄ = cR/√H = cR/2, β̃ = Rβ. c_D = 1/(4d³H) makes
     4c_Dd³H² = H, and c_σ = 1/(2d³H²) makes 2c_σd³H² = 1, whatever d is. λ = .001/H²."""
-    agent = prepared("lsvi-ucb-pp", standstill(2, 2, 4), 3, 10, **settings).player.agent
+    agent = prepared("lsvi-ucb-pp", standstill(2, 2, 4), 3, 10, **settings).agent
     assert np.allclose(agent.gram, 0.001 / 16.0, rtol=1e-14)
     assert list(agent.radii) == pytest.approx(radii)
     assert list(agent.factors) == pytest.approx([4.0, 1.0])

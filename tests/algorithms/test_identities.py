@@ -262,7 +262,7 @@ def test_switches_are_counted_for_every_agent() -> None:
         assert cut == (M > LISTED)
     run = play("low-switching", one_hot(2), 2, 60)
     (said,) = [line for line in single_lines(run.summary()) if "switches" in line]
-    assert f"{run.counts['switches']}  of all agents' policies" in said
+    assert str(run.counts["switches"]) in said
 
 
 @pytest.mark.parametrize("schedule", ["round-robin", "random", "skewed"])

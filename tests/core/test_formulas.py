@@ -14,7 +14,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.alias import build, draw
 from fedlsvi.core.ridge import WHOLE, factorise
 from fedlsvi.core.statistics import PACKINGS, pack, packed_size, unpack
-from fedlsvi.core.trigger import fires, logdet_in_place, settled
+from fedlsvi.core.trigger import Rule, fires, logdet_in_place, settled
 from fedlsvi.core.value import backup, backup_diagonal, ceilings
 from fedlsvi.errors import InvalidInput
 
@@ -117,18 +117,18 @@ def test_brackets_hold_the_log_determinant(d, n, seed):
 
 @given(st.integers(1, 100), st.floats(0, 3), st.floats(0, 2), st.floats(1, 500))
 def test_a_settled_trigger_is_never_wrong(length, low, gap, gamma):
-    log_gamma = math.log(gamma)
-    verdict = settled(length, low, low + gap, log_gamma)
+    rule = Rule(math.log(gamma))
+    verdict = settled(length, low, low + gap, rule)
     if verdict == 1:
-        assert fires(length, low, log_gamma)
+        assert fires(length, low, rule)
     if verdict == -1:
-        assert not fires(length, low + gap, log_gamma)
+        assert not fires(length, low + gap, rule)
 
 
 def test_a_round_as_long_as_gamma_fires_whatever_the_determinant():
-    assert fires(5, 0.0, math.log(5.0))
-    assert not fires(4, 0.0, math.log(5.0))
-    assert fires(5, -1e-3, math.log(5.0))
+    assert fires(5, 0.0, Rule(math.log(5.0)))
+    assert not fires(4, 0.0, Rule(math.log(5.0)))
+    assert fires(5, -1e-3, Rule(math.log(5.0)))
 
 
 @given(st.integers(1, 8), st.integers(0, 2**31))

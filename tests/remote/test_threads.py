@@ -47,7 +47,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
 
 def test_conformance_in_process() -> None:
     """Calls cannot be late, doubled or garbled: the contract is all there is."""
-    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).gamma))
+    check_contract(lambda cohorts, made, retry: InProcess(cohorts, parameters(6).trigger))
 
 
 @pytest.mark.parametrize("problem", ZOO, ids=lambda p: p.name)
@@ -85,6 +85,6 @@ def test_bytes_on_the_wire_are_eight_per_scalar() -> None:
     for _ in sessions.rounds():
         pass
     sessions.close()
-    sent = sum(sessions.transport.wire_bytes.values())
-    counted = 8 * sessions.transport.ledger.total
+    sent = sum(sessions.player.transport.wire_bytes.values())
+    counted = 8 * sessions.player.transport.ledger.total
     assert counted <= sent <= 1.1 * counted, (sent, counted)

@@ -35,6 +35,7 @@ from fedlsvi.algorithms.shared.single_agent import strictly_above
 from fedlsvi.checks import choice, number
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
+from fedlsvi.core.trigger import Rule
 from fedlsvi.experience.trigger_search import first_firing_counts
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
@@ -82,7 +83,7 @@ class AsyncAgent:
         values = plan.values()
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.array([m]))
-        self._log_gamma = strictly_above(float(np.log(1.0 + alpha)))
+        self._rule = Rule(np.inf, strictly_above(float(np.log(1.0 + alpha))))
         self.t, self.length, self.step, self.guess = 0, 0, 0, 1
         self.receive(*start(plan))
 
@@ -103,8 +104,7 @@ class AsyncAgent:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)
             sums[:] = 0.0
             marks, log = self.values.marks, self._explorer.log
-            rule = (self._log_gamma, 0, when, steps)
-            first_firing_counts(0, 1, sums, 0, 0, n, log, table, marks, *rule)
+            first_firing_counts(0, 1, sums, 0, 0, n, log, table, marks, self._rule, when, steps)
             if when[0] > 0 or n == left:
                 break
             n = min(2 * n, left)

@@ -48,7 +48,7 @@ class PeriodicTransport(InProcess):
     """Every agent stops by itself at the end of a period."""
 
     def __init__(self, cohorts: Sequence[Cohort], period: int) -> None:
-        super().__init__(cohorts, float(period))
+        super().__init__(cohorts, cohorts[0].trigger)
         self.period = period
 
     def wait(self, t: int, left: int) -> Signal:

@@ -69,10 +69,10 @@ class Stale(Comparator):
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         p = plan.parameters
         here = [
-            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience)
+            StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience, c.trigger)
             for c in plan.cohorts(cohort_count(cohorts, p.n_agents))
         ]
-        return FederatedPlayer(p, InProcess(here, p.gamma), plan, here, self.name)
+        return FederatedPlayer(p, InProcess(here, p.trigger), plan, here, self.name)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -85,9 +85,27 @@ def regret_bound_misspecified(
     return regret_bound(d, H, M, T, gamma, beta, lam, p / 2.0) + bias
 
 
-def rounds_bound(d: int, H: int, M: int, T: int, gamma: float, lam: float = 1.0) -> float:
-    """Theorem 3: K ≤ 1 + 2T/γ + (dH/log 2)·log(1 + MT/(λd))."""
-    return 1.0 + 2.0 * T / gamma + d * H / math.log(2.0) * _information(d, M, T, lam)
+def rounds_bound(
+    d: int, H: int, M: int, T: int, gamma: float, lam: float = 1.0, cap: float | None = None
+) -> float:
+    """Theorem 3: K ≤ 1 + 2T/γ + (dH/log 2)·log(1 + MT/(λd)); with a cap c, log min(2, c).
+
+    A round of at most γ/2 episodes ended at a ratio of at least min(γ/Δt, c) ≥ min(2, c).
+    """
+    factor = math.log(2.0 if cap is None else min(2.0, cap))
+    return 1.0 + 2.0 * T / gamma + d * H / factor * _information(d, M, T, lam)
+
+
+def rounds_bound_anytime(
+    d: int, H: int, M: int, T: int, growth: float, lam: float = 1.0, cap: float | None = None
+) -> float:
+    """The same for γ(t) = max(gt, 1): 1 + 1/g + log(gT)/log(1 + g/2) + (dH/log min(2, c))·ℓ.
+
+    As long as t < 1/g, at most 1/g rounds begin; a later one that is longer than γ(t)/2 multiplies
+    t by at least 1 + g/2.
+    """
+    rounds = 1.0 / growth + math.log(max(growth * T, 1.0)) / math.log1p(growth / 2.0)
+    return rounds + rounds_bound(d, H, M, T, math.inf, lam, cap)
 
 
 def rounds_floor(T: int, gamma: float) -> int:

@@ -9,6 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+TIE = 1e-9
+"""An action replaces one of a lower index only where its score is larger by this fraction: equal
+scores that rounding orders differently on another CPU give the same policy."""
+
+
+@njit(inline="always")
+def beats(score, best):  # type: ignore[no-untyped-def]
+    """Whether a score is above the best of the actions before it by more than rounding."""
+    return score > best + TIE * abs(best) or best == -np.inf
+
 
 @njit(inline="always")
 def upper(mean, norm2, beta):  # type: ignore[no-untyped-def]
@@ -26,7 +36,7 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
     """
     n, n_actions, dim = y.shape
     for x in range(n):
-        best, chosen, norm = -np.inf, 0, 0.0
+        best, top, chosen, norm = -np.inf, -np.inf, 0, 0.0
         for a in range(n_actions):
             mean = 0.0
             norm2 = 0.0
@@ -34,9 +44,10 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
                 mean += y[x, a, i] * z[i]
                 norm2 += y[x, a, i] * y[x, a, i]
             score = upper(mean, norm2, beta)
-            if score > best:
+            top = max(top, score)
+            if beats(score, best):
                 best, chosen, norm = score, a, norm2
-        values[x] = min(max(best, 0.0), ceiling)
+        values[x] = min(max(top, 0.0), ceiling)
         greedy[x] = chosen
         norms[x] = norm
 
@@ -54,13 +65,14 @@ def backup_diagonal(index, w, gram, beta, ceiling, values, greedy):  # type: ign
     """`backup` for one-hot features: φ(x,a) = e_i with i = index[x,a], so ‖φ‖²_{Λ⁻¹} = 1/Λ_ii."""
     n, n_actions = index.shape
     for x in range(n):
-        best, chosen = -np.inf, 0
+        best, top, chosen = -np.inf, -np.inf, 0
         for a in range(n_actions):
             i = index[x, a]
             score = upper(w[i], 1.0 / gram[i], beta)
-            if score > best:
+            top = max(top, score)
+            if beats(score, best):
                 best, chosen = score, a
-        values[x] = min(max(best, 0.0), ceiling)
+        values[x] = min(max(top, 0.0), ceiling)
         greedy[x] = chosen
 
 

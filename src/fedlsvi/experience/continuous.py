@@ -16,6 +16,7 @@ import numpy as np
 
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import Packing, pack
+from fedlsvi.core.trigger import Rule
 from fedlsvi.core.value import take_rows
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment
@@ -29,9 +30,6 @@ LOOKAHEAD_BYTES = 32 * 2**20
 
 class ContinuousExperience:
     """The history of a cohort's agents, agent · step · episode."""
-
-    clock = 1
-    """0: the trigger looks at determinants alone, not at Δt."""
 
     def __init__(
         self,
@@ -86,9 +84,9 @@ class ContinuousExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> Firing:
+    def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
-        return self._trigger.search(self.length - self._last, n, log_gamma, self.clock)
+        return self._trigger.search(self.length - self._last, n, rule)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes; later ones are overwritten by the next round."""

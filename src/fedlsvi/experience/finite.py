@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
+from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience import accumulation
 from fedlsvi.experience.simulation import packed, policy_rows, simulate
@@ -30,9 +31,6 @@ form again; a larger one would not stay in a core's own cache."""
 
 class FiniteExperience:
     """What the agents of a cohort saw: the round under way and the sums over all rounds before."""
-
-    clock = 1
-    """0: the trigger looks at determinants alone, not at Δt."""
 
     def __init__(
         self,
@@ -98,11 +96,11 @@ class FiniteExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> Firing:
+    def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
         before, offset = self.length - self._last, self._logged - self._last
         where = (self._log, self._table, self.values.marks, before, offset, n)
-        return self._trigger.search(*where, log_gamma, self.clock)
+        return self._trigger.search(*where, rule)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and fold it into the sums if it is long.

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
+from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.gym.episodes import Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
@@ -73,9 +74,6 @@ class EpisodeStore:
 class GymExperience:
     """The history of a cohort's agents in worlds whose observations are vectors."""
 
-    clock = 1
-    """0: the trigger looks at determinants alone, not at Δt."""
-
     def __init__(
         self,
         envs: Sequence[GymWorld],
@@ -118,9 +116,9 @@ class GymExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> Firing:
+    def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
-        return self._trigger.search(self.length - self._last, n, log_gamma, self.clock)
+        return self._trigger.search(self.length - self._last, n, rule)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes; later ones are dropped."""
@@ -255,9 +253,6 @@ class TransitionCounts:
 class GymFiniteExperience:
     """What a cohort's agents saw in worlds whose observations are numbers of states."""
 
-    clock = 1
-    """0: the trigger looks at determinants alone, not at Δt."""
-
     def __init__(
         self,
         envs: Sequence[GymWorld],
@@ -306,11 +301,11 @@ class GymFiniteExperience:
         self.length += n
         self._last = n
 
-    def first_firing(self, log_gamma: float, n: int) -> Firing:
+    def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
         before = self.length - self._last
         where = (self._log, self._spilled, self.values.marks, before, before, n)
-        return self._trigger.search(*where, log_gamma, self.clock)
+        return self._trigger.search(*where, rule)
 
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and count its transitions."""

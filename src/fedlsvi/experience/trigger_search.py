@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fedlsvi.core.trigger import fires, logdet_in_place, settled
+from fedlsvi.core.trigger import Rule, fires, logdet_in_place, settled
 from fedlsvi.experience.workers import Workers
 
 Firing = tuple[int, np.ndarray, np.ndarray]
@@ -51,9 +51,9 @@ def _growth(states, begin, end, norms):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fires(length, growth, states, end, table, rows, norms, slots, log_gamma):  # type: ignore[no-untyped-def]
+def _fires(length, growth, states, end, table, rows, norms, slots, rule):  # type: ignore[no-untyped-def]
     """Whether one step fires after `length` episodes: `end` logged ones and those in the table."""
-    verdict = settled(length, np.log1p(growth), growth, log_gamma)
+    verdict = settled(length, np.log1p(growth), growth, rule)
     if verdict != 0:
         return verdict == 1
     visits = np.zeros(norms.size, np.int64)
@@ -61,19 +61,18 @@ def _fires(length, growth, states, end, table, rows, norms, slots, log_gamma):  
         visits += table.sum(axis=1)
     for e in range(end):
         visits[np.uint64(states[e])] += 1
-    return fires(length, log_ratio(visits, rows, norms, slots), log_gamma)
+    return fires(length, log_ratio(visits, rows, norms, slots), rule)
 
 
 @njit(cache=True, nogil=True)
 def first_firing_counts(  # type: ignore[no-untyped-def]
-    lo, hi, sums, length, offset, n, log, table, marks, log_gamma, clock, when, steps
+    lo, hi, sums, length, offset, n, log, table, marks, rule, when, steps
 ):
     """Find the first of the n episodes logged from `offset` on at which some agent fires.
 
     `length` episodes of the round precede them; their sums[agent, h] = Σ‖y‖² advance past them,
     unless some agent fires. when[i] is that agent's first firing episode (1 … n) if no agent before
-    it in the range fired earlier, else 0; steps[i] is the lowest step h that fires there. clock is
-    1, or 0 for a trigger on the determinants alone, without Δt.
+    it in the range fired earlier, else 0; steps[i] is the lowest step h that fires there.
     marks: (rows, norms, slots) of the greedy actions, see `values.TabularValues`.
     """
     rows, norms, slots = marks
@@ -94,7 +93,7 @@ def first_firing_counts(  # type: ignore[no-untyped-def]
             if limit == n:
                 sums[i, h] += more
             if not _fires(
-                1 + clock * (length + limit - 1),
+                length + limit,
                 growth + more,
                 states,
                 offset + limit,
@@ -102,7 +101,7 @@ def first_firing_counts(  # type: ignore[no-untyped-def]
                 rows[h],
                 norms[h],
                 slots[h],
-                log_gamma,
+                rule,
             ):
                 continue
             silent, loud = 0, limit
@@ -110,7 +109,7 @@ def first_firing_counts(  # type: ignore[no-untyped-def]
                 middle = (silent + loud) // 2
                 more = _growth(states, offset + silent, offset + middle, norms[h])
                 if _fires(
-                    1 + clock * (length + middle - 1),
+                    length + middle,
                     growth + more,
                     states,
                     offset + middle,
@@ -118,7 +117,7 @@ def first_firing_counts(  # type: ignore[no-untyped-def]
                     rows[h],
                     norms[h],
                     slots[h],
-                    log_gamma,
+                    rule,
                 ):
                     loud = middle
                 else:
@@ -156,17 +155,17 @@ def absorb(y, grown, bounds):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fires_at(y, begin, end, h, grown, bounds, length, log_gamma):  # type: ignore[no-untyped-def]
+def _fires_at(y, begin, end, h, grown, bounds, length, rule):  # type: ignore[no-untyped-def]
     """Whether step h fires after `length` episodes; grown and bounds advance from begin to end."""
     _add(y, begin, end, h, grown, bounds)
-    verdict = settled(length, np.log1p(bounds[0]), bounds[1], log_gamma)
+    verdict = settled(length, np.log1p(bounds[0]), bounds[1], rule)
     if verdict != 0:
         return verdict == 1
-    return fires(length, logdet_in_place(grown.copy()), log_gamma)
+    return fires(length, logdet_in_place(grown.copy()), rule)
 
 
 @njit(cache=True, nogil=True)
-def first_firing_rows(y, grown, bounds, length, n, log_gamma, clock, when, steps):  # type: ignore[no-untyped-def]
+def first_firing_rows(y, grown, bounds, length, n, rule, when, steps):  # type: ignore[no-untyped-def]
     """The first of the n episodes at which some agent fires; see `first_firing_counts`."""
     m, _, horizon = y.shape[:3]
     best = n
@@ -179,15 +178,15 @@ def first_firing_rows(y, grown, bounds, length, n, log_gamma, clock, when, steps
                 break
             base, base_bounds = grown[i, h].copy(), bounds[i, h].copy()
             trial, trial_bounds = base.copy(), base_bounds.copy()
-            elapsed = 1 + clock * (length + limit - 1)
-            if not _fires_at(y[i], 0, limit, h, trial, trial_bounds, elapsed, log_gamma):
+            elapsed = length + limit
+            if not _fires_at(y[i], 0, limit, h, trial, trial_bounds, elapsed, rule):
                 continue
             silent, loud = 0, limit
             while loud - silent > 1:
                 middle = (silent + loud) // 2
                 trial, trial_bounds = base.copy(), base_bounds.copy()
-                elapsed = 1 + clock * (length + middle - 1)
-                if _fires_at(y[i], silent, middle, h, trial, trial_bounds, elapsed, log_gamma):
+                elapsed = length + middle
+                if _fires_at(y[i], silent, middle, h, trial, trial_bounds, elapsed, rule):
                     loud = middle
                 else:
                     silent, base, base_bounds = middle, trial, trial_bounds
@@ -215,8 +214,7 @@ class CountTrigger:
         before: int,
         offset: int,
         n: int,
-        log_gamma: float,
-        clock: int,
+        rule: Rule,
     ) -> Firing:
         """Search the n episodes that begin at `offset` of the log for the first one that fires.
 
@@ -227,15 +225,14 @@ class CountTrigger:
             before: Episodes of the round before those n.
             offset: Episodes in the log before those n.
             n: Number of episodes.
-            log_gamma: log γ.
-            clock: 1, or 0 for determinants alone.
+            rule: The trigger of the round.
         """
         when, steps = np.zeros((2, len(log)), np.int64)
         if n > 0:
             seen = (self._sums, before, offset, n, log, table, marks)
-            rule = (log_gamma, clock, when, steps)
+            found = (rule, when, steps)
             work = self._sums.size * n
-            self._workers.map(first_firing_counts, 0, len(log), *seen, *rule, work=work)
+            self._workers.map(first_firing_counts, 0, len(log), *seen, *found, work=work)
         return _earliest(before, when, steps)
 
 
@@ -261,12 +258,12 @@ class RowTrigger:
         self._rows = np.zeros((m, n, horizon, dim))
         return self._rows
 
-    def search(self, before: int, n: int, log_gamma: float, clock: int) -> Firing:
+    def search(self, before: int, n: int, rule: Rule) -> Firing:
         """Search the first n of the last rows; `before` episodes of the round precede them."""
         when, steps = np.zeros((2, len(self._rows)), np.int64)
         if n > 0:
             sums = (self._rows, self._grown, self._bounds)
-            first_firing_rows(*sums, before, n, log_gamma, clock, when, steps)
+            first_firing_rows(*sums, before, n, rule, when, steps)
         return _earliest(before, when, steps)
 
 

@@ -9,11 +9,13 @@ finds the first episode that fires, and `stop` drops whatever lies beyond the ro
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, unpack
+from fedlsvi.core.trigger import Rule, Trigger
 from fedlsvi.errors import TransportError
 from fedlsvi.experience.workers import Workers
 from fedlsvi.protocol.messages import Explore, Model, Reply, Request, Signal, Start, Stop, Upload
@@ -34,7 +36,6 @@ class Experience(Protocol):
 
     dim: int
     block: int
-    clock: int
     t: int
     length: int
     workers: Workers
@@ -47,7 +48,7 @@ class Experience(Protocol):
         """Play n more episodes."""
         ...
 
-    def first_firing(self, log_gamma: float, n: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def first_firing(self, rule: Rule, n: int) -> tuple[int, np.ndarray, np.ndarray]:
         """Where in the first n of the last episodes the trigger fires: Δt, positions, steps."""
         ...
 
@@ -86,9 +87,10 @@ class Cohort:
         packing: Packing,
         values: Values,
         experience: Experience,
+        trigger: Trigger,
     ) -> None:
         self.agents, self.horizon, self.packing = agents, horizon, packing
-        self.values, self.experience = values, experience
+        self.values, self.experience, self.trigger = values, experience, trigger
 
     def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         """Answer one message of the server; `until` is for `explore`."""
@@ -108,7 +110,8 @@ class Cohort:
 
     def start(self, message: Start) -> None:
         """Receive the parameters and initialise Q and V."""
-        self.log_gamma, self.T = float(np.log(message.gamma)), message.episodes
+        self.trigger = replace(self.trigger, gamma=message.gamma, episodes=message.episodes)
+        self.T = message.episodes
         self.values.beta = message.beta
         for h in range(self.horizon, 0, -1):
             self._renew(h, message.w[h - 1], message.gram[h - 1])  # line 2
@@ -127,11 +130,11 @@ class Cohort:
             if until is not None and (n := min(n, until(t) - t)) <= 0:
                 break
             world.explore(n)  # lines 9–16
-            last = world.t + world.length == self.T
-            length, fired, steps = world.first_firing(self.log_gamma, n - last)  # line 17, if t < T
+            asked = max(0, min(n, self.trigger.latest - t))  # line 17, if t < T
+            length, fired, steps = world.first_firing(self.trigger.rule(world.t), asked)
             if length > 0:
                 return Signal(world.t + length, self.agents[fired], steps)  # line 18
-            if last:
+            if t + n == self.T:
                 return Signal(self.T, self.agents.copy(), np.zeros_like(self.agents))  # lines 21–23
             limit -= n
         return Signal.silence()

@@ -83,7 +83,7 @@ class Plan:
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        return Cohort(agents, p.horizon, p.packing, values, experience)
+        return Cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""
@@ -143,12 +143,14 @@ def own_features(envs: Sequence[Environment]) -> FeatureMap:
         if own.dim != phi.dim:
             raise InvalidEnvironment(
                 f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
-                "give features= that serve all agents"
+                "give features= that serve all agents",
+                code="features-disagree",
             )
         if not same_features(own, phi, envs[0]):
             raise InvalidEnvironment(
                 f"agent {m} has features of its own that differ from agent 0's: "
-                "give features= that serve all agents"
+                "give features= that serve all agents",
+                code="features-disagree",
             )
     return phi
 
@@ -199,7 +201,8 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
         return (env,) * n_agents
     if len(env) != n_agents:
         raise InvalidEnvironment(
-            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent"
+            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent",
+            code="wrong-number-of-environments",
         )
     first = env[0]
     for m, other in enumerate(env):
@@ -212,8 +215,11 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
                 more = {"reward_range": RANGES, "n_states": STEPPED if mixed else ""}.get(size, "")
                 raise InvalidEnvironment(
                     f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
-                    f"{more}"
+                    f"{more}",
+                    code="agents-disagree",
                 )
     if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
-        raise InvalidEnvironment(f"{type(first).__name__} is neither finite nor continuous")
+        raise InvalidEnvironment(
+            f"{type(first).__name__} is neither finite nor continuous", code="bad-env"
+        )
     return tuple(env)

@@ -251,7 +251,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan)
         here = plan.cohorts(cohorts)
-        return cls(p, InProcess(here, p.gamma, p.overshoot), plan, here)
+        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here)
 
     @property
     def t(self) -> int:

@@ -4,12 +4,11 @@ A transport implements `deliver`. Counting what travels and waiting for the firs
 same for all of them and stand here. Where an agent cannot call the server by itself, the server
 asks: "explore at most n more episodes or until your trigger". n gallops from a little beyond the
 length of the last round, which late in a run is close to the next one's, so that most rounds take
-one question; it never passes ⌈γ⌉, because no round does.
+one question; it never passes `Trigger.longest`, because no round does.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.config import Parameters
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import TransportError
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
@@ -48,9 +48,9 @@ class Transport(ABC):
     asks = False
     """Whether `Explore` really travels (and is counted), or only drives a simulation."""
 
-    def __init__(self, n_agents: int, gamma: float, overshoot: str = "cut") -> None:
+    def __init__(self, n_agents: int, trigger: Trigger, overshoot: str = "cut") -> None:
         self.ledger = Ledger(n_agents)
-        self.gamma, self.overshoot = gamma, overshoot
+        self.trigger, self.overshoot = trigger, overshoot
         # of the round under way: episodes kept beyond the signal, its length, seconds of waiting
         self.kept = 0
         self.last = 0
@@ -98,7 +98,9 @@ class Transport(ABC):
     def wait(self, t: int, left: int) -> Signal:
         """The first signal of the round that began after episode t; `left` episodes remain."""
         explored, began = 0, perf_counter()
-        for n in self._windows(min(left, math.ceil(self.gamma))):
+        for n in self._windows(min(left, self.trigger.longest(t)), self.trigger.floor(t)):
+            if left - explored - n < self.trigger.min_round:  # the next round would be too short
+                n = left - explored
             replies = self.deliver(Explore(n))
             explored += n
             if self.asks:
@@ -115,9 +117,10 @@ class Transport(ABC):
                 return signal
         raise TransportError(f"no agent signalled within {explored} episodes after episode {t}")
 
-    def _windows(self, cap: int) -> Iterator[int]:
-        """Numbers of episodes to ask for, one after the other, that add up to `cap`."""
-        guess = min(cap, self.last + self.last // 64 + 1)
+    def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:
+        """Numbers of episodes to ask for, one after the other, that add up to `cap`; nobody fires
+        before the `floor`."""
+        guess = min(cap, max(floor, self.last + self.last // 64 + 1))
         yield guess
         done, size = guess, max(1, guess // 16)
         while done < cap:
@@ -130,8 +133,8 @@ class Transport(ABC):
 class InProcess(Transport):
     """Calls each cohort in turn. One cohort of all agents is the fastest; several give the same."""
 
-    def __init__(self, cohorts: Sequence[Cohort], gamma: float, overshoot: str = "cut") -> None:
-        super().__init__(sum(len(c.agents) for c in cohorts), gamma, overshoot)
+    def __init__(self, cohorts: Sequence[Cohort], trigger: Trigger, overshoot: str = "cut") -> None:
+        super().__init__(sum(len(c.agents) for c in cohorts), trigger, overshoot)
         self.cohorts = cohorts
 
     def deliver(self, message: Request) -> Sequence[Reply]:

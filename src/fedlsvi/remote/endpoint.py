@@ -110,8 +110,8 @@ class RequestOrder:
         match message:
             case Explore(limit=limit) if not 0 <= limit <= T - world.t:
                 _refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
-            case Stop(t=t) if not world.t < t <= T:
-                _refuse("bad-stop", f"a round cannot stop at episode {t}")
+            case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
+                _refuse("bad-stop", f"a round after episode {world.t} cannot stop at episode {t}")
             case Keep(t=t) if world.length or world.t != t:
                 _refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
 

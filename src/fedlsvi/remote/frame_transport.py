@@ -64,7 +64,7 @@ class FrameTransport(Transport):
         sites: Sequence[str] | None = None,
     ) -> None:
         p = parameters
-        super().__init__(p.n_agents, p.gamma, p.overshoot)
+        super().__init__(p.n_agents, p.trigger, p.overshoot)
         self.layout, self.run, self.cuts = layout(p), run, list(cuts)
         self.retry, self.guard = retry or RetryPolicy(), guard or Guard(self.layout, Facts.of(p))
         self.membership = Membership(self.cuts, self.retry, self.guard, sites)

@@ -27,6 +27,7 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size, unpack
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
 from fedlsvi.remote.guard_kernels import (
@@ -76,13 +77,14 @@ class Facts:
     """What the server knows about the problem.
 
     Attributes:
-        gamma, episodes, overshoot: As in the settings.
+        trigger: When rounds end.
+        episodes, overshoot: As in the settings.
         y_max: (H,) the largest target at each step.
         nonnegative: Whether no feature is negative.
         simplex: Whether the features of every state and action sum to one.
     """
 
-    gamma: float
+    trigger: Trigger
     episodes: int
     y_max: np.ndarray
     nonnegative: bool = False
@@ -93,7 +95,7 @@ class Facts:
     def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
         """From the numbers in force and what is known about the features."""
         y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
-        return cls(p.gamma, p.episodes, y_max, nonnegative, simplex, p.overshoot)
+        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot)
 
 
 @dataclass
@@ -157,11 +159,14 @@ class Guard:
             return
         longest = self.facts.episodes - self.t
         if self.facts.overshoot == "cut":
-            longest = min(longest, math.ceil(self.facts.gamma))
+            longest = min(longest, self.facts.trigger.longest(self.t))
         if self._requested:
             longest = min(longest, self._requested)
-        if not 0 < signal.t - self.t <= longest:
-            bound = f"{self.t + 1} to {self.t + longest}"
+        trigger = self.facts.trigger
+        if not trigger.floor(self.t) <= signal.t - self.t <= longest or not trigger.ends(
+            self.t, signal.t
+        ):
+            bound = f"{self.t + trigger.floor(self.t)} to {self.t + longest}"
             raise Refusal(first, self.round, 0, "signal's t", signal.t, bound)
         names = signal.agents
         inside = (names >= first) & (names < first + agents)
@@ -338,11 +343,11 @@ class Guard:
 
     def _ratios(self, first: int, h: int, ratio: np.ndarray, least: float) -> None:
         """log det(Λ + Λ^loc)/det Λ against the trigger; least = λ_min(Λ)."""
-        n, log_gamma = self.length, math.log(self.facts.gamma)
+        least_ratio = self._threshold(self.length)
         named = np.zeros(len(ratio), np.bool_)
         named[self._signallers(first, len(ratio), h)] = True
-        short = named & (math.log(n) + np.maximum(ratio, 0.0) < log_gamma - 1e-6)
-        bound = f"at least {log_gamma - math.log(n):.9g}: it signalled here"
+        short = named & (np.maximum(ratio, 0.0) < least_ratio - 1e-6)
+        bound = f"at least {least_ratio:.9g}: it signalled here"
         self._fail(first, h, short, "log ratio of determinants", ratio, bound)
         most = self._most(least)
         bound = f"below {most:.9g}: it would have signalled before"
@@ -354,7 +359,14 @@ class Guard:
 
     def _most(self, least: float) -> float:
         """The largest log ratio of someone who did not signal an episode before."""
-        n = self.length
-        if n < 2 or self.facts.overshoot != "cut":
+        n, trigger = self.length, self.facts.trigger
+        if n <= trigger.floor(self.t) or self.facts.overshoot != "cut":
             return math.inf
-        return math.log(self.facts.gamma) - math.log(n - 1) + math.log1p(1.0 / least) + 1e-6
+        if self.t + n - 1 > trigger.latest:  # signals so late are left to the end of the run
+            return math.inf
+        return self._threshold(n - 1) + math.log1p(1.0 / least) + 1e-6
+
+    def _threshold(self, n: int) -> float:
+        """The log ratio at which an agent signals after n episodes of this round."""
+        rule = self.facts.trigger.rule(self.t)
+        return min(rule.log_gamma - math.log(n), rule.log_cap)

@@ -182,13 +182,13 @@ def _rounds(axes: Any, group: Group, marks: dict[str, float]) -> None:
     last = max(run.played for run in group.runs)
     _steps(axes, group.runs, lambda run: np.cumsum([r.rounds for r in run.records]))
     if "theorem_3" in bounds:
-        size = (p.dim, p.horizon, p.n_agents)
         t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
-        bound = [min(n, theory.rounds_bound(*size, int(n), p.gamma, p.lam)) for n in t]
+        bound = [p.most_rounds(int(n)) for n in t]
         label = "most possible: Theorem 3, or t"
         axes.plot(t, bound, color=VERMILION, linestyle=DASHED, label=label)
-        floor = [theory.rounds_floor(int(n), p.gamma) for n in t]
-        axes.plot(t, floor, color=GREEN, linestyle=":", label="fewest possible, ⌈t/⌈γ⌉⌉")
+        if p.trigger.is_fixed:
+            floor = [theory.rounds_floor(int(n), p.gamma) for n in t]
+            axes.plot(t, floor, color=GREEN, linestyle=":", label="fewest possible, ⌈t/⌈γ⌉⌉")
     axes.set(xlabel="episode t (each agent)", ylabel="rounds so far")
     axes.set_title("Rounds of communication")
     logarithmic("xy", axes)
@@ -202,7 +202,7 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     _steps(axes, group.runs, lambda run: [sum(r.scalars.values()) for r in run.records])
     t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
     if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
-        rounds = [int(min(n, theory.rounds_bound(*size, int(n), p.gamma, p.lam))) for n in t]
+        rounds = [int(p.most_rounds(int(n))) for n in t]
         most = [theory.scalars_total(*size, p.packing, k, p.n_agents * k) for k in rounds]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
     if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
@@ -233,7 +233,9 @@ def _lengths(axes: Any, group: Group, marks: dict[str, float]) -> None:
         top = max(top, lengths.max())
         label = None if i else "measured"
         axes.scatter(k, lengths, s=size, color=BLUE, alpha=alpha, linewidths=0, label=label)
-    if "theorem_3" in bounds and p.gamma <= p.episodes:  # else no round can come near it
+    if (
+        "theorem_3" in bounds and p.trigger.is_fixed and p.gamma <= p.episodes
+    ):  # else no round can come near it
         cap = np.ceil(p.gamma)
         top = max(top, cap)
         # episodes beyond the signal that were kept may carry a round past it

@@ -250,6 +250,8 @@ def _session(
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
     fixed = {key: getattr(p, key) for key in ("gamma", "beta", "lam", "packing") if key in known}
+    if p.growth:  # γ follows the episode, and is not a number
+        del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(
         world, p.episodes, header.job.seed, features=phi, threads=threads,
         cohorts=plain.get("cohorts", 1) or None,

@@ -72,7 +72,7 @@ def test_a_list_has_one_for_each_agent_and_equal_names_share() -> None:
     run = FedLSVI(2, value_range=1).learn(["FrozenLake-v1", easy], 20, horizon=10, progress=False)
     assert len(run.environment) == 2
     assert run.environment[1]["params"]["kwargs"]["is_slippery"] is False
-    with pytest.raises(InvalidEnvironment, match="a list of 2, but n_agents is 3"):
+    with refused(InvalidEnvironment, "wrong-number-of-environments", "2", "3"):
         FedLSVI(3).learn(["FrozenLake-v1", "FrozenLake-v1"], 5, progress=False)
 
 
@@ -207,7 +207,7 @@ def test_both_kinds_of_black_box_learn() -> None:
 
 def test_the_state_after_the_end_is_named_where_states_are_counted() -> None:
     table = np.eye(6).reshape(3, 2, 6)
-    said = r"Coin has 4 states \(3 and, last, the one after the end of an episode\)"
+    said = r"4 states \(3 and"
     for features in (
         table,
         lambda states: table[states],
@@ -218,9 +218,9 @@ def test_the_state_after_the_end_is_named_where_states_are_counted() -> None:
             FedLSVI(1).learn(Coin, 3, horizon=4, features=features, progress=False)
     one = as_environment("FrozenLake-v1")
     stepped = as_environment("FrozenLake-v1", tables=False)
-    with pytest.raises(InvalidEnvironment, match=r"17, .* is 16: .*state more.*tables=False"):
+    with refused(InvalidEnvironment, "agents-disagree", "17", "16", "tables=False"):
         FedLSVI(2).learn([one, stepped], 3, progress=False)
-    with pytest.raises(InvalidEnvironment, match=r"is 48, env\[0\].n_states is 16: all .* agree$"):
+    with refused(InvalidEnvironment, "agents-disagree", "48", "env[0].n_states is 16"):
         FedLSVI(2).learn([one, as_environment("CliffWalking-v1", horizon=100)], 3, progress=False)
 
 

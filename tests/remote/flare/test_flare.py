@@ -86,7 +86,7 @@ def in_this_process(federation: Federation) -> tuple[Server, list[int], Ledger]:
     p = federation.parameters(3)
     plans = [federation.plan(environment(env), 3) for env in OWN.values()]
     cohorts = [plan.cohort(c, c + 1) for c, plan in enumerate(plans)]
-    player = FederatedPlayer(p, InProcess(cohorts, p.gamma, p.overshoot))
+    player = FederatedPlayer(p, InProcess(cohorts, p.trigger, p.overshoot))
     ends = [record.last for record in Session(player).rounds()]
     return player.server, ends, player.ledger
 

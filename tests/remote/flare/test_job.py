@@ -88,7 +88,7 @@ def test_a_gymnasium_world_by_id_and_by_a_function_that_makes_it(tmp_path: Path)
         ({"entry": "json:nothing"}, "cannot be found .*install its package in the Python that"),
         ({"entry": "json"}, "entry must be module:function, got 'json'"),
         ({"entry": "math:pi"}, "entry 'math:pi' is a float: name a function"),
-        ({"entry": "json:loads", "s": "3"}, "gave a int: give a function that makes"),
+        ({"entry": "json:loads", "s": "3"}, "give a function that makes"),
         ({"entry": "json:loads"}, "has wrong keys: missing a required argument: 's'"),
         ({"entry": "fedlsvi.envs:RandomLinearMDP", "beds": 3}, "wrong keys: .*'beds'"),
         ({"name": "river-swim", "gym": "FrozenLake-v1"}, "one of name, gym and entry"),

@@ -54,7 +54,7 @@ def test_init_says_who_is_started_first(
     file.write_text('name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n')
     assert main(["federate", "init", str(file), "--sites", "a", "--out", "x"]) == 0
     said = capsys.readouterr().out
-    assert said.index("startup/start.sh") < said.index("then: fedlsvi federate start")
+    assert said.index("startup/start.sh") < said.index("fedlsvi federate start")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ renew a policy (`log_eta`).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ import numpy as np
 
 from fedlsvi.algorithms.shared.comparator import Play, Segment
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.core.trigger import TOLERANCE
+from fedlsvi.core.trigger import TOLERANCE, Trigger
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
@@ -30,7 +31,7 @@ class LoopbackTransport(InProcess):
     """Between an agent and itself: nothing is sent, and rounds have no maximal length."""
 
     def __init__(self, cohorts: Sequence[Cohort], episodes: int) -> None:
-        super().__init__(cohorts, float(episodes))
+        super().__init__(cohorts, Trigger(math.inf, episodes))
         self.ledger = Ledger(int(cohorts[-1].agents[-1]) + 1)  # never read
 
 
@@ -48,7 +49,6 @@ class SingleAgent:
         p = plan.parameters
         self.m, self.log_eta, self.meter = m, log_eta, meter
         self.cohort = plan.cohort(m, m + 1)
-        self.cohort.experience.clock = 0
         self.transport = LoopbackTransport([self.cohort], p.episodes)
         self.server = Server(replace(plan.layout, n_agents=1), p.lam, 1.0, p.beta, p.episodes)
         self.fired: list[tuple[int, int]] = []
@@ -62,7 +62,7 @@ class SingleAgent:
     def start(self) -> None:
         """Prepare for the first episode, or for the next one after a restart."""
         self.server.start(self.transport)
-        self.cohort.log_gamma = self.log_eta
+        self.cohort.trigger = Trigger(math.inf, self.server.T, self.log_eta)
 
     def round(self) -> None:
         """Play until the policy is renewed."""

@@ -249,12 +249,12 @@ class Flare(FrameTransport):
         exploring = isinstance(self.request, Explore) and self.overshoot == "cut"
         return exploring and c in self.membership.present()
 
-    def _windows(self, cap: int) -> Iterator[int]:
+    def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:
         """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
         stopped there, so if its sender is lost the others are asked again. Where nothing can be
         rolled back they are asked for no more than what then stays, as everywhere."""
         if self.overshoot == "keep":
-            yield from super()._windows(cap)
+            yield from super()._windows(cap, floor)
             return
         asked = len(self.cuts) + 1
         while len(self.membership.present()) < asked:
