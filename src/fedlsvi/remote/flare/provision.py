@@ -81,9 +81,9 @@ parties run, whoever holds the administrator's kit starts the run with `fedlsvi 
 and watches it with `fedlsvi federate status .`.
 
 What leaves a site is a Gram matrix and a response vector per step and round, the signal to
-synchronise, and how many agents there are. The log `fedlsvi/{name}/sent.jsonl` in your kit has a
-line for every message (older ones in `sent.1.jsonl`, …), and `fedlsvi verify` checks it. It says how
-many agents you have and which fedlsvi you run, too. Your episodes are in
+synchronise, how many agents there are, and which fedlsvi you run. The log
+`fedlsvi/{name}/sent.jsonl` in your kit has a line for every message (older ones in `sent.1.jsonl`,
+…), and `fedlsvi verify` checks it. Your episodes are in
 `fedlsvi/{name}/journal` and stay there. What was learned is in `fedlsvi/{name}/policy` when the run
 has ended; `fedlsvi evaluate .` in your kit plays it in your environment. Your FLARE will run no
 class but four: see `class_allow_list` in `local/resources.json`.
