@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from expecting import refused
-from fedlsvi.errors import DamagedFile, TransportError, WrongVersion
+from fedlsvi.errors import DamagedFile, StoreError, TransportError, WrongVersion
 from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.storage import files
 
@@ -89,7 +90,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path, durable=False)
     journal.keep(snapshot(4))
     path = tmp_path / "000000004.json"
-    manifest = files.read_json(path)
+    manifest = files.read_json(path, {str: Any})
     files.write_json(path, manifest | {"format": manifest["format"] - 1})
     with refused(WrongVersion, "wrong-format", str(path)):
         journal.newest()
@@ -181,3 +182,53 @@ def test_a_start_at_0_puts_the_journal_aside(tmp_path: Path) -> None:
         journal.back_to(4)
     assert not folder.stat().st_mode & 0o077
     journal.close()
+
+
+NAMES = (".lock", "000000004.json", "000000004.safetensors", "000000004.log", "000000000.log")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_link_in_a_journal_is_refused(tmp_path: Path, name: str) -> None:
+    """Nothing outside the folder is read, cut, filled or removed."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    journal = Journal(tmp_path / "journal", durable=False)
+    journal.append(b"begin")
+    if name != "000000000.log":
+        journal.keep(snapshot(4))
+        journal.append(b"later")
+    journal.close()
+    (tmp_path / "journal" / name).unlink()
+    (tmp_path / "journal" / name).symlink_to(outside)
+    with refused(StoreError, "linked-file", name):
+        Journal(tmp_path / "journal", durable=False).newest()
+    assert outside.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"t": 5},
+        {"t": -1},
+        {"state": 3},
+        {"state": {"bytes": -1, "sha256": "0" * 64}},
+        {"history": [{"name": "../x.safetensors", "first": 0, "stamp": {}}]},
+        {"history": "x"},
+        {"plain": []},
+        {"more": 1},
+    ],
+)
+def test_a_resealed_manifest_is_checked(tmp_path: Path, change: dict[str, Any]) -> None:
+    journal = Journal(tmp_path, durable=False)
+    journal.keep(snapshot(4))
+    journal.close()
+    (tmp_path / "000000000.log").unlink(missing_ok=True)  # nothing to fall back to
+    path = tmp_path / "000000004.json"
+    files.write_json(path, files.read_json(path, {str: Any}) | change)
+    again = Journal(tmp_path, durable=False)
+    with pytest.raises(DamagedFile):
+        again.newest()
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(DamagedFile):
+        again.newest()
+    again.close()

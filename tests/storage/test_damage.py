@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import fedlsvi
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
@@ -130,7 +131,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(run: Path, expecte
 
 @pytest.mark.parametrize("name", ["versions.json", "checkpoints/000005.json"])
 def test_another_format_is_refused_with_the_way_out(run: Path, name: str) -> None:
-    content = files.read_json(run / name)
+    content = files.read_json(run / name, {str: Any})
     files.write_json(run / name, {**content, "format": 2})
     for call in (fedlsvi.load, fedlsvi.resume):
         with pytest.raises(WrongVersion, match="has format 2, this fedlsvi reads format 1: use"):
@@ -196,7 +197,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_other_libraries_are_mentioned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = files.read_json(run / "versions.json")
+    content = files.read_json(run / "versions.json", {str: Any})
     content["versions"]["numpy"] = "1.0.0"
     files.write_json(run / "versions.json", content)
     fedlsvi.resume(run, progress=False)
@@ -211,7 +212,7 @@ def test_paths_that_cannot_be_looked_at(run: Path, monkeypatch: pytest.MonkeyPat
             look(long)
     (run / "records.jsonl").unlink()
     (run / "records.jsonl").mkdir()
-    with pytest.raises(StoreError, match=r"cannot read .*records\.jsonl: Is a directory") as caught:
+    with refused(StoreError, "not-a-file", "records.jsonl") as caught:
         fedlsvi.load(run)
     assert not isinstance(caught.value, DamagedFile)
 

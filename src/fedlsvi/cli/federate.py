@@ -15,7 +15,7 @@ import click
 from fedlsvi.checks import plural
 from fedlsvi.cli.command import Command, command, format_option, option
 from fedlsvi.cli.text import as_json
-from fedlsvi.errors import InvalidInput
+from fedlsvi.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from fedlsvi.protocol.ledger import Ledger
@@ -206,11 +206,12 @@ def _ledger(path: Path) -> tuple[Ledger, str | None]:
     from fedlsvi.protocol.ledger import Ledger
     from fedlsvi.remote import audit
     from fedlsvi.storage import files
+    from fedlsvi.storage.checkpoint import LEDGER
 
-    table = files.read_json(path)
     try:
+        table = files.read_json(path.resolve(), {**LEDGER, str: str})
         return Ledger.from_dict(table), audit.named(table.get("run"))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (DamagedFile, ValueError):
         raise InvalidInput(
             f"{path} is not a ledger: give the server's ledger.json", code="bad-ledger"
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -142,29 +141,24 @@ def _print_runs(folder: Path, form: str) -> int:
 
 def _run(path: Path, base: Path) -> dict[str, Any]:
     """One run, from the header and the last record of its folder."""
+    from fedlsvi.storage import files
     from fedlsvi.storage.run_header import read_header
+    from fedlsvi.storage.run_reader import parse_records
 
     name = str(path.relative_to(base)) if path != base else path.name
     try:
         header = read_header(path)
+        records, summary = (files.inside(path, own) for own in ("records.jsonl", "summary.json"))
+        lines = files.whole_lines(records).splitlines()
+        last = parse_records(records, lines[-1]).pop() if lines else None
+        shape = {"return": (float, None), str: Any}
+        late = files.read_json(summary, shape)["return"] if files.exists(summary) else None
     except FedLSVIError as error:
         return {"name": name, "folder": str(path), "problem": str(error)}
-    last, summary = _last_record(path), path / "summary.json"
-    late = json.loads(summary.read_bytes())["return"] if summary.exists() else None
     return {
         "name": name, "folder": str(path), "algorithm": header.job.algorithm,
         "environment": str(header.job.env[0].get("id") or header.job.env[0]["name"]),
-        "episodes": last.get("last", 0), "of": header.parameters.episodes,
-        "rounds": last.get("k", 0), "regret": last.get("regret"),
-        "return": last.get("mean_return") if late is None else late,
+        "episodes": last.last if last else 0, "of": header.parameters.episodes,
+        "rounds": last.k if last else 0, "regret": last.regret if last else None,
+        "return": last.mean_return if last and late is None else late,
     }  # fmt: skip
-
-
-def _last_record(run: Path) -> dict[str, Any]:
-    """The last complete line of records.jsonl; a kill may leave half a line behind it."""
-    try:
-        lines = (run / "records.jsonl").read_bytes().split(b"\n")
-        found: dict[str, Any] = json.loads(lines[-2])
-    except (OSError, ValueError, IndexError):
-        return {}
-    return found

@@ -368,6 +368,9 @@ class GymFiniteExperience:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue from `state()`."""
+        keys, (n_states, n_actions) = state["keys"], self._shape
+        if keys.size and not 0 <= keys.min() <= keys.max() < n_states * n_actions * n_states:
+            raise ValueError("keys of transitions that do not exist")
         at = 0
         for step, sizes in zip(self.seen, state["sizes"], strict=True):
             for seen, size in zip(step, sizes.tolist(), strict=True):

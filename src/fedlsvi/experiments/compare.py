@@ -27,6 +27,8 @@ from fedlsvi.storage.settings_file import Table
 
 JOB_KEYS = ("episodes", "env", "features")
 QUESTION, RESULTS = "question.json", "runs.jsonl"
+ASKED = {"algorithms": [str], "seeds": [int], "shared": {str: Any}, "own": {str: dict}, str: Any}
+"""What stands in the question's file."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def _first(folder: Path, asked: Mapping[str, Any]) -> bool:
 
 def holds(folder: Path, question: Question, more: Mapping[str, Any] | None = None) -> bool:
     """Whether it was started for this question, with the same files."""
-    kept = files.read_json(folder / QUESTION)
+    kept = files.read_json(files.inside(folder, QUESTION), ASKED)
     return bool(kept == json.loads(json.dumps(_asked(question, more))))
 
 

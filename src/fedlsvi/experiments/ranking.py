@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidInput, StoreError
-from fedlsvi.experiments.compare import QUESTION, RESULTS, Question
+from fedlsvi.experiments.compare import ASKED, QUESTION, RESULTS, Question
 from fedlsvi.experiments.runner import Outcome, ResultFile, RunSpec
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.protocol.records import tenth
@@ -240,7 +240,7 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> tuple[Question, Found]:
-    asked = files.read_json(folder / QUESTION)
+    asked = files.read_json(files.inside(folder, QUESTION), ASKED)
     if "test" in asked:
         raise InvalidInput(
             f"{folder} was made by `fedlsvi tune`: its table is in table.md", code="is-a-tuning"

@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from fedlsvi.errors import UnknownName
+from fedlsvi.errors import StoreError, UnknownName
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.studies import CLAIMS
 from fedlsvi.experiments.sweeps import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.plotting import paint
+from fedlsvi.storage import files
+from fedlsvi.storage.schema import parse_json
 
 OVERHEAD = 1.3
 """Wall time over the sum of the runs' times divided by the processes, from experience."""
@@ -117,7 +119,7 @@ def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
         made: The command.
     """
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.md").write_text(text, encoding="utf-8")
+    files.write(out / f"{name}.md", text.encode())
     paint(found.panels, out / f"{name}.png")
     entries = known(out)
     checks = [asdict(check) | {"verdict": str(check.verdict)} for check in found.checks]
@@ -130,14 +132,15 @@ def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
     }
     ordered = {key: entries[key] for key in CLAIMS if key in entries}
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
-    (out / "verdicts.json").write_text(text + "\n", encoding="utf-8")
+    files.write(out / "verdicts.json", text.encode() + b"\n")
 
 
 def known(out: Path) -> dict[str, dict[str, object]]:
     """Verdicts of earlier calls in the same folder; empty where they cannot be read."""
     try:
-        entries = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        path = files.inside(out, "verdicts.json")
+        entries = parse_json(path, files.read(path))
+    except StoreError:
         return {}
     if not isinstance(entries, dict):
         return {}
@@ -165,5 +168,5 @@ have been.
 
 {markdown(["claim", "verdict", "made by"], rows)}
 """
-    (out / "README.md").write_text(text, encoding="utf-8")
+    files.write(out / "README.md", text.encode())
     return text

@@ -20,12 +20,13 @@ import numpy as np
 
 from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import FedLSVIError, InvalidInput
+from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput
 from fedlsvi.experiments.processes import pool, pool_errors
 from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 from fedlsvi.storage.job import Job
+from fedlsvi.storage.schema import Shape, check_shape, parse_json
 from fedlsvi.storage.settings_file import Table
 
 OnResult = Callable[["RunSpec", "Outcome"], None]
@@ -76,6 +77,24 @@ class Outcome:
     seconds: float
     curve: dict[str, list[float]]  # t, scalars and regret or return, as far as known; thinned
     late_return: float | None = None  # mean over the last `tenth`, where regret is not known
+
+
+_COUNTS = ("seed", "n_agents", "episodes", "horizon", "dim", "rounds", "scalars", "raw_per_step")
+_KNOWN = ("regret", "late", "uniform", "late_return")
+ENTRY: Shape = {
+    "key": str,
+    "outcome": {
+        "algorithm": str,
+        **dict.fromkeys(_COUNTS, int),
+        **dict.fromkeys(("gamma", "beta", "lam", "seconds"), float),
+        **dict.fromkeys(_KNOWN, (float, None)),
+        "scalars_by_category": {str: int},
+        "bounds": {str: float},
+        "curve": {str: [float]},
+    },
+    str: Any,
+}
+"""A line of a file of outcomes."""
 
 
 def outcome(run: Run, envs: Sequence[Any], seconds: float) -> Outcome:
@@ -172,9 +191,10 @@ def _outcomes(path: Path, lines: bytes) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
     for number, line in enumerate(lines.splitlines(), 1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(path, line)
+            check_shape(path, entry, ENTRY)
             found[entry["key"]] = Outcome(**entry["outcome"])
-        except (ValueError, KeyError, TypeError):
+        except DamagedFile:
             raise InvalidInput(
                 f"{path}, line {number}, is not a result: delete that line or the file, "
                 "and its runs are made again",

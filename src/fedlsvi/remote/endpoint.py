@@ -36,6 +36,7 @@ from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
 from fedlsvi.remote.journal import Journal, Snapshot
+from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
 """Epoch and number before any request; no frame can have them."""
@@ -198,14 +199,16 @@ class Endpoint:
         if self.journal is None:
             return
         snapshot, frames = self.journal.newest()
-        self._foreign = self._other_owner(snapshot, frames)
+        with suspect(self.journal.folder):
+            self._foreign = self._other_owner(snapshot, frames)
         if self._foreign:  # a server that begins at episode 0 may reuse it; no other is answered
             return
         if snapshot is not None:
-            self._restore(snapshot)
-            epoch, number, at = snapshot.plain["last"]
-            address = Address(self.run, epoch, number, at, *self.agents)
-            self._answered(address, encode(None, address))
+            with suspect(self.journal.folder):
+                self._restore(snapshot)
+                epoch, number, at = snapshot.plain["last"]
+                address = Address(self.run, epoch, number, at, *self.agents)
+                self._answered(address, encode(None, address))
         for frame in frames:
             self._repeat(frame)
 
@@ -377,8 +380,9 @@ class Endpoint:
             )
         self._close()
         self.cohort, self._kept, self._foreign = self.make(), 0, ""
-        if snapshot is not None:
-            self._restore(snapshot)
+        if snapshot is not None and self.journal is not None:
+            with suspect(self.journal.folder):
+                self._restore(snapshot)
 
     def _keep(self, t: int, address: Address) -> None:
         if self.journal is None or t == self._kept:

@@ -44,7 +44,7 @@ class EndpointFactory:
     def __call__(self) -> Endpoint:
         journal = None
         if self.folder is not None:
-            own = self.folder / f"agents-{self.lo}-{self.hi - 1}"
+            own = files.inside(self.folder, f"agents-{self.lo}-{self.hi - 1}")
             files.make_private(own)
             journal = Journal(own, self.durable, self.lock_seconds, self.scratch)
         run = run_id(self.plan.parameters, self.plan.seed)

@@ -22,9 +22,7 @@ that are away."""
 
 def take_epoch(transport: FrameTransport, folder: Path) -> None:
     """Give the transport the next epoch of a folder, and write it down."""
-    path = folder / EPOCH
+    path = files.inside(folder, EPOCH)
     with suppress(DamagedFile):  # there is none; or the clock and the checkpoint must do
-        before = files.read_json(path).get("epoch")
-        if isinstance(before, int) and 0 <= before < 2**63:
-            transport.begin_at(before + APART)
+        transport.begin_at(files.read_json(path, {"epoch": int})["epoch"] + APART)
     files.write_json(path, {"epoch": transport.epoch})

@@ -314,9 +314,9 @@ def _function(what: str) -> Any:
 
 def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     """The journal of a site, and its log of what leaves; no other process has them then."""
-    files.make_private(folder / "journal")
+    files.make_private(own := files.inside(folder, "journal"))
     # the worker of a job that was aborted may take a moment to end
-    journal = Journal(folder / "journal", settings.durable, lock_seconds=60.0)
+    journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
         return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
     except BaseException:
@@ -341,8 +341,8 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     env = per_agent(settings.env, 1)[0]
     values: Any = cohort.values
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
-    files.make_private(folder / POLICY)
-    policy.save(folder / POLICY)
+    files.make_private(own := files.inside(folder, POLICY))
+    policy.save(own)
     return True
 
 

@@ -34,12 +34,21 @@ import numpy as np
 
 from fedlsvi.errors import DamagedFile, TransportError
 from fedlsvi.storage import files
+from fedlsvi.storage.checkpoint import OWN_SEGMENT
+from fedlsvi.storage.schema import Shape
 
 KEPT = 2
-_SNAPSHOT = re.compile(r"\d{9,}\.json")
-_UNDONE = re.compile(r"\d{9,}\.json\.undone")
-_OWN = re.compile(r"(\.)?\d{9,}(-\d{9,})?\.(json(\.undone)?|safetensors|log)(?(1)\.tmp)")
-"""What a journal may write, and what it leaves where a kill comes between."""
+_SNAPSHOT = re.compile(r"\d{9,19}\.json")
+_UNDONE = re.compile(r"\d{9,19}\.json\.undone")
+_OWN = re.compile(r"\d{9,19}(-\d{9,19})?\.(json(\.undone)?|safetensors|log)")
+"""What a journal may write."""
+_SHAPE: Shape = {
+    "format": int,
+    "t": int,
+    "state": files.STAMP,
+    "history": [{"name": OWN_SEGMENT, "first": int, "stamp": files.STAMP}],
+    "plain": dict,
+}
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<III")  # length, CRC-32 of the length, CRC-32 of the request
 
@@ -205,7 +214,7 @@ class Journal:
         return sorted(self.folder.parent.glob(f"{self.folder.name}.[0-9]*"))
 
     def _path(self, t: int, suffix: str) -> Path:
-        return self.folder / f"{t:09d}.{suffix}"
+        return files.inside(self.folder, f"{t:09d}.{suffix}")
 
     def _snapshots(self) -> list[int]:
         names = (path.stem for path in self.folder.iterdir() if _SNAPSHOT.fullmatch(path.name))
@@ -222,26 +231,24 @@ class Journal:
 
     def _manifest(self, t: int) -> dict[str, Any]:
         path = self._path(t, "json" if t in self._snapshots() else "json.undone")
-        manifest = files.read_json(path)
-        files.check_format(path, manifest.get("format"))
+        manifest = files.read_json(path, _SHAPE)
+        if manifest["t"] != t:
+            raise DamagedFile(f"{path} is of episode {manifest['t']}", code="damaged")
         return manifest
 
     def _load(self, t: int) -> Snapshot:
         manifest = self._manifest(t)
         arrays = files.read_arrays(self._path(t, "safetensors"), manifest["state"])
-        history: list[tuple[int, dict[str, np.ndarray]]] = [
-            (part["first"], files.read_arrays(self.folder / part["name"], part["stamp"]))
-            for part in manifest["history"]
-        ]
+        history: list[tuple[int, dict[str, np.ndarray]]] = []
+        for part in manifest["history"]:
+            path = files.inside(self.folder, part["name"])
+            history.append((part["first"], files.read_arrays(path, part["stamp"])))
         return Snapshot(t, arrays, manifest["plain"], history)
 
     def _read_log(self, t: int, newest: bool) -> list[bytes]:
         """Complete records from the start; a torn one at the end of the newest is cut off."""
         path = self._path(t, "log")
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return []
+        data = files.read(path) if files.exists(path) else b""
         frames, at = [], 0
         while (frame := _record(data, at)) is not None:
             frames.append(frame)
@@ -253,14 +260,14 @@ class Journal:
                     "from a copy, or remove it and resume the run from the server's checkpoint",
                     code="journal-altered",
                 )
-            os.truncate(path, at)
+            files.cut(path, at)
         return frames
 
     def _open(self, t: int) -> None:
         self._close_log()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._log = os.open(self._path(t, "log"), flags, 0o600)
+            self._log = files.open_file(self._path(t, "log"), flags)
             files.sync_folder(self.folder)
         except OSError as error:
             raise files.cannot("write", self.folder, error) from error
@@ -271,8 +278,7 @@ class Journal:
             self._log = None
 
     def _prune(self) -> None:
-        """Delete what no kept snapshot needs, manifests before the files they list. Files that
-        are not the journal's stay."""
+        """Remove what no kept snapshot needs."""
         kept = [0, *self._snapshots()][-KEPT:]
         undone = [t for t in self._undone() if t > kept[-1]][-KEPT:]
         needed = {self._path(t, "log").name for t in kept}
@@ -280,10 +286,7 @@ class Journal:
             needed |= {self._path(t, suffix).name for suffix in (manifest, "safetensors")}
             with suppress(DamagedFile):  # an unreadable manifest needs nothing
                 needed |= {part["name"] for part in self._manifest(t)["history"]}
-        for path in sorted(self.folder.iterdir(), key=lambda p: ".json" not in p.suffixes):
-            if _OWN.fullmatch(path.name) and path.name not in needed:
-                with suppress(OSError):
-                    path.unlink()
+        files.prune(self.folder, _OWN, needed)
 
     def release(self) -> None:
         """Close the files and let other processes use the folder."""

@@ -76,10 +76,10 @@ def write_figures(
     svgs, written = {}, []
     figures = {what: draw() for what, draw in draws.items()}  # nothing is written if one fails
     try:
-        plots = Path(out) / "plots"
+        plots = files.inside(Path(out), "plots")
         plots.mkdir(parents=True, exist_ok=True)
         for what, drawn in figures.items():
-            png, svg = (plots / f"{what}.{suffix}" for suffix in ("png", "svg"))
+            png, svg = (files.inside(plots, f"{what}.{suffix}") for suffix in ("png", "svg"))
             save(drawn, png, svg)
             written += [png, svg]
             svgs[what] = svg.read_bytes()

@@ -17,7 +17,7 @@ from fedlsvi.registry import VARIABLE, extension_files
 from fedlsvi.report import html
 from fedlsvi.report.groups import Group, job_of
 from fedlsvi.run import Run
-from fedlsvi.storage import versions
+from fedlsvi.storage import files, versions
 from fedlsvi.storage.job import ARRAYS, GIVEN, Job
 from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import dump
@@ -106,7 +106,7 @@ def _kept_settings(run: Run) -> str | None:
     """The settings file of a run that was read from a folder."""
     if run.plan is not None or run.folder is None:
         return None
-    return (Path(run.folder) / "settings.toml").read_text(encoding="utf-8")
+    return files.read(files.inside(Path(run.folder), "settings.toml")).decode()
 
 
 def _versions(run: Run) -> str:

@@ -9,6 +9,7 @@ are kept; if the newest turns out to be damaged, the one before it is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,12 +19,35 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import DamagedFile
+from fedlsvi.protocol.ledger import CATEGORIES
 from fedlsvi.storage import files
-from fedlsvi.storage.files import Stamp
+from fedlsvi.storage.files import Stamp, inside
+from fedlsvi.storage.schema import Shape
 
 KEPT = 2
 CHECKPOINTS, HISTORY = "checkpoints", "history"
 RECORDS, REGRET = "records.jsonl", "regret.bin"
+
+OWN_CHECKPOINT = re.compile(r"\d{6,12}\.(json|safetensors)")
+OWN_SEGMENT = re.compile(r"\d{9,19}-\d{9,19}\.safetensors")
+
+_TOTALS: Shape = dict.fromkeys(CATEGORIES, int)
+LEDGER: Shape = {
+    "n_agents": int,
+    "every": _TOTALS,
+    "single": _TOTALS,
+    "agents": {str: [int]},
+    "scalars": _TOTALS,
+    "bytes": _TOTALS,
+}
+SHAPE: Shape = {
+    "number": int,
+    "state": files.STAMP,
+    "appended": ({RECORDS: files.STAMP}, {RECORDS: files.STAMP, REGRET: files.STAMP}),
+    "history": [{"name": OWN_SEGMENT, "first": int, "last": int, "stamp": files.STAMP}],
+    "plain": {"t": int, "k": int, "last": int, "ledger": LEDGER, str: Any},
+    "format": int,
+}
 
 Notify = Callable[[str], None]
 
@@ -56,7 +80,7 @@ def save(
     history: list[dict[str, Any]],
 ) -> Manifest:
     """Write a checkpoint; everything it builds on must be durable already."""
-    folder = run / CHECKPOINTS
+    folder = inside(run, CHECKPOINTS)
     state = files.write_arrays(folder / f"{number:06d}.safetensors", arrays)
     manifest = Manifest(number, state, appended, list(history), plain)
     files.write_json(folder / f"{manifest.stem}.json", vars(manifest))
@@ -65,7 +89,7 @@ def save(
 
 def newest(run: Path, notify: Notify) -> tuple[Manifest, dict[str, np.ndarray]] | None:
     """The newest checkpoint that is whole, with its arrays; None if none was ever written."""
-    paths = sorted((run / CHECKPOINTS).glob("*.json"), reverse=True)
+    paths = reversed(_manifests(run))
     trouble: list[str] = []
     for path in paths:
         try:
@@ -80,40 +104,55 @@ def newest(run: Path, notify: Notify) -> tuple[Manifest, dict[str, np.ndarray]] 
             )
         return manifest, arrays
     if trouble:
-        raise DamagedFile(trouble[0])
+        raise DamagedFile(trouble[0], code="damaged")
     return None
+
+
+def _manifests(run: Path) -> list[Path]:
+    """The manifests in a run folder, the newest last; they may be damaged."""
+    found = inside(run, CHECKPOINTS).glob("*.json")
+    return sorted((p for p in found if OWN_CHECKPOINT.fullmatch(p.name)), key=lambda p: int(p.stem))
+
+
+def older(run: Path, manifest: Manifest) -> list[Manifest]:
+    """The checkpoint before this one, as long as its manifest can be read."""
+    found = []
+    for path in _manifests(run):
+        if int(path.stem) < manifest.number:
+            with suppress(DamagedFile):
+                found.append(_read(path))
+    return found[-1:]
+
+
+def _read(path: Path) -> Manifest:
+    manifest = Manifest(**files.read_json(path, SHAPE))
+    if manifest.stem != path.stem:
+        raise DamagedFile(f"{path} is the manifest of checkpoint {manifest.number}", code="damaged")
+    return manifest
 
 
 def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     """Read a checkpoint and verify everything it builds on."""
-    content = files.read_json(path)
-    files.check_format(path, content.get("format"))
-    try:
-        manifest = Manifest(**content)
-    except TypeError:
-        raise DamagedFile(f"{path} is not a manifest: remove it and resume again") from None
+    manifest = _read(path)
     arrays = files.read_arrays(path.with_suffix(".safetensors"), manifest.state)
     for name, expected in manifest.appended.items():
-        files.read_prefix(run / name, expected)
+        files.read_prefix(inside(run, name), expected)
+    before, t = 0, manifest.plain["t"]
     for segment in manifest.history:
-        files.read(run / HISTORY / segment["name"], segment["stamp"])
+        files.read(inside(run, HISTORY, segment["name"]), segment["stamp"])
+        if not before == segment["first"] < segment["last"] <= t:
+            raise DamagedFile(
+                f"{path}: episodes of {segment['name']} do not follow", code="damaged"
+            )
+        before = segment["last"]
+    if before not in (0, t) or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
+        raise DamagedFile(f"{path}: {REGRET} or {HISTORY} are not of {t} episodes", code="damaged")
     return manifest, arrays
 
 
 def prune(run: Path, keep: list[Manifest]) -> None:
     """Remove checkpoints and segments that none of `keep` needs, and what a kill left behind."""
-    stems = {manifest.stem for manifest in keep}
+    stems = {manifest.stem + suffix for manifest in keep for suffix in (".json", ".safetensors")}
     segments = {s["name"] for manifest in keep for s in manifest.history}
-    # manifests go before the files that they vouch for
-    for path in sorted((run / CHECKPOINTS).iterdir(), key=lambda p: p.suffix != ".json"):
-        if path.stem not in stems:
-            _remove(path)
-    if (run / HISTORY).is_dir():
-        for path in (run / HISTORY).iterdir():
-            if path.name not in segments:
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):  # what cannot be removed now goes with the next checkpoint
-        path.unlink()
+    files.prune(inside(run, CHECKPOINTS), OWN_CHECKPOINT, stems)
+    files.prune(inside(run, HISTORY), OWN_SEGMENT, segments)

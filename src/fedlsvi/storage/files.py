@@ -3,13 +3,19 @@
 A file is either sealed (written once: temp → fsync → rename → fsync of the folder) or append-only
 (it grows, and a checkpoint says how many of its bytes count, with their SHA-256). Arrays are
 safetensors, everything else is JSON or TOML: nothing in a run folder can execute.
+
+A folder may come from someone else. `inside` gives the paths below it, `open_file` opens them:
+neither follows a link, so that nothing outside the folder is read, written or removed.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +26,90 @@ import numpy as np
 from filelock import BaseFileLock, FileLock, Timeout
 
 from fedlsvi.errors import DamagedFile, FedLSVIError, StoreError, WrongVersion
+from fedlsvi.storage.schema import LONGEST, PLAIN_NAME, Shape, check_shape, parse_json, suspect
 
 FORMAT = 1
 """Version of everything that is written: run folders, checkpoints, policies, journals."""
 
 Stamp = dict[str, Any]
 """{"bytes": length, "sha256": hex digest} of a file or of its first bytes."""
+
+STAMP: Shape = {"bytes": int, "sha256": re.compile("[0-9a-f]{64}")}
+
+
+def inside(root: Path, *names: str) -> Path:
+    """A path below a folder. The folder itself may be a link, because the user named it.
+
+    Args:
+        root: The folder.
+        names: A name in it, then a name in that, and so on.
+
+    Raises:
+        DamagedFile: A name leads elsewhere.
+        StoreError: There is a link at one of them.
+    """
+    path = root
+    for name in names:
+        if not PLAIN_NAME.fullmatch(name):
+            raise DamagedFile(
+                f"{root} names a file {name!r}: only plain names inside the folder are read",
+                code="bad-name",
+            )
+        path = path / name
+        try:
+            is_link = path.is_symlink()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if is_link:
+            raise _linked(path)
+    return path
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Open a regular file, and never through a link; returns its descriptor.
+
+    Raises:
+        StoreError: It is a link, a folder, a pipe or a device; or it is to be written and has a
+            second name somewhere.
+        OSError: It cannot be opened.
+    """
+    mode = file_mode(path) if flags & os.O_CREAT else 0
+    try:  # a pipe must not block
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise _linked(path) from None
+        raise
+    about, writes = os.fstat(fd), flags & (os.O_WRONLY | os.O_RDWR)
+    if stat.S_ISREG(about.st_mode) and not (writes and about.st_nlink > 1):
+        return fd
+    os.close(fd)
+    if not stat.S_ISREG(about.st_mode):
+        raise StoreError(f"{path} is not a file: {_restore(path)}", code="not-a-file")
+    raise _linked(path)
+
+
+def _linked(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} is a link, which may lead out of its folder: put a copy of the file in its place",
+        code="linked-file",
+    )
+
+
+def prune(folder: Path, own: re.Pattern[str], needed: set[str]) -> None:
+    """Remove the files in a folder that have our own names and are not needed. What someone else
+    put there stays, and of a link only the link goes.
+
+    Args:
+        folder: A folder from `inside`; there may be none.
+        own: The names that we write; also matches those of unfinished files, .NAME.tmp.
+        needed: The names to keep.
+    """
+    # manifests go before the files that they vouch for
+    for path in sorted(folder.glob("*"), key=lambda p: ".json" not in p.suffixes):
+        if path.name not in needed and own.fullmatch(re.sub(r"^\.(.*)\.tmp$", r"\1", path.name)):
+            with suppress(OSError):  # what cannot be removed now goes the next time
+                path.unlink()
 
 
 def stamp(data: bytes) -> Stamp:
@@ -37,7 +121,8 @@ def write(path: Path, data: bytes) -> Stamp:
     """Put a file in place whole or not at all; an older one stays until the new one is safe."""
     temp = path.with_name(f".{path.name}.tmp")
     try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode(path))
+        temp.unlink(missing_ok=True)  # of a kill; or a link, whose target is not ours
+        fd = open_file(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             write_all(fd, data)
             os.fsync(fd)
@@ -87,6 +172,10 @@ def lock(
         patience: Seconds that the other may take to let go.
         error: What to raise then.
     """
+    try:
+        os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+    except OSError as trouble:
+        raise cannot("write", path, trouble) from trouble
     held = FileLock(path, timeout=patience, mode=file_mode(path), thread_local=False)
     try:
         held.acquire(poll_interval=0.2)
@@ -111,8 +200,19 @@ def whole_lines(path: Path) -> bytes:
 
 def cut_unfinished(path: Path) -> None:
     """Remove what a kill left of a last line."""
-    if path.stat().st_size > len(whole := whole_lines(path)):
-        os.truncate(path, len(whole))
+    cut(path, len(whole_lines(path)))
+
+
+def cut(path: Path, length: int) -> None:
+    """Remove what comes after the first bytes of a file."""
+    try:
+        fd = open_file(path, os.O_WRONLY)
+        try:
+            os.ftruncate(fd, length)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise cannot("write", path, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -181,12 +281,28 @@ def is_empty(folder: Path) -> bool:
 
 def read(path: Path, expected: Stamp | None = None) -> bytes:
     """The bytes of a file, which must be those of its stamp where one is given."""
+    return _read(path, expected, None if expected is None else expected["bytes"] + 1)
+
+
+def read_prefix(path: Path, expected: Stamp) -> bytes:
+    """The first bytes of an append-only file, checked against their stamp."""
+    return _read(path, expected, expected["bytes"])
+
+
+def _read(path: Path, expected: Stamp | None, most: int | None) -> bytes:
     try:
-        data = path.read_bytes()
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(size if most is None else min(size, most))
     except FileNotFoundError:
         raise DamagedFile(f"{path} is missing: {_restore(path)}", code="missing") from None
     except OSError as error:
         raise unreadable(path, error) from error
+    except MemoryError:
+        raise DamagedFile(
+            f"{path} has {size} bytes, which do not fit into memory: {_restore(path)}",
+            code="damaged",
+        ) from None
     if expected is not None:
         compare(path, stamp(data), expected)
     return data
@@ -235,18 +351,18 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     return text.encode() + b"\n"
 
 
-def read_json(path: Path, expected: Stamp | None = None) -> dict[str, Any]:
-    """What `write_json` wrote, without the hash."""
-    data = read(path, expected)
-    try:
-        content = json.loads(data)
-        digest = content.pop("sha256")
-        intact = digest == json_hash(content)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        intact = False
-    if not intact:
-        raise DamagedFile(f"{path} is damaged: {_restore(path)}", code="damaged")
-    return content  # type: ignore[no-any-return]
+def read_json(path: Path, shape: Shape) -> dict[str, Any]:
+    """What `write_json` wrote, without the hash; its fields must fit `shape`."""
+    content = parse_json(path, _read(path, None, LONGEST + 1))
+    if isinstance(content, dict):
+        digest = content.pop("sha256", None)
+        with suppress(UnicodeEncodeError):
+            if digest == json_hash(content):
+                if "format" in shape:
+                    check_format(path, content.get("format"))
+                check_shape(path, content, shape)
+                return content
+    raise DamagedFile(f"{path} is damaged: {_restore(path)}", code="damaged")
 
 
 def json_hash(content: Mapping[str, Any]) -> str:
@@ -264,27 +380,23 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Stamp:
 
 def read_arrays(path: Path, expected: Stamp | None = None) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     data = read(path, expected)
-    try:
+    with suspect(path):
         return load(data)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise DamagedFile(
-            f"{path} is not a safetensors file ({error}): {_restore(path)}", code="damaged"
-        ) from None
 
 
 class AppendOnly:
-    """A file that only grows. Bytes beyond the given stamp are cut off when it is opened."""
+    """A file that only grows. Bytes beyond the given stamp are cut off when it is opened, as a kill
+    leaves them; those before it must be there and have its hash."""
 
     def __init__(self, path: Path, start: Stamp | None = None) -> None:
         self.path = path
         prefix = read_prefix(path, start) if start is not None else b""
         self._hash, self._length = hashlib.sha256(prefix), len(prefix)
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, file_mode(path))
+            self._fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.ftruncate(self._fd, self._length)
         except OSError as error:
             raise cannot("write", path, error) from error
@@ -309,16 +421,3 @@ class AppendOnly:
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._fd)
-
-
-def read_prefix(path: Path, expected: Stamp) -> bytes:
-    """The first bytes of an append-only file, checked against their stamp."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(expected["bytes"])
-    except FileNotFoundError:
-        raise DamagedFile(f"{path} is missing: {_restore(path)}", code="missing") from None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    compare(path, stamp(data), expected)
-    return data

@@ -8,6 +8,8 @@ states tells whether features that are given again are the same.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import SEEDS, is_integer
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
@@ -25,6 +28,7 @@ from fedlsvi.features.registry import make
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.policy import Policy
 from fedlsvi.storage import files
+from fedlsvi.storage.schema import Shape, check_shape, misfit, suspect
 
 WORDS, NUMBERS = "policy.json", "policy.safetensors"
 TRIED = 8
@@ -34,16 +38,48 @@ AGAIN = "restore it from a copy, or save the policy again"
 
 Head = dict[str, Any]
 Arrays = dict[str, np.ndarray]
-Types = dict[str, tuple[type, ...]]
 
-FIELDS: Types = {"horizon": (int,), "environment": (dict, type(None)), "spaces": (dict,)}
-LINEAR: Types = {"features": (dict,), "beta": (int, float), "ceilings": (list,), "rows": (int,)}
 
-KINDS: dict[str, tuple[Types, tuple[str, ...]]] = {
-    "table": ({}, ("actions",)),
-    "linear": (LINEAR, ("lower", "target")),
+def _description(value: Any) -> bool:
+    """Whether this describes an observation (`fedlsvi.envs.spaces`)."""
+    if isinstance(value, dict) and value.keys() == {"parts"}:
+        parts = value["parts"]
+        inner = parts.values() if isinstance(parts, dict) else parts
+        return isinstance(parts, dict | list) and all(_description(part) for part in inner)
+    if misfit(value, NUMBERED) is None:
+        size: bool = len(value["choices"]) == len(value["first"]) == math.prod(value["shape"])
+        return size
+    return misfit(value, VECTORS) is None
+
+
+def _offset(value: Any) -> bool:
+    return is_integer(value) and abs(value) < SEEDS
+
+
+NUMBERED: Shape = {"choices": [int], "first": [_offset], "shape": [int]}
+VECTORS: Shape = {"numbers": [int], "dtype": lambda name: name in list(np.sctypeDict)}
+SPACES: Shape = {
+    "observation": _description,
+    **dict.fromkeys(("n_actions", "n_states", "state_dim"), (int, None)),
+    "first_action": _offset,
+    "after_end": (bool, None),
 }
-"""Kind → the fields beyond FIELDS that its JSON has, and its arrays."""
+BOTH: Shape = {
+    "format": int,
+    "horizon": int,
+    "environment": (None, {"name": (str, None), "params": dict}),
+    "spaces": SPACES,
+    "arrays": files.STAMP,
+}
+TABLE: Shape = {**BOTH, "kind": re.compile("table")}
+LINEAR: Shape = {
+    **BOTH,
+    "kind": re.compile("linear"),
+    "features": ({"name": str, "params": dict}, {"given": str}),
+    "beta": float,
+    "ceilings": [float],
+    "rows": int,
+}
 
 
 def write(policy: Policy, path: str | PathLike[str]) -> None:
@@ -87,39 +123,49 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         raise StoreError(
             f"no policy in {folder}: give the folder that policy.save wrote", code="no-policy"
         )
-    head = files.read_json(folder / WORDS)
-    files.check_format(folder / WORDS, head.get("format"))
-    arrays = files.read_arrays(folder / NUMBERS, head.get("arrays"))
+    path = files.inside(folder, WORDS)
+    head = files.read_json(path, {"format": int, str: Any})
+    check_shape(path, head, TABLE if head.get("kind") == "table" else LINEAR)
+    arrays = files.read_arrays(files.inside(folder, NUMBERS), head["arrays"])
     wrong = _misfit(head, arrays)
     if wrong is not None:
-        raise DamagedFile(f"{folder / WORDS}: {wrong}: {AGAIN}", code="damaged-policy")
+        raise DamagedFile(f"{path}: {wrong}: {AGAIN}", code="damaged")
     spaces = Spaces(**head["spaces"])
     if head["kind"] == "table":
         values: TabularValues | BlockValues = _table(arrays)
     else:
-        values = _linear(head, arrays, spaces, features)
-        _check_sample(folder, values.features, arrays)
+        with suspect(path):
+            values = _linear(head, arrays, spaces, features)
+            _check_sample(folder, values.features, arrays)
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 
 def _misfit(head: Head, arrays: Arrays) -> str | None:
-    """The first field that is missing, of another type, or at odds with the arrays."""
-    kind = head.get("kind")
-    if kind not in list(KINDS):
-        return f"kind is {kind!r}, not one of {list(KINDS)}"
-    own, names = KINDS[kind]
-    for field, types in {**FIELDS, **own}.items():
-        if field not in head:
-            return f"{field} is missing"
-        if not isinstance(head[field], types) or isinstance(head[field], bool):
-            return f"{field} is {head[field]!r}"
-    for name in names:
+    """The first array that is missing, or at odds with the fields."""
+    spaces, horizon = head["spaces"], head["horizon"]
+    n_actions, n_states, dim = (spaces[key] for key in ("n_actions", "n_states", "state_dim"))
+    if head["kind"] == "table":
+        sizes: dict[str, tuple[int | None, ...]] = {"actions": (horizon, n_states)}
+        if "choices" not in spaces["observation"]:
+            return "observations are not numbers of states"
+    else:
+        d = arrays["target"].shape[-1] if "target" in arrays and arrays["target"].ndim else 0
+        sizes = {"lower": (horizon, d, d), "target": (horizon, d)}
+        if "phi" in arrays:
+            sizes["states"] = (TRIED, dim)
+        if len(head["ceilings"]) != horizon:
+            return f"horizon is {horizon}, ceilings has {len(head['ceilings'])} steps"
+        if head["rows"] < 1 or dim is None:
+            return f"rows is {head['rows']}, state_dim is {dim}"
+    for name, size in sizes.items():
         if name not in arrays:
-            return f"kind is '{kind}', but {NUMBERS} has no '{name}'"
-        if len(arrays[name]) != head["horizon"]:
-            return f"horizon is {head['horizon']}, '{name}' has {len(arrays[name])} steps"
-    if kind == "linear" and len(head["ceilings"]) != head["horizon"]:
-        return f"horizon is {head['horizon']}, ceilings has {len(head['ceilings'])} steps"
+            return f"kind is '{head['kind']}', but {NUMBERS} has no '{name}'"
+        kinds = "iu" if name == "actions" else "f"
+        if arrays[name].shape != size or arrays[name].dtype.kind not in kinds:
+            return f"'{name}' is {arrays[name].dtype} {arrays[name].shape}, not {size}"
+    table = arrays.get("actions", np.zeros(0))
+    if table.size and not 0 <= table.min() <= table.max() < (n_actions or 0):
+        return f"actions are from {table.min()} to {table.max()}, there are {n_actions}"
     return None
 
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -25,10 +26,11 @@ from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.random import uniforms
+from fedlsvi.core.statistics import PACKINGS
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.errors import InvalidEnvironment, InvalidFeatures, StoreError
+from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.tabular import OneHot, TableFeatures
@@ -36,6 +38,7 @@ from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.storage import files
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
+from fedlsvi.storage.schema import Shape, check_shape, parse_json
 from fedlsvi.storage.settings_file import Table, dump, parse
 
 SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
@@ -44,6 +47,28 @@ LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
 TRIAL = 16
 """Steps of an episode that tell continuous environments apart."""
+
+_TEXT_OR_NOTHING = (str, None)
+FACTS: Shape = {
+    "parameters": {
+        **dict.fromkeys(("n_agents", "episodes", "horizon", "dim"), int),
+        **dict.fromkeys(("gamma", "beta", "lam", "xi", "confidence"), float),
+        "preset": re.compile("practical|paper"),
+        "overshoot": re.compile("cut|keep"),
+        "packing": re.compile("|".join(PACKINGS)),
+        "value_range": (float, None),
+    },
+    "raw_scalars_per_step": int,
+    "fingerprints": [_TEXT_OR_NOTHING],
+    "features": _TEXT_OR_NOTHING,
+    "reward_range": [float],
+    "sites": (None, {"cuts": [[int]], "run": str}),
+}
+SEAL: Shape = {
+    "format": int,
+    "versions": {"fedlsvi": str, str: Any},
+    "files": {SETTINGS: files.STAMP, PARAMETERS: files.STAMP, str: files.STAMP},
+}
 
 ArrayFiles = dict[str, dict[str, np.ndarray]]
 """File → name → array."""
@@ -290,9 +315,9 @@ def read_header(folder: str | PathLike[str]) -> RunHeader:
     if not files.exists(run / VERSIONS):
         where = f"it has no {VERSIONS}" if files.exists(run) else "there is no such folder"
         raise StoreError(f"no run in {run}: {where}; give the folder of a run", code="no-run")
-    sealed = files.read_json(run / VERSIONS)
-    files.check_format(run / VERSIONS, sealed.get("format"))
-    contents = {name: files.read(run / name, stamp) for name, stamp in sealed["files"].items()}
+    sealed = files.read_json(files.inside(run, VERSIONS), SEAL)
+    stamps = sealed["files"].items()
+    contents = {name: files.read(files.inside(run, name), stamp) for name, stamp in stamps}
     return parse_header(run, contents, sealed["versions"])
 
 
@@ -300,8 +325,22 @@ def parse_header(
     run: Path, contents: Mapping[str, bytes], made: dict[str, Any] | None = None
 ) -> RunHeader:
     """The header that these files are; `made`: the versions that wrote them."""
-    job = Job.parse(parse(contents[SETTINGS].decode(), run / SETTINGS), run)
-    facts = json.loads(contents[PARAMETERS])
-    facts["parameters"] = Parameters(**facts["parameters"])
+    job = Job.parse(parse(contents[SETTINGS], run / SETTINGS), run)
+    own = [name for name in (ENVIRONMENT, FEATURES) if name in contents]
+    for entry in (*job.env, job.features or {}):
+        if entry.get("name") in (ARRAYS, "table") and entry.get("file", own) not in (own, *own):
+            raise DamagedFile(
+                f"{run / SETTINGS} names the file {entry['file']!r}, which is not one of this run",
+                code="foreign-file",
+            )
+    facts = parse_json(run / PARAMETERS, contents[PARAMETERS])
+    check_shape(run / PARAMETERS, facts, FACTS)
+    facts["parameters"] = p = Parameters(**facts["parameters"])
     facts["reward_range"] = tuple(facts["reward_range"])
+    if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
+        raise DamagedFile(
+            f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "
+            f"{SETTINGS} of others",
+            code="damaged",
+        )
     return RunHeader(run=run, job=job, versions=made or versions(), **facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -12,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError, UnknownName
+from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy, Values
-from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, same_features
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
@@ -33,10 +33,24 @@ from fedlsvi.storage.run_header import (
     is_own,
     read_header,
 )
+from fedlsvi.storage.schema import Shape, check_shape, misfit, parse_json, suspect
 
 POLICY = "policy"
 RESULT = ("w", "gram", POLICY)
 """The arrays of a checkpoint that a finished run keeps."""
+
+RECORD: Shape = {
+    **dict.fromkeys(("k", "first", "last", "signals", "overshoot", "rounds"), int),
+    "triggers": [lambda pair: misfit(pair, [int]) is None and len(pair) == 2],
+    "logdet": [float],
+    "scalars": dict.fromkeys(CATEGORIES, int),
+    "regret": (float, None),
+    "mean_return": (float, None),
+    "seconds": dict.fromkeys(("explore", "synchronise", "evaluate"), float),
+    "notes": [str],
+    "fewest": (int, None),
+}
+"""A line of records.jsonl."""
 
 Found = tuple[Manifest, dict[str, np.ndarray]]
 
@@ -66,13 +80,18 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
     """The run at a checkpoint. Its policy is built when it is first asked, because a report does
     not need the environment and must not fail where it cannot be made."""
     manifest, arrays = found
+    path = header.run / checkpoint.CHECKPOINTS / f"{manifest.stem}.safetensors"
+    check_model(path, header.parameters, manifest.plain["ledger"], arrays)
     past = records(header.run, manifest)
+    with suspect(path):
+        ledger = Ledger.from_dict(manifest.plain["ledger"])
+        counts = dict(manifest.plain.get("counts", {}))
     return Run(
         regret=regret(header.run, manifest),
         taus=[1, *(r.last + 1 for r in past)],
         w=arrays["w"],
         gram_packed=arrays["gram"],
-        ledger=Ledger.from_dict(manifest.plain["ledger"]),
+        ledger=ledger,
         policy=Policy(
             lambda: _model(header, arrays, env, features),
             header.parameters.horizon,
@@ -86,10 +105,31 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         algorithm=header.job.algorithm,
         raw_scalars_per_step=header.raw_scalars_per_step,
         folder=str(header.run),
-        counts=dict(manifest.plain.get("counts", {})),
+        counts=counts,
         world=lambda: _world(header, env),
         reward_range=header.reward_range,
     )
+
+
+def check_model(
+    path: Path, p: Parameters, ledger: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> None:
+    """Refuse a model or a ledger of other sizes than the run's."""
+    square = (p.dim,) if p.packing == "diagonal" else (p.dim, p.dim)
+    sizes = {"w": (p.horizon, p.dim), "gram": (p.horizon, *square)}
+    fits = all(
+        name in arrays and arrays[name].shape == size and arrays[name].dtype == np.float64
+        for name, size in sizes.items()
+    )
+    table = arrays.get(POLICY)
+    if table is not None:
+        fits = fits and table.ndim == 2 and len(table) == p.horizon and table.dtype.kind in "iu"
+    if not fits or ledger["n_agents"] != p.n_agents:
+        raise DamagedFile(
+            f"{path} has another number of steps, features or agents than the run: restore it from "
+            "a copy, or start over",
+            code="damaged",
+        )
 
 
 def _spec(entry: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +188,22 @@ def _model(
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
+        refuse_actions(header.run, arrays, plan)
         values.policy[:] = arrays[POLICY]
     return values, Spaces.of(plan.envs[0])
+
+
+def refuse_actions(path: Path, arrays: dict[str, np.ndarray], plan: Plan | None) -> None:
+    """Refuse actions that do not exist: compiled code looks them up without a check."""
+    for name, table in arrays.items():
+        if plan is not None and table.size and name.split(".")[-1] in (POLICY, "actions"):
+            n_actions = plan.envs[0].n_actions
+            if not 0 <= table.min() <= table.max() < n_actions:
+                raise DamagedFile(
+                    f"{path}: {name} holds actions from {table.min()} to {table.max()}, there are "
+                    f"{n_actions}: restore it from a copy",
+                    code="damaged",
+                )
 
 
 def check_sizes(header: RunHeader, plan: Plan, table: np.ndarray | None) -> None:
@@ -228,13 +282,23 @@ def policy_table(values: Any) -> dict[str, np.ndarray]:
 
 def records(run: Path, manifest: Manifest) -> list[RoundRecord]:
     """The records that the checkpoint vouches for."""
-    data = files.read_prefix(run / RECORDS, manifest.appended[RECORDS])
-    return [RoundRecord.from_dict(json.loads(line)) for line in data.splitlines()]
+    path, t = files.inside(run, RECORDS), manifest.plain["t"]
+    found = parse_records(path, files.read_prefix(path, manifest.appended[RECORDS]))
+    if [1, *(r.last + 1 for r in found)] != [*(r.first for r in found), t + 1]:
+        raise DamagedFile(f"{path}: the rounds do not lead to episode {t}", code="damaged")
+    return found
+
+
+def parse_records(path: Path, lines: bytes) -> list[RoundRecord]:
+    """The records that stand in records.jsonl."""
+    contents = [parse_json(path, line) for line in lines.splitlines()]
+    check_shape(path, contents, [RECORD])
+    return [RoundRecord.from_dict(content) for content in contents]
 
 
 def regret(run: Path, manifest: Manifest) -> np.ndarray | None:
     """Cumulative regret of the episodes so far; None where nobody knows V*."""
     if REGRET not in manifest.appended:
         return None
-    data = files.read_prefix(run / REGRET, manifest.appended[REGRET])
+    data = files.read_prefix(files.inside(run, REGRET), manifest.appended[REGRET])
     return np.frombuffer(data, "<f8").astype(np.float64)

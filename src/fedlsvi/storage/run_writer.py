@@ -20,7 +20,7 @@ from shlex import quote
 from time import perf_counter
 
 from fedlsvi.config import Settings
-from fedlsvi.errors import DamagedFile, FolderExists, StoreError
+from fedlsvi.errors import FolderExists, StoreError
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import RoundRecord
@@ -113,9 +113,11 @@ class RunWriter:
         self.run, self.session, self.seconds = run, session, seconds
         self.interrupt = Interrupt()
         self._lock = lock(
-            run / ".lock", f"folder {run} is in use: another process is playing this run", patience
+            files.inside(run, ".lock"),
+            f"folder {run} is in use: another process is playing this run",
+            patience,
         )
-        self._kept = [] if manifest is None else [*_older(run, manifest), manifest]
+        self._kept = [] if manifest is None else [*checkpoint.older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number
         self._history = [] if manifest is None else list(manifest.history)
         self._t = session.player.t
@@ -169,7 +171,7 @@ class RunWriter:
         arrays = self.session.player.history(self._t, t)
         if not arrays:
             return
-        folder, name = self.run / HISTORY, f"{self._t + 1:09d}-{t:09d}.safetensors"
+        folder, name = files.inside(self.run, HISTORY), f"{self._t + 1:09d}-{t:09d}.safetensors"
         if not self._history and not folder.exists():
             files.make_folder(folder)
         stamp = files.write_arrays(folder / name, arrays)
@@ -181,15 +183,3 @@ class RunWriter:
         if self._regret is not None:
             self._regret.close()
         self._lock.release()
-
-
-def _older(run: Path, manifest: Manifest) -> list[Manifest]:
-    """The checkpoint before this one, as long as its manifest can be read."""
-    found = []
-    for path in sorted((run / CHECKPOINTS).glob("*.json")):
-        if path.stem < manifest.stem:
-            try:
-                found.append(Manifest(**files.read_json(path)))
-            except (DamagedFile, TypeError):
-                continue
-    return found[-1:]

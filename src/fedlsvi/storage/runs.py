@@ -30,6 +30,7 @@ from fedlsvi.storage.run_header import (
     versions,
 )
 from fedlsvi.storage.run_writer import RunWriter, begin, refuse_existing
+from fedlsvi.storage.schema import suspect
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -128,8 +129,8 @@ class OpenedRun:
         Raises:
             InvalidSetting: The folder holds a run that was begun with other settings.
         """
-        for part in (run, run / CHECKPOINTS):
-            files.make_private(part)
+        files.make_private(run)
+        files.make_private(files.inside(run, CHECKPOINTS))
         found = checkpoint.newest(run, notify)
         if found is None:  # nothing was learned: whatever header is there may be replaced
             (run / VERSIONS).unlink(missing_ok=True)
@@ -274,7 +275,7 @@ def _compare_problem(
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
     if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
         where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
-        if plain["cohorts"]:
+        if plain.get("cohorts"):
             where, how = "in this process", "leave the transport out"
         raise InvalidInput(
             f"the agents of the run in {header.run} were {where}: {how}", code="other-transport"
@@ -296,11 +297,21 @@ def _compare_problem(
 def _restore(run: Path, session: Session, found: reading.Found) -> None:
     """Put the session where it was at the checkpoint."""
     manifest, arrays = found
-    for segment in manifest.history:
-        path = run / HISTORY / segment["name"]
-        session.player.extend(segment["first"], files.read_arrays(path, segment["stamp"]))
+    path = run / CHECKPOINTS / f"{manifest.stem}.json"
+    reading.check_model(path, session.player.parameters, manifest.plain["ledger"], arrays)
     past = reading.records(run, manifest)
-    session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
+    reading.refuse_actions(path, arrays, session.player.plan)
+    with suspect(path):
+        for segment in manifest.history:
+            part = files.read_arrays(files.inside(run, HISTORY, segment["name"]), segment["stamp"])
+            reading.refuse_actions(path, part, session.player.plan)
+            session.player.extend(segment["first"], part)
+            again = session.player.history(segment["first"], segment["last"])
+            if {k: a.shape for k, a in again.items()} != {k: a.shape for k, a in part.items()}:
+                raise ValueError(f"{segment['name']} is of other episodes")
+        if not manifest.history and session.player.history(0, 0):
+            raise ValueError("the episodes so far are missing")
+        session.restore(arrays, manifest.plain, reading.regret(run, manifest), past)
 
 
 def _compare_versions(header: RunHeader) -> None:
@@ -326,8 +337,8 @@ def _copy(run: Run, target: Path) -> None:
             "this run came from no folder and has no plan, so it cannot be saved", code="no-plan"
         )
     try:
-        shutil.copytree(run.folder, target, ignore=shutil.ignore_patterns(".*", "plots"),
-                        dirs_exist_ok=True)  # fmt: skip
+        hidden = shutil.ignore_patterns(".*", "plots")
+        shutil.copytree(run.folder, target, symlinks=True, ignore=hidden, dirs_exist_ok=True)
     except (OSError, shutil.Error) as error:
         shutil.rmtree(target, ignore_errors=True)
         raise StoreError(

@@ -33,14 +33,14 @@ def is_one(folder: Path) -> bool:
 
 def member(folder: Path, seed: int) -> Path:
     """The run folder of one seed."""
-    return folder / f"seed-{seed}"
+    return files.inside(folder, f"seed-{seed}")
 
 
 def read(folder: Path) -> tuple[Job, list[int]]:
     """What `begin` noted."""
-    content = files.read_json(folder / SEEDS)
-    files.check_format(folder / SEEDS, content.get("format"))
-    return Job.parse(content["job"], Path(content["base"])), list(content["seeds"])
+    shape = {"format": int, "seeds": [int], "base": str, "job": dict}
+    content = files.read_json(files.inside(folder, SEEDS), shape)
+    return Job.parse(content["job"], Path(content["base"])), content["seeds"]
 
 
 def expand(folders: list[Path]) -> list[Path]:

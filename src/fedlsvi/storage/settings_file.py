@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.storage.schema import bounded
 
 Table = dict[str, Any]
 
@@ -23,20 +24,23 @@ Table = dict[str, Any]
 def read(path: str | Path) -> Table:
     """The table in a TOML file."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"), path)
+        return parse(Path(path).read_bytes(), path)
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
-    except UnicodeDecodeError:
-        problem = "is not UTF-8 text"
     raise InvalidInput(
         f"settings file {path} {problem}: give the path of a TOML file", code="bad-settings-file"
     ) from None
 
 
-def parse(text: str, path: str | Path) -> Table:
+def parse(data: bytes, path: str | Path) -> Table:
     """The table in a TOML text; errors name `path` as its source."""
     try:
-        return tomllib.loads(text)
+        table: Table = bounded(data, tomllib.loads)
+        return table
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            f"settings file {path} is not UTF-8 text: give a TOML file", code="bad-settings-file"
+        ) from None
     except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise InvalidInput(
             f"settings file {path} is not valid TOML: {error}", code="bad-settings-file"

@@ -167,7 +167,7 @@ def test_damage_is_noticed(lake: Run, tmp_path: Path) -> None:
     arrays.write_bytes(arrays.read_bytes()[:-1] + b"\x07")
     with refused(DamagedFile, "altered", str(arrays)):
         Policy.load(tmp_path)
-    head = files.read_json(tmp_path / "policy.json")
+    head = files.read_json(tmp_path / "policy.json", {str: object})
     files.write_json(tmp_path / "policy.json", {**head, "format": 99})
     with refused(WrongVersion, "wrong-format", "99"):
         Policy.load(tmp_path)

@@ -138,7 +138,7 @@ def test_what_flare_stores_is_for_its_owner_alone(finished: Path) -> None:
 
 
 def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) -> None:
-    ledger = files.read_json(project.server_folder(finished) / "ledger.json")
+    ledger = files.read_json(project.server_folder(finished) / "ledger.json", {str: object})
     here = here[2]
     for category in ("init", "up_stats", "down_model", "up_raw", "down_raw"):
         assert ledger["scalars"][category] == here.scalars[category]
@@ -147,7 +147,7 @@ def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) 
 
 def test_what_left_a_site_is_written_down(finished: Path) -> None:
     """Each site's log is whole and has the scalars of the server's ledger."""
-    ledger = files.read_json(project.server_folder(finished) / "ledger.json")
+    ledger = files.read_json(project.server_folder(finished) / "ledger.json", {str: object})
     for site in SITES:
         sent = verify(
             project.site_folder(finished, site) / "sent.jsonl", ledger["every"]["up_stats"],

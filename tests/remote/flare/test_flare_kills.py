@@ -110,7 +110,7 @@ def test_ten_kills_inside_synchronisations(tmp_path: Path) -> None:
     run = fedlsvi.load(project.server_folder(folder))
     assert run.w.tobytes() == here.w.tobytes()
     assert run.gram_packed.tobytes() == here.gram_packed.tobytes()
-    ledger = files.read_json(project.server_folder(folder) / "ledger.json")
+    ledger = files.read_json(project.server_folder(folder) / "ledger.json", {str: object})
     for site in sites:
         log = project.site_folder(folder, site) / "sent.jsonl"
         assert verify(log, ledger["every"]["up_stats"]).again > 0

@@ -235,7 +235,7 @@ def test_an_unusable_epoch_is_replaced(held: dict[str, Any], tmp_path: Path) -> 
     began = transport.epoch
     take_epoch(transport, tmp_path)
     assert transport.epoch == began
-    assert files.read_json(tmp_path / EPOCH) == {"epoch": began}
+    assert files.read_json(tmp_path / EPOCH, {str: object}) == {"epoch": began}
     take_epoch(transport, tmp_path)
     assert transport.epoch == began + APART
     transport.close()

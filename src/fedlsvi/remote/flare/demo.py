@@ -14,6 +14,7 @@ from fedlsvi.remote.audit import verify
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.storage import files
+from fedlsvi.storage.checkpoint import LEDGER
 
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 
@@ -41,7 +42,8 @@ def demo(
         ended = project.wait(where, number, 600.0, told)
         if ended != project.COMPLETED:
             raise TransportError(f"the demonstration failed: {project.reason(where, number)}")
-        ledger = Ledger.from_dict(files.read_json(project.server_folder(where) / "ledger.json"))
+        path = project.server_folder(where) / "ledger.json"
+        ledger = Ledger.from_dict(files.read_json(path, {**LEDGER, str: str}))
         uploads = ledger.by_agent["up_stats"].tolist()
         sent = {
             site: verify(project.site_folder(where, site) / "sent.jsonl", counted)

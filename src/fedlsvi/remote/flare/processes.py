@@ -11,9 +11,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from fedlsvi.errors import DamagedFile
 from fedlsvi.storage import files
+from fedlsvi.storage.schema import check_shape, parse_json
 
 RUNNING = "running.json"
+CONSOLE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 children: list[subprocess.Popen[bytes]] = []
 """Those that this process started."""
@@ -22,7 +25,7 @@ children: list[subprocess.Popen[bytes]] = []
 def begin(kit: Path) -> int:
     """Start the party of a kit; returns its process."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with (kit / "console.log").open("ab") as console:
+    with os.fdopen(files.open_file(kit / "console.log", CONSOLE), "ab") as console:
         process = subprocess.Popen(
             [str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
             stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
@@ -47,11 +50,12 @@ def running(project: Path) -> dict[str, int]:
     """The parties that were started here, and their processes. Where the list of them cannot be
     read, those whose processes are found."""
     try:
-        listed = json.loads((project / RUNNING).read_bytes())
-        return {str(name): int(pid) for name, pid in listed.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError):
+        if not files.exists(path := files.inside(project, RUNNING)):
+            return {}
+        listed: dict[str, int] = parse_json(path, files.read(path))
+        check_shape(path, listed, {str: int})
+        return listed
+    except DamagedFile:
         kits = sorted((project.absolute() / "kits").glob("*"))
         return {kit.name: found[0] for kit in kits if (found := of_kit(kit))}
 

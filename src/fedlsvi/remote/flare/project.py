@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from fedlsvi.errors import InvalidInput, TransportError
+from fedlsvi.errors import DamagedFile, InvalidInput, TransportError
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import processes
 from fedlsvi.remote.flare.log import COMPLETED as COMPLETED
@@ -21,8 +20,12 @@ from fedlsvi.remote.flare.provision import ADMIN as ADMIN
 from fedlsvi.remote.flare.provision import FEDERATION, flare, job_store
 from fedlsvi.remote.flare.provision import init as init
 from fedlsvi.storage import files, settings_file
+from fedlsvi.storage.checkpoint import RECORDS
+from fedlsvi.storage.run_reader import parse_records
 from fedlsvi.storage.runs import OpenedRun
+from fedlsvi.storage.schema import PLAIN_NAME, Shape, misfit
 
+PARTIES: Shape = {"host": PLAIN_NAME, "sites": [PLAIN_NAME], "storage": PLAIN_NAME, str: Any}
 ANSWER_SECONDS = 60.0
 """How long a server that ran a moment ago may take to answer."""
 
@@ -37,9 +40,9 @@ def _refuse_other(folder: str | Path) -> None:
 def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
     """The federation of a project, and its parties."""
     _refuse_other(folder)
-    table = settings_file.read(Path(folder) / FEDERATION)
+    table = settings_file.read(files.inside(Path(folder), FEDERATION))
     parties = table.pop("parties", None)
-    if not isinstance(parties, dict) or not {"host", "sites", "storage"} <= parties.keys():
+    if misfit(parties, PARTIES) is not None:
         raise InvalidInput(
             f"{Path(folder) / FEDERATION} has no [parties] as `fedlsvi federate init` writes them: "
             "put them back"
@@ -70,7 +73,7 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
     _, parties = read(project)
     started = {}
     for name in names or (parties["host"], *parties["sites"]):
-        kit = project / "kits" / name
+        kit = files.inside(project, "kits", name)
         if not (kit / "startup").is_dir():
             raise InvalidInput(f"the kit of {name} is not at {kit}: bring it there to start it")
         started[name] = processes.begin(kit)
@@ -177,11 +180,11 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
     if connection is not None:
         found = connection.progress(federation.name)
     if found["rounds"] is None:
-        with suppress(OSError, ValueError, IndexError, KeyError):
-            lines = files.whole_lines(server_folder(folder) / "records.jsonl").splitlines()
-            records = [json.loads(line) for line in lines]
-            found = {"rounds": records[-1]["k"], "episodes": records[-1]["last"],
-                     "notes": [note for record in records for note in record["notes"]]}  # fmt: skip
+        with suppress(DamagedFile, IndexError):
+            path = files.inside(server_folder(folder), RECORDS)
+            records = parse_records(path, files.whole_lines(path))
+            notes = [note for record in records for note in record.notes]
+            found = {"rounds": records[-1].k, "episodes": records[-1].last, "notes": notes}
     return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
 
 
@@ -259,10 +262,10 @@ def clean(folder: str | Path) -> None:
 def server_folder(folder: str | Path) -> Path:
     """Where the server keeps records, checkpoints and the final model."""
     federation, parties = read(folder)
-    return Path(folder) / "kits" / str(parties["host"]) / "fedlsvi" / federation.name
+    return files.inside(Path(folder), "kits", parties["host"], "fedlsvi", federation.name)
 
 
 def site_folder(folder: str | Path, site: str) -> Path:
     """Where a site keeps its journal and the log of what it sent."""
     federation, _ = read(folder)
-    return Path(folder) / "kits" / site / "fedlsvi" / federation.name
+    return files.inside(Path(folder), "kits", site, "fedlsvi", federation.name)
