@@ -225,10 +225,10 @@ def test_a_resealed_manifest_is_checked(tmp_path: Path, change: dict[str, Any]) 
     (tmp_path / "000000000.log").unlink(missing_ok=True)  # nothing to fall back to
     path = tmp_path / "000000004.json"
     files.write_json(path, files.read_json(path, {str: Any}) | change)
-    again = Journal(tmp_path, durable=False)
+    journal = Journal(tmp_path, durable=False)
     with pytest.raises(DamagedFile):
-        again.newest()
+        journal.newest()
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(DamagedFile):
-        again.newest()
-    again.close()
+        journal.newest()
+    journal.close()

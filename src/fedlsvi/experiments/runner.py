@@ -26,7 +26,7 @@ from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 from fedlsvi.storage.job import Job
-from fedlsvi.storage.schema import Shape, check_shape, parse_json
+from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table
 
 OnResult = Callable[["RunSpec", "Outcome"], None]
@@ -79,21 +79,7 @@ class Outcome:
     late_return: float | None = None  # mean over the last `tenth`, where regret is not known
 
 
-_COUNTS = ("seed", "n_agents", "episodes", "horizon", "dim", "rounds", "scalars", "raw_per_step")
-_KNOWN = ("regret", "late", "uniform", "late_return")
-ENTRY: Shape = {
-    "key": str,
-    "outcome": {
-        "algorithm": str,
-        **dict.fromkeys(_COUNTS, int),
-        **dict.fromkeys(("gamma", "beta", "lam", "seconds"), float),
-        **dict.fromkeys(_KNOWN, (float, None)),
-        "scalars_by_category": {str: int},
-        "bounds": {str: float},
-        "curve": {str: [float]},
-    },
-    str: Any,
-}
+ENTRY: Shape = {"key": str, "outcome": shape_of(Outcome), str: Any}
 """A line of a file of outcomes."""
 
 

@@ -47,8 +47,8 @@ def _description(value: Any) -> bool:
         inner = parts.values() if isinstance(parts, dict) else parts
         return isinstance(parts, dict | list) and all(_description(part) for part in inner)
     if misfit(value, NUMBERED) is None:
-        size: bool = len(value["choices"]) == len(value["first"]) == math.prod(value["shape"])
-        return size
+        n = len(value["choices"])
+        return n == len(value["first"]) and n == math.prod(value["shape"])
     return misfit(value, VECTORS) is None
 
 

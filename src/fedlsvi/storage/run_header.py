@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -26,7 +25,6 @@ from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.random import uniforms
-from fedlsvi.core.statistics import PACKINGS
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -38,7 +36,7 @@ from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.storage import files
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
-from fedlsvi.storage.schema import Shape, check_shape, parse_json
+from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table, dump, parse
 
 SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
@@ -50,14 +48,7 @@ TRIAL = 16
 
 _TEXT_OR_NOTHING = (str, None)
 FACTS: Shape = {
-    "parameters": {
-        **dict.fromkeys(("n_agents", "episodes", "horizon", "dim"), int),
-        **dict.fromkeys(("gamma", "beta", "lam", "xi", "confidence"), float),
-        "preset": re.compile("practical|paper"),
-        "overshoot": re.compile("cut|keep"),
-        "packing": re.compile("|".join(PACKINGS)),
-        "value_range": (float, None),
-    },
+    "parameters": shape_of(Parameters),
     "raw_scalars_per_step": int,
     "fingerprints": [_TEXT_OR_NOTHING],
     "features": _TEXT_OR_NOTHING,

@@ -33,22 +33,15 @@ from fedlsvi.storage.run_header import (
     is_own,
     read_header,
 )
-from fedlsvi.storage.schema import Shape, check_shape, misfit, parse_json, suspect
+from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of, suspect
 
 POLICY = "policy"
 RESULT = ("w", "gram", POLICY)
 """The arrays of a checkpoint that a finished run keeps."""
 
-RECORD: Shape = {
-    **dict.fromkeys(("k", "first", "last", "signals", "overshoot", "rounds"), int),
-    "triggers": [lambda pair: misfit(pair, [int]) is None and len(pair) == 2],
-    "logdet": [float],
+RECORD: Shape = shape_of(RoundRecord) | {
     "scalars": dict.fromkeys(CATEGORIES, int),
-    "regret": (float, None),
-    "mean_return": (float, None),
     "seconds": dict.fromkeys(("explore", "synchronise", "evaluate"), float),
-    "notes": [str],
-    "fewest": (int, None),
 }
 """A line of records.jsonl."""
 

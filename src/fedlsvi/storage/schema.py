@@ -8,12 +8,14 @@ no. A seal has no key, so that a hash proves a file whole and never honest.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedlsvi.checks import SEEDS, is_number
 from fedlsvi.errors import DamagedFile, FedLSVIError
@@ -63,6 +65,24 @@ def _deeper(value: Any, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     return levels == 0 or any(_deeper(item, levels - 1) for item in inner)
+
+
+def shape_of(kind: Any) -> Shape:
+    """The shape of the JSON that a dataclass, or a type of one of its fields, is written as."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return {field.name: shape_of(hints[field.name]) for field in dataclasses.fields(kind)}
+    if origin is Literal:
+        return re.compile("|".join(map(re.escape, parts)))
+    inner = tuple(shape_of(part) for part in parts)
+    if origin in (Union, UnionType):
+        return inner
+    if origin is tuple:
+        return lambda value: misfit(value, [inner]) is None and len(value) == len(inner)
+    if origin in (list, dict):
+        return [inner[0]] if origin is list else {str: inner[1]}
+    return None if kind is NoneType else kind
 
 
 def check_shape(path: Path, content: Any, shape: Shape) -> None:

@@ -81,7 +81,7 @@ parties run, whoever holds the administrator's kit starts the run with `fedlsvi 
 and watches it with `fedlsvi federate status .`.
 
 What leaves a site is a Gram matrix and a response vector per step and round, the signal to
-synchronise, how many agents there are, and which fedlsvi you run. The log
+synchronise, how many agents there are and which fedlsvi they run. The log
 `fedlsvi/{name}/sent.jsonl` in your kit has a line for every message (older ones in `sent.1.jsonl`,
 …), and `fedlsvi verify` checks it. Your episodes are in
 `fedlsvi/{name}/journal` and stay there. What was learned is in `fedlsvi/{name}/policy` when the run
