@@ -15,6 +15,7 @@ NAMES = (
     "continuous",
     "memory",
     "ray_overhead",
+    "signing",
     "overshoot",
     "comparators",
     "gym_stepping",

@@ -68,11 +68,38 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def make(horizon: int, dim: int, overheard: str = "") -> Marked:
-    """The world; with `overheard`, all that FLARE sends from here is also written to that file."""
+def make(horizon: int, dim: int, overheard: str = "", answers: str = "") -> Marked:
+    """The world; with `overheard`, all that FLARE sends from here is also written to that file.
+    With `answers`, this site calls the others as the server would, and writes what they answer to
+    that file."""
     if overheard:
         listen(Path(overheard))
+    if answers:
+        intrude(Path(answers))
     return Marked(horizon, dim)
+
+
+def intrude(path: Path) -> None:
+    """Call every method of every other site, unsigned and signed with this site's key."""
+    from nvflare.collab import collab
+
+    from fedlsvi.remote.flare.signing import Signer
+
+    kit = Path(collab.workspace.get_startup_kit_dir())
+    own = path.with_name("own-kit")
+    own.mkdir(exist_ok=True)
+    for kind in ("key", "crt"):
+        (own / f"server.{kind}").write_bytes((kit / f"client.{kind}").read_bytes())
+    signer = Signer(own, "trial", str(collab.fl_ctx.get_job_id()))
+    for site in collab.other_clients:
+        for method in ("hello", "join", "handle", "signalled_elsewhere"):
+            for proof in (b"", signer.sign(method, site.name, b"")):
+                try:
+                    answer = repr(getattr(site(timeout=60.0), method)(b"", proof))
+                except Exception as error:
+                    answer = str(error)
+                with path.open("a") as file:
+                    file.write(f"{site.name} {method}: {' '.join(answer.split())}\n")
 
 
 def listen(path: Path) -> None:

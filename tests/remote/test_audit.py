@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 import problems
 from expecting import refused
 from fedlsvi import FedLSVI
+from fedlsvi.cli import main
 from fedlsvi.errors import DamagedFile, StoreError
 from fedlsvi.learner import drive
-from fedlsvi.remote.audit import Audit, lines, verify
+from fedlsvi.remote import audit as audit_module
+from fedlsvi.remote.audit import Audit, lines, rotated, verify
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -177,3 +180,108 @@ def test_a_full_disk_leaves_the_log_whole(tmp_path: Path, monkeypatch: pytest.Mo
     audit.note("Hello", scalars=1)
     audit.close()
     assert [line["n"] for line in lines(path)] == [1, 2]
+
+
+def test_two_threads_write_one_chain(tmp_path: Path) -> None:
+    """A greeting is answered while a cohort explores: each line has its own number."""
+    audit = Audit(tmp_path / "sent.jsonl", durable=False)
+
+    def write() -> None:
+        for _ in range(1000):
+            audit.note("Hello", scalars=1, bytes=8)
+
+    threads = [Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    audit.close()
+    assert verify(tmp_path / "sent.jsonl").messages == 2000
+
+
+def test_two_processes_do_not_write_one_log(tmp_path: Path) -> None:
+    path = tmp_path / "sent.jsonl"
+    audit = Audit(path, durable=False)
+    with refused(StoreError, "in-use", str(path)):
+        Audit(path, durable=False)
+    audit.note("Hello", scalars=1)
+    audit.close()
+    Audit(path, durable=False).close()
+
+
+@pytest.fixture
+def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log of 50 lines in several files, written by two processes one after the other."""
+    monkeypatch.setattr(audit_module, "ROTATE_BYTES", 2000)
+    for _ in range(2):
+        audit = Audit(tmp_path / "sent.jsonl", durable=False)
+        for _ in range(25):
+            audit.note("Hello", scalars=1, bytes=8)
+        audit.close()
+    assert len(rotated(tmp_path / "sent.jsonl")) > 3
+    return tmp_path / "sent.jsonl"
+
+
+def test_a_long_log_goes_on_in_another_file(long: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`verify` follows all of them, on the shell too."""
+    parts = [*rotated(long), long]
+    assert all(path.stat().st_size < 2500 for path in parts)
+    assert [line["n"] for line in lines(long)] == list(range(1, 51))
+    assert verify(long).messages == 50
+    first, last = (parts[1].read_text().splitlines()[0], parts[0].read_text().splitlines()[-1])
+    assert json.loads(first)["before"] == json.loads(last)["hash"]
+    assert main(["verify", str(long)]) == 0
+    assert "50" in capsys.readouterr().out
+
+
+def test_a_log_is_continued_without_its_earlier_files(
+    long: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the last one is read, however long the log is."""
+    opened, rows = list[Path](), audit_module._rows
+    monkeypatch.setattr(audit_module, "_rows", lambda path: opened.append(path) or rows(path))
+    audit = Audit(long, durable=False)
+    assert opened == [long]
+    audit.note("Hello", scalars=1, bytes=8)
+    audit.close()
+    assert verify(long).messages == 51
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_kill_in_the_middle_of_a_rotation(empty: bool, long: Path) -> None:
+    """The old file has its new name, and the new one is not there yet or has no line."""
+    long.rename(long.with_name(f"sent.{len(rotated(long)) + 1}.jsonl"))
+    if empty:
+        long.write_bytes(b"")
+    assert verify(long).messages == 50
+    audit = Audit(long, durable=False)
+    audit.note("Hello", scalars=1, bytes=8)
+    audit.close()
+    assert verify(long).messages == 51
+
+
+@pytest.mark.parametrize("part", [1, 2, 3])
+def test_a_file_that_is_missing_or_altered_is_noticed(part: int, long: Path) -> None:
+    """Wherever it is in the log; the error says which file and what to do."""
+    path = long.with_name(f"sent.{part}.jsonl")
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'"scalars": 1', b'"scalars": 2', 1))
+    with refused(DamagedFile, "log-altered", str(path), "evidence"):
+        verify(long)
+    path.write_bytes(before[: before.rstrip().rfind(b"\n") + 1])
+    with refused(DamagedFile, "log-altered"):
+        verify(long)
+    path.unlink()
+    with refused(DamagedFile, "log-altered"):
+        verify(long)
+    Audit(long, durable=False).close()  # it goes on: what is missing is for `verify`
+
+
+def test_a_damaged_log_says_what_to_do(long: Path) -> None:
+    long.write_bytes(long.read_bytes().replace(b'"scalars": 1', b'"scalars": 2', 1))
+    with refused(DamagedFile, "log-altered", str(long), "evidence", "start the site again"):
+        Audit(long, durable=False)
+    long.unlink()
+    for path in rotated(long):
+        path.unlink()
+    Audit(long, durable=False).close()  # as the sentence says; and nobody holds it

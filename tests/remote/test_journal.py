@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from expecting import refused
-from fedlsvi.errors import DamagedFile, StoreError, WrongVersion
+from fedlsvi.errors import DamagedFile, StoreError, TransportError, WrongVersion
 from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.storage import files
 
@@ -113,7 +113,75 @@ def test_what_others_put_into_the_folder_stays(tmp_path: Path) -> None:
     journal.close()
     left = {path.name for path in tmp_path.iterdir()}
     kept = {f"000000008.{kind}" for kind in ("json", "safetensors", "log")}
-    assert left == foreign | kept | {".lock"}
+    undone = {"000000012.json.undone", "000000012.safetensors"}
+    assert left == foreign | kept | undone | {".lock"}
+
+
+def test_what_a_server_went_back_behind_can_be_had_again(tmp_path: Path) -> None:
+    """Until the new history is as long: then it is replaced."""
+    journal = Journal(tmp_path / "journal", durable=False)
+    for t in (4, 8):
+        journal.keep(snapshot(t))
+    journal.back_to(4)
+    journal.keep(snapshot(6))
+    journal.close()
+    journal = Journal(tmp_path / "journal", durable=False)
+    assert snapshot_at(journal, 6).t == 6
+    again = journal.back_to(8)
+    assert again is not None
+    assert again.arrays["u"].tolist() == [8.0] * 3
+    assert snapshot_at(journal, 8).t == 8
+    journal.back_to(6)
+    journal.keep(snapshot(8))
+    assert not list((tmp_path / "journal").glob("*.undone"))
+    with refused(TransportError, "no-snapshot", "4", "[6, 8]"):
+        journal.back_to(4)
+    journal.close()
+
+
+def snapshot_at(journal: Journal, t: int) -> Snapshot:
+    found, _ = journal.newest()
+    assert found is not None
+    assert found.t == t
+    return found
+
+
+def test_starts_that_go_back_again_and_again_keep_the_latest(tmp_path: Path) -> None:
+    """And no more than as many as a restarted server may ask for."""
+    journal = Journal(tmp_path / "journal", durable=False)
+    for t in (4, 20):
+        journal.keep(snapshot(t))
+    for t in range(5, 15):
+        journal.back_to(4)
+        journal.keep(snapshot(t))
+    journal.back_to(4)
+    undone = {path.name for path in (tmp_path / "journal").glob("*.undone")}
+    assert undone == {"000000014.json.undone", "000000020.json.undone"}
+    assert journal.back_to(20) is not None
+    journal.close()
+
+
+def test_a_start_at_0_puts_the_journal_aside(tmp_path: Path) -> None:
+    """Again and again, and each stays a journal; this one is still held against other processes."""
+    folder = tmp_path / "journal"
+    journal = Journal(folder, durable=False)
+    for n in (1, 2):
+        for t in (4, 8):
+            journal.keep(snapshot(n * t))
+        journal.append(b"request")
+        journal.back_to(0)
+        assert journal.newest() == (None, [])
+        old = Journal(tmp_path / f"journal.{n}", durable=False)
+        assert (snapshot_at(old, 8 * n).t, old.newest()[1]) == (8 * n, [b"request"])
+        old.close()
+    journal.back_to(0)
+    assert not (tmp_path / "journal.3").exists()  # there was nothing to lose
+    with refused(TransportError, "in-use", str(folder)):
+        Journal(folder, durable=False)
+    with refused(TransportError, "no-snapshot", str(tmp_path / "journal.1")):
+        journal.back_to(4)
+    assert not folder.stat().st_mode & 0o077
+    journal.close()
 
 
 NAMES = (".lock", "000000004.json", "000000004.safetensors", "000000004.log", "000000000.log")

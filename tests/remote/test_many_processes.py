@@ -13,7 +13,7 @@ import pytest
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.codec import longest_request, run_id
 from fedlsvi.remote.endpoint_factory import EndpointFactory, endpoint_factories, guard_for
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.ray.cluster import LOOPBACK
@@ -30,7 +30,7 @@ CONTEXT = get_context("forkserver")
 
 def serve(factory: EndpointFactory, tell: Any) -> None:
     """What runs in each process: an endpoint behind a door, until the process is ended."""
-    tell.send(TcpServer(LOOPBACK, factory().handle).key)
+    tell.send(TcpServer(LOOPBACK, factory().handle, longest_request(factory.plan.layout)).key)
     Event().wait()
 
 
@@ -52,7 +52,7 @@ class Processes(RayTransport):
             started[-1].start()
             told.append(hear)
         for c, hear in enumerate(told):
-            self._connections.append(TcpConnection())
+            self._connections.append(TcpConnection(self.longest_answer(c)))
             self._connections[c].open(hear.recv())
             self._selector.register(self._connections[c], EVENT_READ, c)
 

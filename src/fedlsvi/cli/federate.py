@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 NAMED = 8
 """Rounds, or notes about them, that are named one by one."""
 
+WARN_DAYS = 30
+"""`status` warns if certificates end in fewer days."""
+
 project_argument = click.argument("folder", type=click.Path(), metavar="PROJECT",
                                   help="Folder that `fedlsvi federate init` wrote.")  # fmt: skip
 
@@ -101,6 +104,13 @@ def status(folder: str, form: str) -> int:
     if found["server"] == "answers":
         lines.append(f"connected: {', '.join(connected) or 'nobody'}")
         lines += [f"not connected: {', '.join(missing)}"] if missing else []
+    days = found.get("certificate_days")
+    if days is not None and days < WARN_DAYS:
+        when = f"end in {plural(days, 'day')}" if days >= 0 else "have ended"
+        lines.append(
+            f"the certificates {when}: nobody can join after that. Write a new project with "
+            "`fedlsvi federate init` in time"
+        )
     if here:
         lines.append("running here: " + ", ".join(f"{n} ({pid})" for n, pid in here.items()))
     lines += [_ended(job["id"], job["status"], job.get("reason", "")) for job in found["jobs"]]

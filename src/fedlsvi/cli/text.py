@@ -62,9 +62,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
-        ("scalars sent", number(summary["scalars"]),
-         "" if summary["scalars_raw"] is None else
-         f"sharing every trajectory: {number(summary['scalars_raw'])}"),
+        ("scalars sent", number(summary["scalars"]), _raw(summary)),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
@@ -72,6 +70,17 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines
+
+
+def _raw(summary: Mapping[str, Any]) -> str:
+    """What sharing every trajectory would take, and how to send less than that."""
+    raw = summary["scalars_raw"]
+    if raw is None:
+        return ""
+    text = f"sharing every trajectory: {number(raw)}"
+    if summary["algorithm"] != "fed-lsvi" or summary["scalars"] <= raw:
+        return text
+    return f"{text}; rounds=K or min_round=N sends less"
 
 
 def _location(folder: str) -> str:

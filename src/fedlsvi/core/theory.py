@@ -99,12 +99,12 @@ def rounds_bound(
 def rounds_bound_anytime(
     d: int, H: int, M: int, T: int, growth: float, lam: float = 1.0, cap: float | None = None
 ) -> float:
-    """The same for γ(t) = max(gt, 1): 1 + 1/g + log(gT)/log(1 + g/2) + (dH/log min(2, c))·ℓ.
+    """The same for γ(t) = max(gt, 1): 2 + 1/g + log(gT)/log(1 + g/2) + (dH/log min(2, c))·ℓ.
 
-    As long as t < 1/g, at most 1/g rounds begin; a later one that is longer than γ(t)/2 multiplies
+    As long as t < 1/g, at most 1/g + 1 rounds begin; a later one longer than γ(t)/2 multiplies
     t by at least 1 + g/2.
     """
-    rounds = 1.0 / growth + math.log(max(growth * T, 1.0)) / math.log1p(growth / 2.0)
+    rounds = 1.0 + 1.0 / growth + math.log(max(growth * T, 1.0)) / math.log1p(growth / 2.0)
     return rounds + rounds_bound(d, H, M, T, math.inf, lam, cap)
 
 

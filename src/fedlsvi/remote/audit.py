@@ -4,6 +4,10 @@
      "scalars": 44, "bytes": 416, "digest": SHA-256 of the message's scalars,
      "before": hash of line 11, "hash": of this line}
 
+A log that has grown to `ROTATE_BYTES` becomes `sent.1.jsonl`, the next one `sent.2.jsonl`, and so
+on; the first line of a file names the hash of the last line of the one before. To continue a log,
+only its last file is read.
+
 A line is written before its message leaves. Altering, removing or reordering lines breaks the
 chain. A log that lost its last lines, or was rewritten as a whole, is found out if it lacks an
 upload that the server counted: `verify` compares the two. What the server did not count may be
@@ -20,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from fedlsvi.errors import DamagedFile, InvalidInput
@@ -29,6 +34,9 @@ from fedlsvi.storage import files
 GENESIS = "0" * 64
 KINDS = (*codec.KINDS.values(), "Hello")
 RUN = re.compile("[0-9a-f]{16}")
+
+ROTATE_BYTES = 4_000_000
+"""After so many bytes, about 10,000 lines, a new file begins."""
 
 Place = tuple[int, int]
 """Round and step of an upload."""
@@ -50,26 +58,59 @@ def named(run: Any) -> str | None:
 
 
 class Audit:
-    """Appends to the log of one site.
+    """Appends to the log of one site, from any thread of one process.
 
     Args:
         path: The log; it is continued if it exists.
         durable: Whether each line also survives a power failure (fsync).
+        lock_seconds: How long to wait for another process to release the log.
     """
 
-    def __init__(self, path: str | Path, durable: bool = True) -> None:
+    def __init__(self, path: str | Path, durable: bool = True, lock_seconds: float = 0.0) -> None:
         self.path, self.durable = Path(path), durable
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        refusal = f"the log {self.path} is in use by another process"
+        held = self.path.with_name(f".{self.path.name}.lock")
+        self._file_lock = files.lock(held, refusal, lock_seconds)
+        self._lock = Lock()
         self._n, self._before = 0, GENESIS
+        try:
+            self._continue()
+            self._open()
+        except BaseException:
+            self._file_lock.release()
+            raise
+
+    def _continue(self) -> None:
+        """Take up the chain at the end of the last file that has a line."""
         if self.path.exists():
             _cut_unfinished(self.path)
-            for line in lines(self.path):
-                self._n, self._before = line["n"], line["hash"]
+        last = [*rotated(self.path), *([self.path] if self.path.exists() else [])][-2:]
+        for path in reversed(last):
+            rows = _rows(path)[:-1]
+            if rows:
+                for line in _chained(path, rows, None):
+                    self._n, self._before = line["n"], line["hash"]
+                return
+
+    def _open(self) -> None:
         try:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self._size = os.fstat(self._fd).st_size
         except OSError as error:
             raise files.cannot("write", self.path, error) from error
+
+    def _rotate(self) -> None:
+        """Begin a new file. A kill in between leaves none, and the next process begins it."""
+        number = max((number for number, _ in _rotated(self.path)), default=0) + 1
+        numbered = self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
+        try:
+            self.path.rename(numbered)
+            files.sync_folder(self.path.parent)
+        except OSError as error:
+            raise files.cannot("write", self.path, error) from error
+        os.close(self._fd)
+        self._open()
 
     def sent(self, frame: bytes) -> None:
         """This frame is about to leave."""
@@ -88,22 +129,26 @@ class Audit:
         Raises:
             StoreError: It cannot be written; its message must not leave.
         """
-        line = {"n": self._n + 1, "kind": kind, **facts, "before": self._before}
-        line["hash"] = _hash(line)
-        row = json.dumps(line).encode() + b"\n"
-        try:
-            files.write_all(self._fd, row)
-            if self.durable:
-                os.fsync(self._fd)
-        except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(self._fd, self._size)
-            raise files.cannot("write", self.path, error) from error
-        self._n, self._before, self._size = line["n"], line["hash"], self._size + len(row)
+        with self._lock:
+            if self._size >= ROTATE_BYTES:
+                self._rotate()
+            line = {"n": self._n + 1, "kind": kind, **facts, "before": self._before}
+            line["hash"] = _hash(line)
+            row = json.dumps(line).encode() + b"\n"
+            try:
+                files.write_all(self._fd, row)
+                if self.durable:
+                    os.fsync(self._fd)
+            except OSError as error:
+                with suppress(OSError):
+                    os.ftruncate(self._fd, self._size)
+                raise files.cannot("write", self.path, error) from error
+            self._n, self._before, self._size = line["n"], line["hash"], self._size + len(row)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and let other processes use it."""
         os.close(self._fd)
+        self._file_lock.release()
 
 
 @dataclass(frozen=True)
@@ -133,33 +178,67 @@ class Sent:
     head: str
 
 
+def rotated(path: str | Path) -> list[Path]:
+    """The earlier files of a log, oldest first."""
+    return [file for _, file in _rotated(Path(path))]
+
+
+def _rotated(path: Path) -> list[tuple[int, Path]]:
+    """The earlier files with their numbers."""
+    name = re.compile(rf"{re.escape(path.stem)}\.([1-9]\d*){re.escape(path.suffix)}")
+    found = ((name.fullmatch(file.name), file) for file in path.parent.iterdir())
+    return sorted((int(match[1]), file) for match, file in found if match)
+
+
 def lines(path: str | Path) -> Iterator[dict[str, Any]]:
     """The lines of a log, each checked against the one before, without a truncated last one."""
-    return _chained(path, _rows(path)[:-1])
+    n, before = 0, GENESIS
+    for file in _files(path):
+        for line in _chained(file, _rows(file)[:-1], (n, before)):
+            n, before = line["n"], line["hash"]
+            yield line
 
 
-def _rows(path: str | Path) -> list[str]:
-    """The lines of a log, and what follows the last complete one."""
+def _files(path: str | Path) -> list[Path]:
+    """All files of a log, oldest first. A kill in a rotation leaves earlier ones only."""
+    earlier = rotated(path) if Path(path).parent.is_dir() else []
+    return earlier if earlier and not Path(path).exists() else [*earlier, Path(path)]
+
+
+def _unfinished(path: str | Path) -> bool:
+    return bool(_rows(_files(path)[-1])[-1])
+
+
+def _rows(path: Path) -> list[str]:
+    """The lines of one file, and what follows the last complete one."""
     try:
-        return Path(path).read_text(encoding="utf-8").split("\n")
+        return path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedFile(f"cannot read the log {path}: {error}", code="log-unreadable") from None
 
 
-def _chained(path: str | Path, rows: list[str]) -> Iterator[dict[str, Any]]:
-    before = GENESIS
-    for n, row in enumerate(rows, start=1):
+def _chained(
+    path: Path, rows: list[str], after: tuple[int, str] | None
+) -> Iterator[dict[str, Any]]:
+    """The lines of one file, which follows the line with this number and hash; None takes the
+    file's own word for it."""
+    for i, row in enumerate(rows):
         try:
             line = json.loads(row)
-            good = line["n"] == n and line["before"] == before and line["hash"] == _hash(line)
+            n, before = (line["n"] - 1, line["before"]) if after is None else after
+            good = line["n"] == n + 1 and line["before"] == before and line["hash"] == _hash(line)
         except (ValueError, KeyError, TypeError, RecursionError):
             good = False
         if not good:
+            at = i + 1 if after is None else after[0] + 1
             raise DamagedFile(
-                f"the log {path} was altered at line {n}: its chain breaks there",
+                f"the log {path} was altered at line {at}: its chain breaks there, or an earlier "
+                "file of it is missing. Restore it from a copy. If there is none, keep all its "
+                "files somewhere else as evidence and start the site again: it begins a new log, "
+                "and what left before cannot be verified any more",
                 code="log-altered",
             )
-        before = line["hash"]
+        after = (line["n"], line["hash"])
         yield line
 
 
@@ -186,8 +265,8 @@ def verify(
     uploads: dict[Place, set[str]] = {}
     others: dict[str, dict[Place, set[str]]] = {}
     origins: dict[Origin, None] = {}
-    head, rows = GENESIS, _rows(path)
-    for line in _chained(path, rows[:-1]):
+    head = GENESIS
+    for line in lines(path):
         if odd := _odd(line):
             raise DamagedFile(
                 f"line {line['n']} of the log {path} has an invalid {odd}", code=f"bad-{odd}"
@@ -231,8 +310,8 @@ def verify(
                 f"{up_stats}: {error}, or the ledger belongs to {doubt}",
                 code="log-incomplete",
             ) from None
-    unfinished = bool(rows[-1])
-    return Sent(messages, size, scalars, again, uncounted, list(origins), unfinished, head)
+    whole = (messages, size, scalars, again, uncounted, list(origins))
+    return Sent(*whole, _unfinished(path), head)
 
 
 def _odd(line: Mapping[str, Any]) -> str:

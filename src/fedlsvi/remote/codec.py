@@ -129,6 +129,18 @@ def _integers(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array, "<i8").data
 
 
+def longest_request(layout: Layout) -> int:
+    """Bytes of the longest frame that a server may send: a Start."""
+    H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
+    return HEADER_BYTES + 8 * (H * (d + P) + 4)
+
+
+def longest_reply(layout: Layout, agents: int) -> int:
+    """Bytes of the longest frame that a cohort of so many agents may send."""
+    upload = agents * (layout.dim + packed_size(layout.dim, layout.packing))
+    return HEADER_BYTES + max(8 * upload, 8 * (1 + 2 * agents), NAME_BYTES)
+
+
 def split(data: bytes) -> Iterator[bytes]:
     """The frames that arrived back to back; a damaged rest comes as one piece."""
     at = 0

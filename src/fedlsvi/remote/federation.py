@@ -12,15 +12,17 @@ and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from fedlsvi import envs
+from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
 from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
@@ -57,6 +59,9 @@ SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
 
+MOST_AGENTS = 1000
+"""Agents that a site may have where nothing else was agreed."""
+
 
 def _known(what: str, table: dict[str, Any], kind: Any) -> None:
     """Refuse keys that are no fields of a dataclass."""
@@ -82,6 +87,7 @@ class Federation:
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
+    max_agents: int | dict[str, int] = MOST_AGENTS
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -106,12 +112,20 @@ class Federation:
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
+        table = self.max_agents if isinstance(self.max_agents, dict) else {"": self.max_agents}
+        for most in table.values():
+            integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
         self.parameters(n_agents)
         self.retry_policy()
         self.feature_map()
+
+    def agents_allowed(self, site: str) -> int:
+        """How many agents this site may have; none if [max_agents] does not list it."""
+        most = self.max_agents
+        return most.get(site, 0) if isinstance(most, dict) else most
 
     def table(self) -> dict[str, Any]:
         """What `of` reads back."""
@@ -158,10 +172,11 @@ class Federation:
         plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing"):
-            if getattr(mine, size) != getattr(agreed, size):
+            if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
-                    f"this site's environment has {size} {getattr(mine, size)}, the federation "
-                    f"agreed on {getattr(agreed, size)}: change [env] in this site's settings"
+                    f"this site's environment has {size} {own}, the federation agreed on {theirs}",
+                    code=f"other-{size}",
+                    hint=_remedy(size, own, plan.envs[0]),
                 )
         self._check_units(plan)
         return plan
@@ -177,6 +192,34 @@ class Federation:
                     f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
                     "settings, or agree on another in federation.toml"
                 )
+
+
+def _remedy(size: str, own: Any, env: Environment) -> str:
+    """What to do about an environment whose sizes are not the federation's."""
+    if size == "packing":
+        one_hot = "true" if own == "diagonal" else "false"
+        kind = "one-hot" if own == "diagonal" else "not one-hot"
+        return (
+            f"this site's features are {kind}; if those of all sites are, the organiser sets "
+            f"one_hot = {one_hot} in federation.toml, else choose other features for this site"
+        )
+    counted = ""
+    if size == "dim" and (n_states := getattr(env, "n_states", None)) is not None:
+        counted = (
+            f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
+            "Gymnasium environment can end early, one state is added for those that have ended)"
+        )
+    return f"change [env] in this site's settings, or {size} in federation.toml{counted}"
+
+
+@cache
+def package() -> str:
+    """The version of fedlsvi and the start of a hash of its modules, to notice a different one."""
+    found, root = hashlib.sha256(), Path(envs.__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)}\0".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{__version__} ({found.hexdigest()[:16]})"
 
 
 def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
@@ -275,7 +318,7 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable)
+        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
     except BaseException:
         journal.close()
         raise

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from time import monotonic, sleep, time_ns
 from typing import Any
 
@@ -21,7 +22,15 @@ from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import Keep, Model, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.protocol.transport import Transport, layout
-from fedlsvi.remote.codec import Address, Failure, decode_reply, encode, encode_all, split
+from fedlsvi.remote.codec import (
+    Address,
+    Failure,
+    decode_reply,
+    encode,
+    encode_all,
+    longest_reply,
+    split,
+)
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -29,6 +38,10 @@ from fedlsvi.remote.retry_policy import RetryPolicy
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
 restarted has little to repeat."""
+
+
+MOST_FRAMES = 8
+"""Frames that may arrive in one piece: the reply, and a few that were late."""
 
 
 class FrameTransport(Transport):
@@ -126,7 +139,13 @@ class FrameTransport(Transport):
         frames = dict(zip(asked, encoded, strict=True)) | self._calls()
         self.wire_bytes["down"] += sum(map(len, frames.values()))
         for c, data in self.exchange(frames, self.retry.deadline):
-            for frame in split(data) if isinstance(data, bytes) else (b"",):  # refused
+            try:
+                came = self._frames(c, data)
+            except MessageRefused as error:
+                self.ignored += c not in waiting
+                errors |= {c: error} if c in waiting else {}
+                continue
+            for frame in came:
                 if c not in waiting:
                     self._unexpected(c, frame)
                     continue
@@ -144,6 +163,27 @@ class FrameTransport(Transport):
             if not waiting:
                 break
         return errors
+
+    def longest_answer(self, c: int) -> int:
+        """Bytes that a cohort may send in one piece; what is longer is not read."""
+        return MOST_FRAMES * longest_reply(self.layout, self.cuts[c][1])
+
+    def _frames(self, c: int, data: bytes) -> list[bytes]:
+        """What arrived from a cohort, frame by frame, unless it is more than any answer."""
+        if not isinstance(data, bytes):
+            raise MessageRefused(
+                f"an answer is bytes, not {type(data).__name__}", code="answer-not-bytes"
+            )
+        if len(data) > (bound := self.longest_answer(c)):
+            raise MessageRefused(
+                f"an answer of {len(data)} bytes, expected at most {bound}", code="answer-too-long"
+            )
+        frames = list(islice(split(data), MOST_FRAMES + 1))
+        if len(frames) > MOST_FRAMES:
+            raise MessageRefused(
+                f"more than {MOST_FRAMES} frames in an answer", code="too-many-frames"
+            )
+        return frames
 
     def address(self, c: int) -> Address:
         """The address of the request under way to a cohort, and of its reply."""

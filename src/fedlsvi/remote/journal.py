@@ -10,6 +10,10 @@ the log was never answered; it is cut off, and the server asks again. The last t
 kept with their logs, because the server may have died between asking for one and sealing its own
 checkpoint; and if the newer one is damaged, it is made again from the older one and the requests
 since. The journal holds what the agents saw: it never leaves their side.
+
+Nothing is deleted because a server says so. A server that goes back to the earlier snapshot leaves
+the later one as `….json.undone` until a snapshot at or after that episode replaces it. One that
+begins at episode 0 finds an empty journal: the folder itself is put aside as `journal.1`, `.2`, ….
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import struct
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +39,8 @@ from fedlsvi.storage.schema import Shape
 
 KEPT = 2
 _SNAPSHOT = re.compile(r"\d{9,19}\.json")
-_OWN = re.compile(r"\d{9,19}(-\d{9,19})?\.(json|safetensors|log)")
+_UNDONE = re.compile(r"\d{9,19}\.json\.undone")
+_OWN = re.compile(r"\d{9,19}(-\d{9,19})?\.(json(\.undone)?|safetensors|log)")
 """What a journal may write."""
 _SHAPE: Shape = {
     "format": int,
@@ -88,8 +94,11 @@ class Journal:
         files.make_private(self.folder)
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
+        self._acquire(lock_seconds)
+
+    def _acquire(self, seconds: float) -> None:
         refusal = f"the journal {self.folder} is in use by another process"
-        self._lock = files.lock(self.folder / ".lock", refusal, lock_seconds, TransportError)
+        self._lock = files.lock(self.folder / ".lock", refusal, seconds, TransportError)
 
     def append(self, frame: bytes) -> None:
         """Write a request down."""
@@ -108,6 +117,7 @@ class Journal:
     def keep(self, snapshot: Snapshot) -> None:
         """Seal a snapshot; a new log begins, and snapshots older than the last two are deleted."""
         t = snapshot.t
+        self._path(t, "json.undone").unlink(missing_ok=True)  # its files are about to be replaced
         history = self._manifest(self._base)["history"] if self._base else []
         for first, arrays in snapshot.history:
             if arrays:
@@ -155,25 +165,53 @@ class Journal:
         )
 
     def back_to(self, t: int) -> Snapshot | None:
-        """Forget everything after episode t."""
+        """Continue after episode t; what came after it is put aside.
+
+        Raises:
+            TransportError: There is no snapshot after episode t.
+        """
         snapshot = None
         if t > 0:
-            if t not in self._snapshots():
+            if t not in self._snapshots() and t not in self._undone():
                 raise TransportError(
                     f"the journal {self.folder} has no snapshot after episode {t}, only after "
-                    f"{self._snapshots()}: the server's checkpoint belongs to another journal",
+                    f"{self._snapshots()}: the server's checkpoint belongs to another journal"
+                    + "".join(f", perhaps {path}" for path in self._aside()),
                     code="no-snapshot",
                 )
             snapshot = self._load(t)
+            if t not in self._snapshots():
+                self._path(t, "json.undone").rename(self._path(t, "json"))
+        elif not self.scratch and (self._snapshots() or self._undone()):
+            self._put_aside()
         for other in reversed(self._snapshots()):
             if other > t:
-                self._path(other, "json").unlink()
+                self._path(other, "json").rename(self._path(other, "json.undone"))
         self._close_log()
         files.write(self._path(t, "log"), b"")
         self._base = t
         self._open(t)
         self._prune()
         return snapshot
+
+    def _put_aside(self) -> None:
+        """Rename the folder, in one step, and begin an empty one in its place."""
+        self._close_log()
+        names = (self.folder.with_name(f"{self.folder.name}.{n}") for n in count(1))
+        aside = next(path for path in names if not os.path.lexists(path))
+        try:
+            self.folder.rename(aside)
+            self._lock.release()
+            files.make_private(self.folder)
+            files.sync_folder(self.folder.parent)
+        except OSError as error:
+            raise files.cannot("write", self.folder, error) from error
+        self._acquire(0.0)
+        log.warning("a server begins at episode 0: the journal before is now %s", aside)
+
+    def _aside(self) -> list[Path]:
+        """Journals that were put aside before."""
+        return sorted(self.folder.parent.glob(f"{self.folder.name}.[0-9]*"))
 
     def _path(self, t: int, suffix: str) -> Path:
         return files.inside(self.folder, f"{t:09d}.{suffix}")
@@ -182,12 +220,18 @@ class Journal:
         names = (path.stem for path in self.folder.iterdir() if _SNAPSHOT.fullmatch(path.name))
         return sorted(int(name) for name in names)
 
+    def _undone(self) -> list[int]:
+        """Snapshots that a server went back behind."""
+        names = (path.name for path in self.folder.iterdir() if _UNDONE.fullmatch(path.name))
+        return sorted(int(name.partition(".")[0]) for name in names)
+
     def _latest(self) -> int:
         """The episode of the last snapshot, intact or not; 0 if there is none."""
         return max(self._snapshots(), default=0)
 
     def _manifest(self, t: int) -> dict[str, Any]:
-        manifest = files.read_json(path := self._path(t, "json"), _SHAPE)
+        path = self._path(t, "json" if t in self._snapshots() else "json.undone")
+        manifest = files.read_json(path, _SHAPE)
         if manifest["t"] != t:
             raise DamagedFile(f"{path} is of episode {manifest['t']}", code="damaged")
         return manifest
@@ -236,9 +280,10 @@ class Journal:
     def _prune(self) -> None:
         """Remove what no kept snapshot needs."""
         kept = [0, *self._snapshots()][-KEPT:]
-        needed = set[str]()
-        for t in kept:
-            needed |= {self._path(t, suffix).name for suffix in ("json", "safetensors", "log")}
+        undone = [t for t in self._undone() if t > kept[-1]][-KEPT:]
+        needed = {self._path(t, "log").name for t in kept}
+        for t, manifest in ((t, "json" if t in kept else "json.undone") for t in (*kept, *undone)):
+            needed |= {self._path(t, suffix).name for suffix in (manifest, "safetensors")}
             with suppress(DamagedFile):  # an unreadable manifest needs nothing
                 needed |= {part["name"] for part in self._manifest(t)["history"]}
         files.prune(self.folder, _OWN, needed)

@@ -106,7 +106,7 @@ def prune(folder: Path, own: re.Pattern[str], needed: set[str]) -> None:
         needed: The names to keep.
     """
     # manifests go before the files that they vouch for
-    for path in sorted(folder.glob("*"), key=lambda p: p.suffix != ".json"):
+    for path in sorted(folder.glob("*"), key=lambda p: ".json" not in p.suffixes):
         if path.name not in needed and own.fullmatch(re.sub(r"^\.(.*)\.tmp$", r"\1", path.name)):
             with suppress(OSError):  # what cannot be removed now goes the next time
                 path.unlink()

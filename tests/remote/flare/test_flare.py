@@ -38,7 +38,7 @@ from fedlsvi.remote.federation import Federation, environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.flare.log import line
-from fedlsvi.remote.flare.provision import flare
+from fedlsvi.remote.flare.provision import flare, job_store
 from fedlsvi.storage import checkpoint, files
 
 # FLARE's threads use what its libraries call deprecated
@@ -60,7 +60,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory, here: Any) -> Iterator[
     compiled `here` before."""
     folder = tmp_path_factory.mktemp("federation") / "project"
     own = {site: {"agents": 1, "env": dict(env)} for site, env in OWN.items()}
-    own["site-1"]["env"]["overheard"] = str(folder.parent / "overheard")
+    for file in ("overheard", "answers"):
+        own["site-1"]["env"][file] = str(folder.parent / file)
     project.init(folder, FEDERATION, own, port=free_port())
     with pytest.MonkeyPatch.context() as patch:  # a site finds its module as the tests do
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
@@ -114,6 +115,26 @@ def test_states_never_leave(finished: Path) -> None:
     assert leaks({"overheard": overheard, "server": server}) == {}
     kept = contents(project.site_folder(finished, "site-1") / "journal")
     assert kept.count(PATTERN) >= FEDERATION.episodes * 2 * FEDERATION.horizon
+
+
+def test_no_site_answers_another(finished: Path) -> None:
+    """Site-1 called every method of the others over FLARE's own channels, unsigned and signed with
+    its key: each was refused, as their logs say, and the run is the one of before."""
+    answers = (finished.parent / "answers").read_text().splitlines()
+    assert len(answers) >= 2 * 4 * 2
+    for answer in answers:
+        method = answer.partition(": ")[0].split()[1]
+        assert f"SiteTrouble: {method} was refused" in answer, answer
+    for site in ("site-2", "site-3"):
+        logs = [path.read_text() for path in (finished / "kits" / site).glob("*/log.txt")]
+        assert any("handle from site-1 was refused" in log for log in logs)
+
+
+def test_what_flare_stores_is_for_its_owner_alone(finished: Path) -> None:
+    _, parties = project.read(finished)
+    store = job_store(parties["storage"])
+    assert list(store.rglob("*"))
+    assert not store.stat().st_mode & 0o077
 
 
 def test_ledger_is_the_formula_and_control_is_signal(finished: Path, here: Any) -> None:

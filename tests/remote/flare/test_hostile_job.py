@@ -4,15 +4,16 @@ sentence what is wrong with its own settings."""
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kits import JOB, engine, server_kit, site_kit
 
 from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.remote import federation as job
 from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.journal import Journal
 from fedlsvi.storage import settings_file
 
@@ -41,13 +42,12 @@ def test_a_job_reaches_no_other_folder(tmp_path: Path, monkeypatch: pytest.Monke
     theirs.mkdir(parents=True)
     theirs.chmod(0o755)
     (theirs / "letter.txt").write_text("dear reader")
-    workspace = SimpleNamespace(
-        get_root_dir=lambda: tmp_path / "site", get_site_config_dir=lambda: tmp_path
-    )
-    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
+    signers = server_kit(tmp_path / "server"), site_kit(tmp_path / "startup")
+    monkeypatch.setattr(flare, "collab", engine(tmp_path))
     before = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
     for name in (str(tmp_path / "elsewhere"), "../../elsewhere"):
-        site = flare.Site(FEDERATION.table() | {"name": name})
+        job = flare.Site(FEDERATION.table() | {"name": name})
+        site = flare.SignedSite(job, Signer(signers[0], name, JOB), "south")
         with pytest.raises(flare.SiteTrouble, match="hello failed with InvalidSetting"):
             site.hello()
         with pytest.raises(flare.SiteTrouble, match="join failed with InvalidSetting"):
@@ -98,7 +98,7 @@ def test_books_that_cannot_be_opened_are_let_go_of(
     """Whatever the error was, the journal is not "in use by another process" afterwards."""
     settings = SiteSettings.read(write(tmp_path, name="random-linear", **SIZES))
 
-    def broken(*given: Any) -> None:
+    def broken(*given: Any, **options: Any) -> None:
         raise OSError("no such disk")
 
     monkeypatch.setattr(job, "Audit", broken)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kits import JOB, engine, server_kit
 
+from expecting import refused
 from fedlsvi import envs
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
@@ -16,8 +17,15 @@ from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import lines
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
-from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
+from fedlsvi.remote.federation import (
+    Federation,
+    SiteSettings,
+    open_books,
+    open_endpoint,
+    package,
+)
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.storage import settings_file
 
@@ -123,7 +131,39 @@ def test_sizes_that_are_not_the_federations(
 def test_one_hot_worlds_do_not_join_a_federation_of_dense_features(tmp_path: Path) -> None:
     federation = Federation("lake", 40, horizon=9, dim=64, settings={"gamma": 9.0})
     settings = settled(tmp_path, gym="FrozenLake-v1", horizon=9)
-    with pytest.raises(InvalidEnvironment, match="has packing diagonal, the federation agreed on"):
+    with refused(InvalidEnvironment, "other-packing", "one_hot = true", "federation.toml"):
+        open_endpoint(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+def test_dense_worlds_do_not_join_a_federation_of_one_hot_features(tmp_path: Path) -> None:
+    federation = replace(FEDERATION, one_hot=True)
+    settings = settled(tmp_path, name="random-linear", **SIZES)
+    with refused(InvalidEnvironment, "other-packing", "one_hot = false"):
+        open_endpoint(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
+
+
+CHAIN = """
+import gymnasium
+
+class Chain(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(20)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return int(action), 0.0, action == 3, False, {}
+"""
+
+
+def test_a_state_that_was_added_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes that have ended are in a state of their own: dim is 84 and not 20 × 4."""
+    (tmp_path / "ward_of_twenty.py").write_text(CHAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    federation = Federation("chain", 40, horizon=9, dim=80, one_hot=True)
+    settings = settled(tmp_path, entry="ward_of_twenty:Chain", horizon=9)
+    with refused(InvalidEnvironment, "other-dim", "84", "21 states", "4 actions"):
         open_endpoint(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
 
 
@@ -186,8 +226,9 @@ def test_hello_is_written_down_before_it_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(tmp_path, name="random-linear", **SIZES)
-    workspace = SimpleNamespace(get_root_dir=lambda: tmp_path, get_site_config_dir=lambda: tmp_path)
-    monkeypatch.setattr(flare, "collab", SimpleNamespace(workspace=workspace))
-    assert flare.Site(FEDERATION.table()).hello() == 2
+    monkeypatch.setattr(flare, "collab", engine(tmp_path))
+    signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
+    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    assert site.hello() == {"agents": 2, "package": package()}
     (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
     assert (line["kind"], line["scalars"]) == ("Hello", 1)

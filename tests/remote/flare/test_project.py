@@ -209,3 +209,44 @@ def test_a_project_that_cannot_be_written_leaves_nothing(
     with pytest.raises(TransportError, match="could not provision: no"):
         project.init(tmp_path / "project", FEDERATION, {"a": {}})
     assert not (tmp_path / "project").exists()
+
+
+def test_no_site_is_called_server(tmp_path: Path) -> None:
+    """FLARE calls the server so, and would take the site for it."""
+    with refused(InvalidInput, "reserved-name", "'server'"):
+        project.init(tmp_path / "project", FEDERATION, {"server": {}})
+    assert not (tmp_path / "project").exists()
+
+
+def test_what_flare_stores_is_for_its_owner_alone(written: Path) -> None:
+    _, parties = project.read(written)
+    for party in ("localhost", "a"):
+        script = written / "kits" / party / "startup" / "sub_start.sh"
+        assert script.read_text().splitlines()[1] == "umask 077"
+        assert script.stat().st_mode & 0o100
+    resources = (written / "kits" / "localhost" / "local" / "resources.json").read_text()
+    assert f"/tmp/fedlsvi-{parties['storage']}/jobs-storage" in resources
+    assert "/tmp/nvflare" not in resources
+
+
+def test_the_project_says_how_many_agents_each_site_may_have(written: Path) -> None:
+    federation, _ = project.read(written)
+    assert federation.max_agents == {"a": 1000}
+
+
+def test_status_knows_when_certificates_end(
+    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FLARE gives them 360 days; the first of all that are here counts."""
+    days = project.certificate_days(written)
+    assert days in (358, 359)
+    assert project.certificate_days(written / "nowhere") is None
+    found = {"name": "trial", "rounds": None, "sites": ["a"], "processes": {}, "server": "silent",
+             "jobs": [], "connected": []}  # fmt: skip
+    for left, warned in ((29, "29"), (-1, "have ended"), (30, ""), (None, "")):
+        state = found | {"certificate_days": left}
+        monkeypatch.setattr(project, "status", lambda folder, state=state: state)
+        assert main(["federate", "status", str(written)]) == 0
+        said = capsys.readouterr().out
+        assert ("certificates" in said) == bool(warned)
+        assert warned in said

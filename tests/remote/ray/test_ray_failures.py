@@ -215,8 +215,8 @@ def test_what_ray_says_when_it_cannot_start_or_be_joined(monkeypatch: pytest.Mon
     not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option"
 )
 def test_a_machine_that_acknowledges_nothing_is_noticed() -> None:
-    connection = TcpConnection()
-    connection.open(TcpServer(LOOPBACK, lambda frame: frame).key)
+    connection = TcpConnection(1000)
+    connection.open(TcpServer(LOOPBACK, lambda frame: frame, 1000).key)
     assert connection._end is not None
     limit = connection._end._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert limit == 1000 * GONE_SECONDS

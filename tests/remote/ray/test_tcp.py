@@ -4,15 +4,19 @@ and the transport contract over them, with servers in this process instead of Ra
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
+from threading import active_count
+from time import sleep
 from typing import Any
 
 import pytest
 
+from fedlsvi.remote.codec import longest_request
 from fedlsvi.remote.conformance import RUN, check_transport, parameters
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.ray import tcp
@@ -21,6 +25,8 @@ from fedlsvi.remote.ray.tcp import TcpConnection, TcpServer
 from fedlsvi.remote.ray.transport import RayTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
 
+LONGEST = 1000
+
 
 class Overheard:
     """A server that writes down what it was asked, and answers when it is let."""
@@ -28,7 +34,7 @@ class Overheard:
     def __init__(self) -> None:
         self.asked: SimpleQueue[bytes] = SimpleQueue()
         self.let: SimpleQueue[bool] = SimpleQueue()
-        self.server = TcpServer(LOOPBACK, self.answer)
+        self.server = TcpServer(LOOPBACK, self.answer, LONGEST)
 
     def answer(self, frame: bytes) -> bytes:
         self.asked.put(frame)
@@ -44,7 +50,7 @@ def there() -> Overheard:
 
 @pytest.fixture
 def connection(there: Overheard) -> Iterator[TcpConnection]:
-    connection = TcpConnection()
+    connection = TcpConnection(LONGEST)
     connection.open(there.server.key)
     yield connection
     connection.close()
@@ -85,7 +91,7 @@ def test_what_is_owed_is_repeated(there: Overheard, connection: TcpConnection, l
 def test_strangers_are_not_heard(there: Overheard) -> None:
     key = there.server.key
     with pytest.raises(ConnectionError):
-        TcpConnection().open(replace(key, secret=bytes(32)))
+        TcpConnection(LONGEST).open(replace(key, secret=bytes(32)))
     with socket.create_connection((key.host, key.port), 10) as caller:
         caller.sendall(b"\x00\x00\x00\x03one" * 3)
         with suppress(ConnectionResetError):
@@ -126,12 +132,77 @@ def test_a_server_outlives_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tcp.socket, "create_server", create)
     monkeypatch.setattr(tcp, "CROWDED_SECONDS", 0.0)
-    there, connection = Overheard(), TcpConnection()
+    there, connection = Overheard(), TcpConnection(LONGEST)
     connection.open(there.server.key)
     connection.ask(b"one")
     there.let.put(True)
     assert connection.answer() == b"ONE"
     connection.close()
+
+
+def test_a_crowd_of_strangers_takes_no_threads_and_keeps_nobody_out(there: Overheard) -> None:
+    """Hundreds that say nothing: the oldest are sent away, and who knows the secret gets in."""
+    before, key = active_count(), there.server.key
+    crowd = [socket.create_connection((key.host, key.port), 10) for _ in range(300)]
+    try:
+        connection = TcpConnection(LONGEST)
+        connection.open(key)
+        connection.ask(b"one")
+        there.let.put(True)
+        assert connection.answer() == b"ONE"
+        while len(there.server._unknown) > tcp.UNKNOWN_CALLERS:
+            sleep(0.01)  # it is still letting them in
+        # each has a thread, and a timer that ends it
+        assert active_count() - before <= 2 * (tcp.UNKNOWN_CALLERS + 2)
+        connection.close()
+    finally:
+        for caller in crowd:
+            caller.close()
+
+
+@pytest.mark.parametrize("length", [LONGEST + 1, 2**32 - 1])
+def test_a_frame_is_not_read_if_it_is_too_long(
+    length: int, there: Overheard, connection: TcpConnection
+) -> None:
+    """On either side: its length is enough to hang up."""
+    connection.ask(bytes(LONGEST))
+    there.let.put(True)
+    assert connection.answer() == bytes(LONGEST)
+    assert connection._end is not None
+    connection._end._socket.sendall(struct.pack("!I", length) + b"x")
+    with pytest.raises((EOFError, OSError)):
+        connection.answer()
+    assert there.asked.get() == bytes(LONGEST)
+    assert there.asked.empty()
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(struct.pack("!I", length))
+        with pytest.raises(OSError, match=str(length)):
+            tcp.FramedSocket.receive(_framed(other))
+
+
+def _framed(end: socket.socket) -> tcp.FramedSocket:
+    framed = tcp.FramedSocket.__new__(tcp.FramedSocket)  # a socket pair has no options of TCP
+    framed._socket, framed._longest = end, LONGEST
+    return framed
+
+
+def test_a_frame_that_trickles_in_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a byte comes."""
+    monkeypatch.setattr(tcp, "STALLED_SECONDS", 0.05)
+    one, other = socket.socketpair()
+    with one, other:
+        other.settimeout(0.02)
+
+        class Trickle:
+            def recv(self, length: int, flags: int) -> bytes:
+                sleep(0.01)
+                return b"x"
+
+        framed = _framed(other)
+        framed._socket = Trickle()  # type: ignore[assignment]
+        with pytest.raises(OSError, match="halfway"):
+            framed._read(LONGEST)
 
 
 class TcpInProcess(RayTransport):
@@ -142,8 +213,9 @@ class TcpInProcess(RayTransport):
         FrameTransport.__init__(self, parameters(6), [h.agents for h in handlers], RUN, retry)
         self._keys, self._connections, self._selector = {}, [], DefaultSelector()
         for c, handler in enumerate(handlers):
-            self._connections.append(TcpConnection())
-            self._connections[c].open(TcpServer(LOOPBACK, handler.handle).key)
+            self._connections.append(TcpConnection(self.longest_answer(c)))
+            server = TcpServer(LOOPBACK, handler.handle, longest_request(self.layout))
+            self._connections[c].open(server.key)
             self._selector.register(self._connections[c], EVENT_READ, c)
 
     def close(self) -> None:

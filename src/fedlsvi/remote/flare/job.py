@@ -10,8 +10,11 @@ round ends at the minimum. A slow site changes the time and never the result.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -20,18 +23,26 @@ from typing import Any
 from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
+from fedlsvi.checks import is_integer, shown
 from fedlsvi.config import Parameters
-from fedlsvi.errors import FedLSVIError, StoreError, TransportError
+from fedlsvi.errors import FedLSVIError, MessageRefused, StoreError, TransportError
 from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.protocol.transport import layout
-from fedlsvi.remote.codec import Address, decode_reply, run_id
+from fedlsvi.remote.codec import Address, decode_reply, longest_reply, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
+from fedlsvi.remote.flare.signing import Signer, Verifier
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 
 SETTINGS = "fedlsvi.toml"
+
+SERVER = "server"
+"""What FLARE calls the server in a job, whatever its host's name."""
+
+_JOIN = struct.Struct("<qq")  # first agent, agents in all
+_SIGNALLED = struct.Struct("<QQq")  # epoch and number of a request, episode
 
 PIECE = 256
 """Episodes after which a site first checks whether another has signalled; the pieces double."""
@@ -81,8 +92,8 @@ class SiteSignals:
 
 
 class Site:
-    """A site's agents. The server calls its three methods; none returns anything but frames and
-    the number of agents."""
+    """A site's agents. Only the server may call: each of the four methods takes what it asks for
+    and its signature. None returns anything but frames, the number of agents and a version."""
 
     def __init__(self, federation: dict[str, Any]) -> None:
         self.federation = federation
@@ -90,29 +101,54 @@ class Site:
         self._books: Any = None
         self._settings: Any = None
         self._learned = False
+        self._verifier: Verifier | None = None
         self._signals = SiteSignals(self._announce)
 
-    @collab.publish
-    def hello(self) -> int:
-        """How many agents learn here."""
-        from fedlsvi.remote.federation import Federation, SiteSettings, open_books
+    @contextmanager
+    def _for_server(self, purpose: str, content: bytes, proof: bytes) -> Iterator[None]:
+        """Refuse a call that is not the server's, before anything else is looked at. Errors stay
+        at the site: only their kind is told, because their text may quote a state."""
+        caller = collab.caller
+        try:
+            if caller != SERVER:
+                raise MessageRefused(f"{caller} is not the server", code="caller-not-server")
+            if self._verifier is None:
+                startup = Path(collab.workspace.get_startup_kit_dir())
+                name, job = str(self.federation["name"]), str(collab.fl_ctx.get_job_id())
+                self._verifier = Verifier(startup, name, job, collab.site_name)
+            self._verifier.check(purpose, content, proof)
+        except FedLSVIError as error:
+            log.warning("%s from %s was refused: %s", purpose, flare_log.line(caller), error)
+            raise SiteTrouble(f"{purpose} was refused", code=error.code) from None
+        try:
+            yield
+        except Exception as error:
+            log.error("%s failed", purpose, exc_info=error)
+            what = f"{purpose} failed with {type(error).__name__}"
+            raise SiteTrouble(f"{what}; the log at that site has the text") from None
 
-        with _private("hello"):
+    @collab.publish
+    def hello(self, content: bytes, proof: bytes) -> dict[str, Any]:
+        """How many agents learn here, and with which fedlsvi."""
+        from fedlsvi.remote.federation import Federation, SiteSettings, open_books, package
+
+        with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
             if self._books is None:
                 name = Federation.of(self.federation).name
                 self._books = open_books(settings, home(collab.workspace, name))
-            self._books[1].note("Hello", scalars=1, bytes=8)
-            return settings.agents
+            self._books[1].note("Hello", scalars=1, bytes=8, package=package())
+            return {"agents": settings.agents, "package": package()}
 
     @collab.publish
-    def join(self, first: int, n_agents: int) -> bool:
-        """These are the numbers of this site's agents; take up the journal."""
+    def join(self, content: bytes, proof: bytes) -> bool:
+        """Learn the numbers of this site's agents; take up the journal."""
         from fedlsvi.remote.federation import Federation, SiteSettings, open_endpoint
 
-        with _private("join"):
+        with self._for_server("join", content, proof):
             if self._endpoint is not None:
                 return True
+            first, n_agents = _JOIN.unpack(content)
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
@@ -121,13 +157,19 @@ class Site:
             return True
 
     @collab.publish
-    def handle(self, frame: bytes) -> bytes:
-        """Answer a request of the server."""
-        with _private("handle"):
+    def handle(self, content: bytes, proof: bytes) -> bytes:
+        """Answer the frame of a request."""
+        with self._for_server("handle", content, proof):
             assert self._endpoint is not None
-            reply = self._endpoint.handle(frame, self._signals)
+            reply = self._endpoint.handle(content, self._signals)
             self._keep_policy()
             return reply
+
+    @collab.publish
+    def signalled_elsewhere(self, content: bytes, proof: bytes) -> None:
+        """Another agent signalled at an episode of the round that this site explores."""
+        with self._for_server("signalled_elsewhere", content, proof):
+            self._signals.heard(*_SIGNALLED.unpack(content))
 
     def _announce(self, frame: bytes) -> None:
         self._books[1].sent(frame)
@@ -145,10 +187,44 @@ class Site:
             except StoreError as error:  # the run is not to fail for it: the next job tries again
                 log.error("the policy could not be written: %s", error)
 
-    @collab.publish
+
+@dataclass(frozen=True)
+class SignedSite:
+    """A site as the server calls it: every request is signed for this site.
+
+    Attributes:
+        proxy: What FLARE calls the site with.
+        signer: Holds the server's key.
+        name: The site's name.
+    """
+
+    proxy: Any
+    signer: Signer
+    name: str
+
+    def __call__(self, **options: Any) -> SignedSite:
+        """The same site, called with these options of FLARE."""
+        return replace(self, proxy=self.proxy(**options))
+
+    def hello(self) -> Any:
+        """How many agents learn there and with which fedlsvi, as the site says."""
+        return self._call("hello", b"")
+
+    def join(self, first: int, n_agents: int) -> None:
+        """Number its agents from `first`, of `n_agents` in all."""
+        self._call("join", _JOIN.pack(first, n_agents))
+
+    def handle(self, frame: bytes) -> Any:
+        """Its answer to a request."""
+        return self._call("handle", frame)
+
     def signalled_elsewhere(self, epoch: int, number: int, t: int) -> None:
-        """Another agent signalled at episode t of the round that this request explores."""
-        self._signals.heard(epoch, number, t)
+        """Tell it that somebody signalled at episode t of the round that this request explores."""
+        self._call("signalled_elsewhere", _SIGNALLED.pack(epoch, number, t))
+
+    def _call(self, purpose: str, content: bytes) -> Any:
+        proof = self.signer.sign(purpose, self.name, content)
+        return getattr(self.proxy, purpose)(content, proof)
 
 
 class Flare(FrameTransport):
@@ -221,6 +297,8 @@ class Flare(FrameTransport):
         try:
             with self._lock:
                 turns = list(self.turns)  # before who is present is looked at: see `_windows`
+                if len(frame) > longest_reply(self.layout, self.layout.n_agents):
+                    raise MessageRefused(f"{len(frame)} bytes", code="answer-too-long")
                 address, signal = decode_reply(frame, self.layout)
                 c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
                 if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
@@ -298,14 +376,17 @@ class Coordinator:
         from fedlsvi.remote.federation import Federation, serve
 
         federation = Federation.of(self.federation)
-        sites = sorted(collab.clients, key=lambda proxy: proxy.name)
-        counts = [int(_asked(site, "hello")) for site in sites]
-        if not sites or min(counts) < 1:
-            raise TransportError("no site has an agent")
+        workspace, job = collab.workspace, str(collab.fl_ctx.get_job_id())
+        signer = Signer(Path(workspace.get_startup_kit_dir()), federation.name, job)
+        proxies = sorted(collab.clients, key=lambda proxy: proxy.name)
+        sites = [SignedSite(proxy, signer, proxy.name) for proxy in proxies]
+        if not sites:
+            raise TransportError("no site takes part", code="no-sites")
+        notes: list[str] = []
+        counts = [_greet(site, federation.agents_allowed(site.name), notes) for site in sites]
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
-        run, folder = run_id(p, federation.seed), home(collab.workspace, federation.name)
-        notes: list[str] = []
+        run, folder = run_id(p, federation.seed), home(workspace, federation.name)
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
@@ -350,20 +431,27 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
 
 
-class _private:
-    """Errors stay at the site: only their kind is told, because their text may quote a state."""
+def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
+    """How many agents a site has, which must be as many as it may have; another version of
+    fedlsvi there is noted."""
+    from fedlsvi.remote.federation import package
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None and not isinstance(error, SiteTrouble):
-            log.error("%s failed", self.what, exc_info=error)
-            what = f"{self.what} failed with {kind.__name__}"
-            raise SiteTrouble(f"{what}; the log at that site has the text") from None
+    answer = _asked(site, "hello")
+    table = answer if isinstance(answer, dict) else {"agents": answer}
+    said: Any = table.get("agents")
+    theirs = flare_log.line(table.get("package"))[:80]
+    if theirs != package():
+        notes.append(
+            f"site {site.name} has fedlsvi {theirs}, the server {package()}: install the same "
+            "everywhere"
+        )
+    if not is_integer(said) or not 1 <= said <= most:
+        raise TransportError(
+            f"site {site.name} says that it has {flare_log.line(shown(said))} agents, and may have "
+            f"1 to {most}: change max_agents in federation.toml if that is meant",
+            code="bad-agents",
+        )
+    return int(said)
 
 
 class SiteTrouble(FedLSVIError):

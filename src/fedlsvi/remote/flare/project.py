@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,7 +17,7 @@ from fedlsvi.remote.flare import processes
 from fedlsvi.remote.flare.log import COMPLETED as COMPLETED
 from fedlsvi.remote.flare.log import ENDED, WAITING
 from fedlsvi.remote.flare.provision import ADMIN as ADMIN
-from fedlsvi.remote.flare.provision import FEDERATION, flare
+from fedlsvi.remote.flare.provision import FEDERATION, flare, job_store
 from fedlsvi.remote.flare.provision import init as init
 from fedlsvi.storage import files, settings_file
 from fedlsvi.storage.checkpoint import RECORDS
@@ -203,6 +204,7 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
     listed = processes.running(Path(folder)).items()
     found["processes"] = {name: pid for name, pid in listed if processes.alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
+    found["certificate_days"] = certificate_days(Path(folder))
     console_of = flare("Console")
     with (
         suppress(TransportError),
@@ -215,6 +217,19 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
             if job["status"] != COMPLETED:
                 job["reason"] = _state(connection, job)
     return found
+
+
+def certificate_days(folder: Path) -> int | None:
+    """Whole days until the first certificate of the kits that are here ends; None if there is no
+    kit."""
+    from cryptography import x509
+
+    ends = []
+    for pattern in ("*.crt", "rootCA.pem"):
+        for path in folder.glob(f"kits/*/startup/{pattern}"):
+            with suppress(OSError, ValueError):
+                ends.append(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc)
+    return (min(ends) - datetime.now(UTC)).days if ends else None
 
 
 def _state(connection: Any, job: dict[str, Any]) -> str:
@@ -241,7 +256,7 @@ def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = Fa
 def clean(folder: str | Path) -> None:
     """Remove what FLARE's server stored about jobs on this machine; the project stays."""
     _, parties = read(folder)
-    shutil.rmtree(Path("/tmp/nvflare") / str(parties["storage"]), ignore_errors=True)
+    shutil.rmtree(job_store(str(parties["storage"])), ignore_errors=True)
 
 
 def server_folder(folder: str | Path) -> Path:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,9 @@ parties run, whoever holds the administrator's kit starts the run with `fedlsvi 
 and watches it with `fedlsvi federate status .`.
 
 What leaves a site is a Gram matrix and a response vector per step and round, the signal to
-synchronise, and how many agents there are. The log `fedlsvi/{name}/sent.jsonl` in your kit has a
-line for every message, and `fedlsvi verify` checks it. Your episodes are in
+synchronise, how many agents there are and which fedlsvi they run. The log
+`fedlsvi/{name}/sent.jsonl` in your kit has a line for every message (older ones in `sent.1.jsonl`,
+…), and `fedlsvi verify` checks it. Your episodes are in
 `fedlsvi/{name}/journal` and stay there. What was learned is in `fedlsvi/{name}/policy` when the run
 has ended; `fedlsvi evaluate .` in your kit plays it in your environment. Your FLARE will run no
 class but four: see `class_allow_list` in `local/resources.json`.
@@ -98,12 +100,14 @@ def init(
     """Write a project. `sites` maps a site's name to its settings; {} leaves a form to fill in."""
     project = Path(folder)
     _check(federation, sites, host, port)
+    if isinstance(federation.max_agents, int):  # each site by name, for the organiser to tighten
+        federation = replace(federation, max_agents=dict.fromkeys(sites, federation.max_agents))
     write_job = flare("write_job")
     with _whole(project):
         _provision(project, federation.name, list(sites), host, port)
         mark = f"{federation.name}-{secrets.token_hex(4)}"
         for name in (host, *sites):
-            _settle(project / "kits" / name / "local", mark)
+            _settle(project / "kits" / name, mark)
         for name, own in sites.items():
             text = settings_file.dump(own) if own else _form()
             (project / "kits" / name / "local" / "fedlsvi.toml").write_text(text, encoding="utf-8")
@@ -123,6 +127,11 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
     for site in sites:
         if not NAME.fullmatch(site):
             raise InvalidInput(f"the name of a site must be {LETTERS}, got {site!r}")
+        if site == "server":
+            raise InvalidInput(
+                "a site cannot be called 'server': FLARE calls the server so, give another name",
+                code="reserved-name",
+            )
     if not all(HOST.fullmatch(part) for part in host.split(".")):
         raise InvalidInput(f"host must be a name such as fl.example.org, got {host!r}")
     if host in sites:
@@ -171,11 +180,20 @@ def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: 
     made[-1].rename(project / "kits")
 
 
-def _settle(local: Path, mark: str) -> None:
+def job_store(mark: str) -> Path:
+    """Where FLARE's server keeps its jobs: FLARE needs a full path, and a kit may be anywhere."""
+    return Path("/tmp") / f"fedlsvi-{mark}"
+
+
+def _settle(kit: Path, mark: str) -> None:
     """A party's own resources: the shortest list of classes that serves, no log that travels, no
-    right to send code; and a place for FLARE's jobs that no other server on the machine shares."""
+    right to send code; and a place for FLARE's jobs that no other server on the machine shares.
+    All that FLARE writes is for its owner alone."""
+    local, script = kit / "local", kit / "startup" / "sub_start.sh"
+    first, rest = script.read_text(encoding="utf-8").split("\n", 1)
+    script.write_text(f"{first}\numask 077\n{rest}", encoding="utf-8")
     text = (local / "resources.json.default").read_text(encoding="utf-8")
-    resources = json.loads(text.replace("/tmp/nvflare/", f"/tmp/nvflare/{mark}/"))
+    resources = json.loads(text.replace("/tmp/nvflare/", f"{job_store(mark)}/"))
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = list(ALLOWED)
     # FLARE would send a site's log to the server, and the text of an error may quote a state

@@ -3,7 +3,8 @@
 A process that answers opens a `TcpServer` and passes its `TcpKey` on by some other way; the holder
 opens a `TcpConnection` with it. Both sides prove that they know the secret (an HMAC-SHA256 of
 random challenges, the caller first) before anything else is read. Only bytes travel, never objects,
-and they are not encrypted.
+and they are not encrypted. A frame has a longest length on which both sides agree, and only so many
+callers may be unknown at a time.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import hmac
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_bytes
-from threading import Thread, Timer
-from time import sleep
+from threading import Lock, Thread, Timer
+from time import monotonic, sleep
 
 _LENGTH = struct.Struct("!I")
 
@@ -25,6 +27,10 @@ CHALLENGE_BYTES = 32
 
 REACH_SECONDS = 5.0
 """How long a server may take to be reached, and a caller to prove that it knows the secret."""
+
+UNKNOWN_CALLERS = 64
+"""So many callers may be about to prove that they know the secret; for one more, the one that has
+taken longest is sent away. Whoever knows the secret needs a few milliseconds."""
 
 CROWDED_SECONDS = 0.1
 """Pause before the next caller is accepted when no file or thread is left."""
@@ -49,10 +55,15 @@ class TcpKey:
 
 
 class FramedSocket:
-    """A connected socket that sends and receives frames, each preceded by its length."""
+    """A connected socket that sends and receives frames, each preceded by its length.
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
+    Args:
+        connected: The socket.
+        longest: Bytes of the longest frame that may arrive.
+    """
+
+    def __init__(self, connected: socket.socket, longest: int) -> None:
+        self._socket, self._longest = connected, longest
         _tune(connected)
 
     def fileno(self) -> int:
@@ -71,16 +82,21 @@ class FramedSocket:
 
         Raises:
             EOFError: The other side hung up.
-            OSError: The connection is lost, or the frame is longer than `longest`.
+            OSError: The connection is lost, the frame is longer than it may be, or it takes longer
+                than `STALLED_SECONDS`.
         """
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        if longest is not None and length > longest:
-            raise OSError(f"a frame of {length} bytes, expected at most {longest}")
+        bound = self._longest if longest is None else longest
+        if length > bound:
+            raise OSError(f"a frame of {length} bytes, expected at most {bound}")
         return self._read(length)
 
     def _read(self, length: int) -> bytes:
         data = self._socket.recv(length, socket.MSG_WAITALL)
+        end = monotonic() + STALLED_SECONDS
         while len(data) < length:
+            if monotonic() > end:
+                raise OSError("a frame stopped halfway")
             if not (more := self._socket.recv(length - len(data), socket.MSG_WAITALL)):
                 raise EOFError("the connection ended")
             data += more
@@ -97,10 +113,13 @@ class TcpServer:
     Args:
         host: The address to listen on.
         answer: Maps a request to its reply.
+        longest: Bytes of the longest request.
     """
 
-    def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
-        self._answer = answer
+    def __init__(self, host: str, answer: Callable[[bytes], bytes], longest: int) -> None:
+        self._answer, self._longest = answer, longest
+        self._unknown: deque[socket.socket] = deque()  # callers that have not proved themselves
+        self._lock = Lock()
         self._socket = socket.create_server((host, 0))
         self.key = TcpKey(host, self._socket.getsockname()[1], token_bytes(32))
         Thread(target=self._accept, daemon=True).start()
@@ -109,24 +128,37 @@ class TcpServer:
         while True:
             try:
                 caller, _ = self._socket.accept()
+                with self._lock:
+                    self._unknown.append(caller)
+                    if len(self._unknown) > UNKNOWN_CALLERS:
+                        _hang_up(self._unknown.popleft())
                 Thread(target=self._serve, args=(caller,), daemon=True).start()
             except (OSError, RuntimeError):  # no file or thread is left: some callers will leave
                 sleep(CROWDED_SECONDS)
 
     def _serve(self, caller: socket.socket) -> None:
-        end = FramedSocket(caller)
+        end = FramedSocket(caller, self._longest)
         with suppress(*LOST), closing(end):
-            with _limited(caller):
-                _authenticate_caller(end, self.key.secret)
+            try:
+                with _limited(caller):
+                    _authenticate_caller(end, self.key.secret)
+            finally:
+                with self._lock, suppress(ValueError):  # it was sent away
+                    self._unknown.remove(caller)
             while True:
                 end.send(self._answer(end.receive()))
 
 
 class TcpConnection:
     """The asking side. One request is under way at a time; the next one waits here meanwhile, and a
-    later one replaces it."""
+    later one replaces it.
 
-    def __init__(self) -> None:
+    Args:
+        longest: Bytes of the longest answer.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
         self._end: FramedSocket | None = None
         self._asked: bytes | None = None
         self._next: bytes | None = None
@@ -155,7 +187,7 @@ class TcpConnection:
         caller = socket.create_connection((key.host, key.port), REACH_SECONDS)
         caller.settimeout(None)
         _limit_stalls(caller)
-        end = FramedSocket(caller)
+        end = FramedSocket(caller, self._longest)
         try:
             _authenticate_to_server(end, key.secret)
         except LOST as error:

@@ -24,7 +24,7 @@ from typing import Any
 from fedlsvi.config import Parameters, cohort_count
 from fedlsvi.errors import StoreError, TransportError
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.codec import longest_request, run_id
 from fedlsvi.remote.endpoint import FrameHandler
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.epoch import take_epoch
@@ -72,10 +72,12 @@ class Actor:
         """Answer a request."""
         return self._handler.handle(frame)
 
-    def tcp_key(self) -> TcpKey:
-        """The key of this actor's TCP server, which the first call starts."""
+    def tcp_key(self, longest: int) -> TcpKey:
+        """The key of this actor's TCP server, which the first call starts; it takes requests of up
+        to so many bytes."""
         if self._server is None:
-            self._server = TcpServer(ray_library().util.get_node_ip_address(), self._handler.handle)
+            host = ray_library().util.get_node_ip_address()
+            self._server = TcpServer(host, self._handler.handle, longest)
         return self._server.key
 
     def process(self) -> int:
@@ -205,8 +207,8 @@ class RayTransport(FrameTransport):
 
     def _connect_all(self) -> None:
         """A TCP connection to every actor, or to none."""
-        keys: list[TcpKey] = self._ray.get([actor.tcp_key.remote() for actor in self.actors])
-        connections = [TcpConnection() for _ in keys]
+        keys: list[TcpKey] = self._ray.get([self._ask_key(actor) for actor in self.actors])
+        connections = [TcpConnection(self.longest_answer(c)) for c in range(len(keys))]
         try:
             for connection, key in zip(connections, keys, strict=True):
                 connection.open(key)
@@ -217,6 +219,9 @@ class RayTransport(FrameTransport):
         self._connections = connections
         for c, connection in enumerate(connections):
             self._selector.register(connection, EVENT_READ, c)
+
+    def _ask_key(self, actor: Any) -> Any:
+        return actor.tcp_key.remote(longest_request(self.layout))
 
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
         end = monotonic() + deadline
@@ -253,7 +258,7 @@ class RayTransport(FrameTransport):
         if self._connections[c].connected:
             self._selector.unregister(self._connections[c])
             self._connections[c].close()
-        self._keys[self.actors[c].tcp_key.remote()] = c
+        self._keys[self._ask_key(self.actors[c])] = c
 
     def _reconnect(self) -> None:
         """Use the keys that have arrived; an endpoint repeats an answer that it gave before."""
