@@ -23,9 +23,10 @@ import numpy as np
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
+from fedlsvi.checks import integer, number
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.random import uniforms
-from fedlsvi.envs.base import Environment, plain
+from fedlsvi.envs.base import Environment, plain, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
@@ -327,7 +328,12 @@ def parse_header(
     facts = parse_json(run / PARAMETERS, contents[PARAMETERS])
     check_shape(run / PARAMETERS, facts, FACTS)
     facts["parameters"] = p = Parameters(**facts["parameters"])
-    facts["reward_range"] = tuple(facts["reward_range"])
+    facts["reward_range"] = units(facts["reward_range"])
+    for name in ("episodes", "horizon", "dim"):
+        integer(name, getattr(p, name), 1)
+    number("growth", p.growth, 0.0)
+    asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
+    Settings(**{name: value for name, value in vars(p).items() if name in asked})  # checks them
     if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
         raise DamagedFile(
             f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "
