@@ -100,8 +100,10 @@ class Scene:
         return np.array([_logdet(self.model + self.loc(a)) - _logdet(self.model) for a in range(M)])
 
     def knowing(self, **changes: Any) -> Guard:
-        """The same guard with other facts."""
+        """The same guard with other facts; `gamma` is that of the trigger."""
         other = copy(self.guard)
+        if "gamma" in changes:
+            changes["trigger"] = replace(self.guard.facts.trigger, gamma=changes.pop("gamma"))
         other.facts = replace(self.guard.facts, **changes)
         return other
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ def test_who_signals_must_show_the_determinant() -> None:
     """An agent that stops the round for nothing is found out when it uploads."""
     session, guard, upload = in_the_middle(problems.simplex())
     H = guard.layout.horizon
-    guard.facts = type(guard.facts)(**{**vars(guard.facts), "gamma": 1e9})
+    guard.facts = replace(guard.facts, trigger=replace(guard.facts.trigger, gamma=1e9))
     guard.stops(Signal(guard.t + guard.length, np.array([1]), np.array([H])))
     with refused(Refusal, "impossible-message", "log ratio of determinants") as caught:
         guard.upload(0, 4, H, upload)

@@ -105,7 +105,7 @@ def test_nobody_is_later_than_an_episode_after_the_trigger(packing: str) -> None
         found = refusal_of(low, made.upload(h), "log ratio of determinants", bound)
         assert found.value == pytest.approx(ratios[BAD], abs=1e-7)
         passes(high, made.upload(h))
-        passes(made.knowing(gamma=low.facts.gamma, overshoot="keep"), made.upload(h))
+        passes(made.knowing(gamma=low.facts.trigger.gamma, overshoot="keep"), made.upload(h))
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -157,7 +157,7 @@ def test_targets_are_a_reward_and_the_next_steps_ceiling(
     settings = FedLSVI(M, gamma=GAMMA, overshoot="keep", **options).settings
     found = Facts.of(settings.resolve(T, H, D, one_hot=False), nonnegative=True)
     assert found.y_max.tolist() == y_max
-    assert (found.gamma, found.episodes, found.overshoot) == (GAMMA, T, "keep")
+    assert (found.trigger.gamma, found.episodes, found.overshoot) == (GAMMA, T, "keep")
     assert (found.nonnegative, found.simplex) == (True, False)
     assert Facts.of(settings.resolve(T, H, D, one_hot=False), simplex=True).simplex
 
