@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.messages import (
     Explore,
@@ -76,7 +77,7 @@ class Echo(Transport):
     (Keep(1), {"signal": 1}),
 ], ids=lambda x: type(x).__name__)  # fmt: skip
 def test_a_broadcast_counts_once_for_each_agent(message: Request, expected: dict[str, int]) -> None:
-    transport = Echo(M, 4.0)
+    transport = Echo(M, Trigger(4.0, 9))
     transport.broadcast(message)
     ledger = transport.ledger
     assert ledger.scalars == {c: M * expected.get(c, 0) for c in CATEGORIES}
@@ -86,10 +87,10 @@ def test_a_broadcast_counts_once_for_each_agent(message: Request, expected: dict
 
 def test_a_signal_counts_for_whoever_raised_it() -> None:
     """2 of agent 0; where agents cannot call, the question and its answer are 2 of each."""
-    transport = Echo(M, 4.0)
+    transport = Echo(M, Trigger(4.0, 9))
     transport.wait(0, 9)
     assert transport.ledger.by_agent["signal"].tolist() == [2, 0, 0]
-    transport = Echo(M, 4.0)
+    transport = Echo(M, Trigger(4.0, 9))
     transport.asks = True
     transport.wait(0, 9)
     assert transport.ledger.by_agent["signal"].tolist() == [4, 2, 2]

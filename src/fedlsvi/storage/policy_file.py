@@ -19,7 +19,7 @@ import numpy as np
 
 from fedlsvi.checks import SEEDS, is_integer
 from fedlsvi.core.ridge import DenseFactor
-from fedlsvi.envs.spaces import Spaces
+from fedlsvi.envs.spaces import Spaces, count_observations
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.features.base import CallableFeatures, FeatureMap
@@ -146,7 +146,7 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
     n_actions, n_states, dim = (spaces[key] for key in ("n_actions", "n_states", "state_dim"))
     if head["kind"] == "table":
         sizes: dict[str, tuple[int | None, ...]] = {"actions": (horizon, n_states)}
-        if "choices" not in spaces["observation"]:
+        if count_observations(spaces["observation"]) is None:
             return "observations are not numbers of states"
     else:
         d = arrays["target"].shape[-1] if "target" in arrays and arrays["target"].ndim else 0
