@@ -180,8 +180,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, and what else
-    ends a round (`core.trigger.Trigger`)."""
+    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
+    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
 
     n_agents: int
     episodes: int
@@ -200,6 +200,12 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    pessimistic: bool = False
+
+    @property
+    def bonus(self) -> float:
+        """What ‖φ‖_{Λ⁻¹} is multiplied by: β, or −β where what was not seen is to be avoided."""
+        return -self.beta if self.pessimistic else self.beta
 
     @property
     def trigger(self) -> Trigger:
@@ -222,7 +228,9 @@ class Parameters:
     @property
     def ceilings(self) -> np.ndarray:
         """The upper clip of each step, (H,)."""
-        return ceilings(self.horizon, self.value_range, self.preset)
+        # pessimism is proved for H − h + 1, whatever the preset
+        preset = "practical" if self.pessimistic else self.preset
+        return ceilings(self.horizon, self.value_range, preset)
 
 
 def cohort_count(cohorts: Any, n_agents: int) -> int:

@@ -185,6 +185,7 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan.check_source()
         count = cohort_count(cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
         return Session(FederatedPlayer.of(plan, count, chosen), keep_models)

@@ -14,6 +14,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
@@ -154,9 +155,12 @@ class Run:
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now.
+        policy over so many episodes, which are played now. Of a log: the mean return of the
+        behaviour that it recorded, since nothing can be played.
         """
         env = self._first_environment()
+        if isinstance(env, LoggedWorld):
+            return {"behaviour": env.mean_return}
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -213,8 +212,6 @@ class Session:
 class FederatedPlayer:
     """Algorithm 1 on a transport: Fed-LSVI's server, and its agents wherever they are."""
 
-    counts: Mapping[str, int] = MappingProxyType({})
-
     def __init__(
         self,
         parameters: Parameters,
@@ -236,22 +233,29 @@ class FederatedPlayer:
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
         self.algorithm = algorithm
-        self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
+        self.server = Server(layout(p), p.lam, p.gamma, p.bonus, p.episodes)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
         self.evaluator = None if plan is None else plan.evaluator(self.values)
         self.measured = self.evaluator is not None
         self._ledger: Ledger | None = None
+        self.counts: Mapping[str, int] = {}
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+    def of(
+        cls,
+        plan: Plan,
+        cohorts: int = 1,
+        transport: Transport | None = None,
+        algorithm: str = "fed-lsvi",
+    ) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:
-            return cls(p, transport, plan)
+            return cls(p, transport, plan, algorithm=algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here)
+        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -349,6 +353,8 @@ class FederatedPlayer:
             "ledger": self.transport.ledger.to_dict(),
             "transport": own,
         }
+        if self.counts:
+            plain["counts"] = dict(self.counts)
         return arrays, plain
 
     def history(self, first: int, last: int) -> Arrays:

@@ -177,7 +177,7 @@ def _model(
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta = p.beta
+    values.beta = p.bonus
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
