@@ -155,6 +155,11 @@ def greedy_index(score: Array) -> int:
     return best
 
 
+def greedy_table(scores: Array) -> Array:
+    """`greedy_index` along the last axis."""
+    return np.apply_along_axis(greedy_index, -1, scores)
+
+
 class Greedy:
     """π_h(x) = argmax_a of the unclipped score, then the lowest index; frozen for a round.
 

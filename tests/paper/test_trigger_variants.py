@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from agreement import assert_agrees, assert_ledger_is_the_formula
 from expecting import refused
 from fedlsvi import FedLSVI
+from fedlsvi.algorithms.shared.thompson_kernels import best_sample
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.core.trigger import Trigger, schedule
-from fedlsvi.core.value import backup, backup_diagonal
+from fedlsvi.core.value import backup, backup_diagonal, choose
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
 from literal import greedy_index
@@ -165,7 +166,15 @@ def test_ties_go_to_the_lowest_index_on_every_backend() -> None:
     backup_diagonal(index, np.zeros(3000), gram, 1.0, 5.0, values, greedy)
     assert (greedy == 0).all()
     assert np.allclose(values, 1.0)
+    score = 1.0 + 1e-12 * rng.random((500, 6, 3))
+    choose(score[..., 0].copy(), greedy)
+    assert (greedy == 0).all()
+    best_sample(score, 5.0, values, greedy)
+    assert (greedy == 0).all()
+    assert np.array_equal(values, score.max(axis=(1, 2)))
     score = rng.normal(size=(500, 6))
+    choose(score, greedy)
+    assert greedy.tolist() == score.argmax(axis=1).tolist()
     assert [greedy_index(row) for row in score] == score.argmax(axis=1).tolist()
 
 

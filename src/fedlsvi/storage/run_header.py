@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
+from numba.core.config import CPU_NAME
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
@@ -204,7 +206,7 @@ def versions() -> dict[str, Any]:
         except PackageNotFoundError:
             found[name] = None
     machine = {"platform": platform.platform(), "machine": platform.machine()}
-    return found | machine | {"cpus": os.cpu_count()}
+    return found | machine | {"cpus": os.cpu_count(), "cpu": CPU_NAME or get_host_cpu_name()}
 
 
 def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:

@@ -315,9 +315,9 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
 
 
 def _compare_versions(header: RunHeader) -> None:
-    """Another library may round differently: say so, and go on."""
+    """Another library or CPU may round differently: say so, and go on."""
     now = versions()
-    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine")
+    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine", "cpu")
     changed = [
         f"{name} {header.versions.get(name)} → {now[name]}"
         for name in libraries
