@@ -27,8 +27,14 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
 }
 
 
+OWN: dict[str, Any] = {}
+"""Further settings of the runs; those of `BUDGET` in mode "budget"."""
+
+BUDGET = {"gamma": 40.0, "cap": 1.3, "rounds": 9, "min_round": 2}
+
+
 def learner() -> fedlsvi.FedLSVI:
-    return fedlsvi.FedLSVI(n_agents=3, gamma=12.0, beta=0.5, lam=1.0)
+    return fedlsvi.FedLSVI(n_agents=3, **{"gamma": 12.0, "beta": 0.5, "lam": 1.0} | OWN)
 
 
 def begin(kind: str, folder: Path, episodes: int, seconds: float) -> None:
@@ -163,7 +169,13 @@ def main(mode: str, seed: int) -> None:
     # a kill leaves the same files on any file system, and this one does not wait for a disk
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as root:
-        if mode == "calls":
+        if mode == "budget":
+            OWN.update(BUDGET)
+            result = at_calls("finite", range(20, 90, 10), Path(root) / "budget")
+            runs = [fedlsvi.load(folder) for folder in (Path(root) / "budget").iterdir()]
+            result["rounds"] = max(run.rounds for run in runs)
+            result["shortest"] = min(record.smallest for run in runs for record in run.records)
+        elif mode == "calls":
             # a checkpoint takes about 17 calls: two of them, and the making of the folder
             finite = at_calls("finite", range(1, 46, 2), Path(root) / "finite")
             continuous = at_calls("continuous", range(12, 46, 3), Path(root) / "continuous")

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from killing import BUDGET
 
 import fedlsvi
 
@@ -47,6 +48,14 @@ def test_kills_before_writes_fsyncs_and_renames_change_nothing() -> None:
     result = kill("calls", seed=0)
     assert result["kills"] == 35, result
     assert result["equal"], result
+
+
+def test_no_kill_spends_more_than_the_budget_or_breaks_the_floor() -> None:
+    result = kill("budget", seed=0)
+    assert result["kills"] == 7, result
+    assert result["equal"], result
+    assert result["rounds"] == BUDGET["rounds"], result
+    assert result["shortest"] == BUDGET["min_round"], result
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path: Path) -> None:
