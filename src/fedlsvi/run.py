@@ -243,13 +243,16 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
+        proper = p.min_round == 1 and p.rounds is None
+        applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
-            right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
+            right = theory.regret_bound(*size, T, gamma, p.beta, p.lam, p.confidence)
             found["theorem_1"] = Bound(_regret(1), right, measured, applies=applies)
         else:
             right = theory.regret_bound_misspecified(
-                *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
+                *size, T, gamma, p.beta, p.xi, p.lam, p.confidence
             )
             found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
         rounds = float(p.most_rounds(T))

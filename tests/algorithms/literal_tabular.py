@@ -191,7 +191,7 @@ def literal_advantage(
         V[:H] = np.minimum(Q.max(axis=2), np.asarray(top)[:, None])
         for h in range(H):
             for x in range(S):
-                visits_of = sum(len(ever[h, x, a]) for a in range(A))
+                visits_of = sum(len(ever[h, x, a]) - len(stage[h, x, a]) for a in range(A))
                 if visits_of >= wanted and not settled[h, x]:
                     ref[h, x], settled[h, x] = V[h, x], True
     out.Q = Q

@@ -160,3 +160,18 @@ def test_lengths_in_a_run_are_the_rounds_of_its_records() -> None:
     run = FedLSVI(n_agents=2, min_round=9).learn(RandomLinearMDP(), 100, 0, progress=False)
     assert [b - a for a, b in pairwise(run.taus)] == [record.length for record in run.records]
     assert min(record.smallest for record in run.records) >= 9
+
+
+@pytest.mark.parametrize(
+    ("own", "applies"),
+    [({"cap": 1.1}, True), ({"gamma": "anytime"}, True), ({"rounds": 9}, False),
+     ({"min_round": 2}, False)],
+)  # fmt: skip
+def test_what_lengthens_rounds_voids_the_guarantee_on_regret(
+    own: dict[str, Any], applies: bool
+) -> None:
+    run = FedLSVI(n_agents=2, preset="paper", **own).learn(one_hot(0).envs, 30, 0, progress=False)
+    bound, p = run.bounds["theorem_1"], run.parameters
+    assert bound.applies is applies
+    gamma = 8.0 * 30 / (2 * p.dim) if own.get("gamma") else p.gamma
+    assert bound.bound == theory.regret_bound(p.dim, p.horizon, 2, 30, gamma, p.beta)
