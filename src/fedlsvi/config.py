@@ -225,6 +225,36 @@ class Parameters:
         return ceilings(self.horizon, self.value_range, self.preset)
 
 
+def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:
+    """How a run that goes on differs from one that knew its number of episodes from the start, in a
+    sentence; None where it does not, to the last bit.
+
+    Args:
+        before: The numbers in force so far.
+        after: Those in force from here on, of the longer run.
+        played: Episodes per agent so far.
+    """
+    # of γ(t), only its growth counts
+    unlike = ("episodes", "rounds", *(("gamma",) if before.growth and after.growth else ()))
+    changed = [
+        f"{SYMBOLS.get(name, name)} = {_digits(there)} (before: {_digits(here)})"
+        for name, here in vars(before).items()
+        if name not in unlike and here != (there := getattr(after, name))
+    ]
+    if after.episodes != before.episodes and (after.rounds or before.rounds):
+        changed.append("rounds that are spread over all its episodes")
+    if not changed:
+        return None
+    return (
+        f"this run goes on after episode {played:,}, and is not the one that {after.episodes:,} "
+        f"episodes at once would be, which has {', '.join(changed)} from its first episode on"
+    )
+
+
+def _digits(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def cohort_count(cohorts: Any, n_agents: int) -> int:
     """A number of cohorts from 1 to M; None is one."""
     if cohorts is None:

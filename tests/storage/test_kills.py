@@ -58,6 +58,14 @@ def test_no_kill_spends_more_than_the_budget_or_breaks_the_floor() -> None:
     assert result["shortest"] == BUDGET["min_round"], result
 
 
+def test_kills_while_a_finished_run_goes_on_change_nothing() -> None:
+    """Before each write, fsync, rename and truncation that turns a run of 30 episodes into one of
+    60: the end is that of 60 episodes at once."""
+    result = kill("longer", seed=0)
+    assert result["kills"] == 26, result
+    assert result["equal"], result
+
+
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path: Path) -> None:
     arguments = ["--env", "random-linear", "--agents", "3", "--set", "gamma=3", "--seed", "4"]
     command = [sys.executable, "-m", "fedlsvi", "run", *arguments, "--out", "run"]

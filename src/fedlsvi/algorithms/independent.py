@@ -79,6 +79,7 @@ class IndependentPlay(Play):
     """Every agent plays and replans, episode by episode."""
 
     algorithm = "independent"
+    goes_on = True
 
     def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
@@ -110,6 +111,7 @@ class ContinuousIndependentPlay(SingleAgentPlay):
     """Where states are real vectors: a threshold of 1 renews the policy after every episode."""
 
     algorithm = "independent"
+    goes_on = True
 
     def log_threshold(self) -> float:
         return 0.0

@@ -21,8 +21,9 @@ from fedlsvi.core.statistics import full
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import LISTED, RoundRecord
+from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import InProcess, Transport, layout
 
 Arrays = dict[str, np.ndarray]
@@ -54,6 +55,7 @@ class Player(Protocol):
         parameters: The numbers in force.
         plan: Environments and features; None where both are elsewhere.
         measured: Whether it knows regret.
+        goes_on: Whether a longer run would have begun in the same way, numbers in force apart.
         counts: What the closed formula of the scalars needs beyond the records.
         values: The policy in force; None where no environment is here.
         cohorts: Cohorts in this process; none where the agents are elsewhere.
@@ -73,6 +75,8 @@ class Player(Protocol):
     @property
     def measured(self) -> bool: ...
     @property
+    def goes_on(self) -> bool: ...
+    @property
     def counts(self) -> Mapping[str, int]: ...
     @property
     def values(self) -> Any: ...
@@ -91,6 +95,10 @@ class Player(Protocol):
 
     def start(self) -> None:
         """Make ready for the next round, at the beginning or after `restore`."""
+        ...
+
+    def may_end(self) -> bool:
+        """Whether T may cut the next round short."""
         ...
 
     def play_round(self) -> Played:
@@ -136,6 +144,8 @@ class Session:
         regret: (T,) cumulative group regret, filled up to episode `player.t`; None if unknown.
         models: (w, Λ) after each round, if `keep_models`.
         policies: The policy table before each round, if `keep_models` and states are finite.
+        ending: How the run ended.
+        before: The state before the last round, where T may have cut that one short.
     """
 
     def __init__(self, player: Player, keep_models: bool = False) -> None:
@@ -146,6 +156,8 @@ class Session:
             self.regret = np.zeros(player.parameters.episodes)
         self.models: list[tuple[np.ndarray, np.ndarray]] = []
         self.policies: list[np.ndarray] = []
+        self.ending: Ending = "unfinished"
+        self.before: Snapshot | None = None
 
     @property
     def plan(self) -> Plan:
@@ -158,6 +170,7 @@ class Session:
         player = self.player
         player.start()
         while player.t < player.parameters.episodes:
+            self.before = Snapshot.of(player) if player.may_end() else None
             if self.keep_models and (table := player.followed()) is not None:
                 self.policies.append(table.copy())
             done = player.play_round()
@@ -182,6 +195,7 @@ class Session:
             )
             self.records.append(record)
             player.rest()
+            self.ending = self.ending if player.t < player.parameters.episodes else "finished"
             yield record
 
     def _extend_regret(self, done: Played) -> float | None:
@@ -235,7 +249,7 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm = algorithm
+        self.algorithm, self.goes_on = algorithm, bool(cohorts)
         self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
         self.values: Any = None
         if plan is not None:
@@ -282,6 +296,9 @@ class FederatedPlayer:
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
         self._follow()
+
+    def may_end(self) -> bool:
+        return self.goes_on and self.transport.may_end(self.server.t)
 
     def play_round(self) -> Played:
         began = perf_counter()

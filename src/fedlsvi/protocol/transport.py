@@ -95,6 +95,10 @@ class Transport(ABC):
         """Every agent that takes part sent or received this many scalars."""
         self.ledger.each(category, scalars)
 
+    def may_end(self, t: int) -> bool:
+        """Whether the round that begins after episode t may last until T."""
+        return self.trigger.longest(t) >= self.trigger.episodes - t
+
     def wait(self, t: int, left: int) -> Signal:
         """The first signal of the round that began after episode t; `left` episodes remain."""
         explored, began = 0, perf_counter()
