@@ -396,6 +396,7 @@ class LSVIUCBPlusPlus(Comparator):
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
     play_type = PlusPlay
+    needs_table = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         check_same_law(plan)
