@@ -14,7 +14,14 @@ from typing import Any, ClassVar, Literal
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.checks import integer
-from fedlsvi.config import Overshoot, Preset, Settings, cohort_count, what_differs
+from fedlsvi.config import (
+    Aggregation,
+    Overshoot,
+    Preset,
+    Settings,
+    cohort_count,
+    what_differs,
+)
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
@@ -149,6 +156,9 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
+            in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
+            it learns the sum of at least three sites and nothing else.
     """
 
     name = "fed-lsvi"
@@ -171,6 +181,7 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        aggregation: Aggregation = "float",
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -191,7 +202,9 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
-        count = cohort_count(cohorts, self.settings.n_agents)
+        secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
+        few = self.settings.n_agents if secure else None
+        count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
         return Session(FederatedPlayer.of(plan, count, chosen), keep_models)
 

@@ -273,9 +273,10 @@ class Run:
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike:
+        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
             signals = sum(r.signals for r in self.records)
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
+            sites = self.counts.get("sites")
+            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals, sites)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

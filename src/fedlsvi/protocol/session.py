@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -19,12 +18,14 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
-from fedlsvi.protocol.transport import InProcess, Transport, layout
+from fedlsvi.protocol.transport import Transport, layout
 
 Arrays = dict[str, np.ndarray]
 
@@ -227,8 +228,6 @@ class Session:
 class FederatedPlayer:
     """Algorithm 1 on a transport: Fed-LSVI's server, and its agents wherever they are."""
 
-    counts: Mapping[str, int] = MappingProxyType({})
-
     def __init__(
         self,
         parameters: Parameters,
@@ -250,7 +249,9 @@ class FederatedPlayer:
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
         self.algorithm, self.goes_on = algorithm, bool(cohorts)
-        self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
+        size = layout(p)
+        adds = aggregation_of(p, size)
+        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
@@ -265,7 +266,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan)
         here = plan.cohorts(cohorts)
-        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here)
+        return cls(p, in_process(here, p), plan, here)
 
     @property
     def t(self) -> int:
@@ -286,6 +287,11 @@ class FederatedPlayer:
     @property
     def ledger(self) -> Ledger:
         return self.transport.ledger
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        secure = self.parameters.aggregation == "secure"
+        return {"sites": len(self.transport.sites())} if secure else {}
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
@@ -365,6 +371,7 @@ class FederatedPlayer:
             "last": self.transport.last,
             "ledger": self.transport.ledger.to_dict(),
             "transport": own,
+            "counts": dict(self.counts),
         }
         return arrays, plain
 

@@ -288,7 +288,7 @@ def _session(
         del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(
         world, p.episodes, header.job.seed, features=phi, threads=threads,
-        cohorts=plain.get("cohorts", 1) or None,
+        cohorts=plain.get("cohorts") or None,
         transport=placed(transport, header.run),
     )  # fmt: skip
     try:
