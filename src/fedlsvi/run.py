@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,15 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import RoundRecord, late_return
 from fedlsvi.protocol.session import Session
+
+SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
+"""Algorithms whose agents upload Σφφᵀ."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ class Run:
     """Makes agent 0's environment, where the run was read from a folder."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
+    visits: VisitRecovery | None = field(default=None, repr=False)
+    """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
@@ -123,6 +130,14 @@ class Run:
     def gram(self) -> np.ndarray:
         """Λ_h, (H, d, d)."""
         return full(self.gram_packed)
+
+    @cached_property
+    def recovery(self) -> VisitRecovery | None:
+        """How far uploads determine the visits of agents; None where that is not known, or where
+        no sums of φφᵀ were uploaded."""
+        if self.algorithm not in SENDS_SUMS:
+            return None
+        return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
     def rounds(self) -> int:
@@ -224,6 +239,7 @@ class Run:
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
             "smallest_upload": min(r.smallest for r in self.records),
+            "recovery": self.recovery and asdict(self.recovery),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds

@@ -101,6 +101,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         counts=counts,
         world=lambda: _world(header, env),
         reward_range=header.reward_range,
+        visits=header.visits,
     )
 
 
