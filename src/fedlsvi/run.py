@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+
+SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
+"""Algorithms whose agents upload Σφφᵀ."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ class Run:
     """What `learn_more` starts from, where the run has no folder."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
+    visits: VisitRecovery | None = field(default=None, repr=False)
+    """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
@@ -136,6 +143,14 @@ class Run:
     def gram(self) -> np.ndarray:
         """Λ_h, (H, d, d)."""
         return full(self.gram_packed)
+
+    @cached_property
+    def recovery(self) -> VisitRecovery | None:
+        """How far uploads determine the visits of agents; None where that is not known, or where
+        no sums of φφᵀ were uploaded."""
+        if self.algorithm not in SENDS_SUMS:
+            return None
+        return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
     def rounds(self) -> int:
@@ -239,6 +254,7 @@ class Run:
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
             "smallest_upload": min(r.smallest for r in self.records),
+            "recovery": self.recovery and asdict(self.recovery),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds

@@ -69,6 +69,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
+        *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
@@ -122,6 +123,18 @@ def _least(summary: Mapping[str, Any]) -> str:
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
     return f"{unit}; short rounds reveal more about each episode"
+
+
+def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Which visits can be computed from uploads, however long the rounds."""
+    found = summary.get("recovery")
+    if not found or found["rank"] is None:
+        return []
+    kinds, solved = found["kinds"], found["solved"]
+    text = f"of {kinds:,} visit counts follow from any upload"
+    if solved < kinds:
+        text += f"; nearly all do where a round has fewer than {found['rank']:,} episodes"
+    return [("given away", number(solved), text)]
 
 
 def _most(summary: Mapping[str, Any]) -> str:

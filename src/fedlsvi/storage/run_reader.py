@@ -103,6 +103,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         extended=header.extended,
         world=lambda: _world(header, env),
         reward_range=header.reward_range,
+        visits=header.visits,
     )
 
 
