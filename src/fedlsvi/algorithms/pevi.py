@@ -186,7 +186,7 @@ class PEVI(Algorithm):
         plan.check_source()
         count = cohort_count(cohorts, self.settings.n_agents)
         player = FederatedPlayer.of(plan, count, choose(transport, plan, cohorts), self.name)
-        player.counts = {
+        player.logged = {
             "logged_episodes": sum(min(T, world.log.episodes) for world in logs),
             "logged_transitions": sum(world.log.transitions for world in logs),
             "left_out": sum(world.log.cut for world in logs),
