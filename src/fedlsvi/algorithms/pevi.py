@@ -41,7 +41,7 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.run import Run
 
-PRACTICAL_BETA = 0.1
+PRACTICAL_BETA = 0.01
 """β of the practical preset, in units of the value range (docs/offline.md has the study)."""
 
 

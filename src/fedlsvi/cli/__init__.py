@@ -23,6 +23,7 @@ SECTIONS = {
         "report": "report:report",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
+        "data": "data:data",
         "list": "listing:list_names",
     },
     "Experiments": {

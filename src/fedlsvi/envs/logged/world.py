@@ -79,6 +79,11 @@ class LoggedWorld(Environment):
         steps = self.log.transitions / self.log.episodes
         return low * steps + (high - low) * self.log.earned / self.log.episodes
 
+    def original_reward(self, reward: float) -> float:
+        """A reward in [0, 1] in the log's own units."""
+        low, high = self.reward_range
+        return low + (high - low) * reward
+
     def default_features(self) -> FeatureMap:
         if hasattr(self, "n_states"):
             return OneHot().bind(self)
