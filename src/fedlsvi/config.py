@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.checks import choice, finite, integer, number, plain
+from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
@@ -57,6 +57,7 @@ class Settings:
     min_round: int = 1
     rounds: int | None = None
     scalars: int | None = None
+    stationary: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -92,13 +93,16 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        if self.stationary != "auto":
+            boolean("stationary", self.stationary, '"auto" asks the environment')
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
-    ) -> Parameters:
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None,
+        steady: bool = False,
+    ) -> Parameters:  # fmt: skip
         """The numbers in force on a problem of this size.
 
         Args:
@@ -108,6 +112,8 @@ class Settings:
             one_hot: Whether every φ(x,a) is a unit vector.
             pooled: How many agents' episodes one model is learned from; None is all of them. Only
                 these can differ from one another, so only they widen β where ξ > 0.
+            steady: Whether the environments say that nothing in them depends on the step; decides
+                stationary="auto" of the practical preset.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -131,6 +137,7 @@ class Settings:
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
+        stationary = steady and not paper if self.stationary == "auto" else self.stationary
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -158,16 +165,17 @@ class Settings:
             confidence=self.confidence,
             cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing),
+            rounds=self._budget(M, H, d, packing, stationary),
             growth=growth,
+            stationary=stationary,
         )
 
-    def _budget(self, M: int, H: int, d: int, packing: Packing) -> int | None:
+    def _budget(self, M: int, H: int, d: int, packing: Packing, stationary: bool) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together."""
         budgets = [] if self.rounds is None else [self.rounds]
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0)
-            each = theory.scalars_per_round(d, H, M, packing, M)
+            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary)
+            each = theory.scalars_per_round(d, H, M, packing, M, stationary)
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
@@ -200,6 +208,12 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    stationary: bool = False
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where all steps share it, else H."""
+        return 1 if self.stationary else self.horizon
 
     @property
     def trigger(self) -> Trigger:
@@ -210,8 +224,10 @@ class Parameters:
 
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
-        per `min_round` episodes, and the budget."""
-        size = (self.dim, self.horizon, self.n_agents, episodes)
+        per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        each = self.horizon // self.matrices
+        size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:

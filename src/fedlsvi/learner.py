@@ -143,6 +143,9 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        stationary: True learns from the data of all steps together, where laws and rewards are the
+            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
+            False in the paper's preset.
     """
 
     name = "fed-lsvi"
@@ -165,6 +168,7 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        stationary: bool | Literal["auto"] = "auto",
     ) -> None:
         given = dict(locals())
         del given["self"]

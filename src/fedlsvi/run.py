@@ -243,7 +243,7 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12) and not p.stationary
         if p.xi == 0.0:
             right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
             found["theorem_1"] = Bound(_regret(1), right, measured, applies=applies)
@@ -256,7 +256,7 @@ class Run:
         found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
         if self.ledger.alike:
             signals = sum(r.signals for r in self.records)
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

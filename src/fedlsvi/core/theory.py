@@ -113,15 +113,31 @@ def rounds_floor(T: int, gamma: float) -> int:
     return math.ceil(T / math.ceil(gamma))
 
 
-def scalars_per_round(d: int, H: int, M: int, packing: Packing, signals: int) -> int:
+def scalars_model(d: int, H: int, packing: Packing, stationary: bool = False) -> int:
+    """H(P + d), the scalars of one model; P + Hd where all steps share a Gram matrix."""
+    return (1 if stationary else H) * packed_size(d, packing) + H * d
+
+
+def scalars_per_round(
+    d: int, H: int, M: int, packing: Packing, signals: int, stationary: bool = False
+) -> int:
     """2MH(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it."""
-    return 2 * M * H * (packed_size(d, packing) + d) + M + 2 * signals
+    return 2 * M * scalars_model(d, H, packing, stationary) + M + 2 * signals
 
 
-def scalars_total(d: int, H: int, M: int, packing: Packing, rounds: int, total_signals: int) -> int:
+def scalars_total(
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    rounds: int,
+    total_signals: int,
+    stationary: bool = False,
+) -> int:
     """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs: the whole run, first broadcast included."""
-    first = M * (H * (packed_size(d, packing) + d) + 3)
-    return first + rounds * scalars_per_round(d, H, M, packing, 0) + 2 * total_signals
+    first = M * (scalars_model(d, H, packing, stationary) + 3)
+    each = scalars_per_round(d, H, M, packing, 0, stationary)
+    return first + rounds * each + 2 * total_signals
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

@@ -339,7 +339,8 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {

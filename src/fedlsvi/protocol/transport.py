@@ -39,7 +39,7 @@ DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
 
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing)
+    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.stationary)
 
 
 class Transport(ABC):

@@ -31,7 +31,16 @@ from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
 from fedlsvi.protocol.agent import Cohort, Experience
-from fedlsvi.protocol.messages import Explore, Keep, Model, Request, Signal, Start, Stop
+from fedlsvi.protocol.messages import (
+    Explore,
+    Keep,
+    Model,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    gram_of,
+)
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
@@ -367,7 +376,8 @@ class Endpoint:
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
         elif isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""

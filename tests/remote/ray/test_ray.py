@@ -119,8 +119,9 @@ def _open_files(process: Path) -> list[Path]:
 
 @pytest.mark.parametrize("cohorts", [1, 2, 4])
 def test_same_run_as_in_process(cohorts: int) -> None:
-    for problem in (problems.simplex(), problems.continuous()):
+    for problem in (problems.simplex(), problems.continuous(), problems.chain()):
         here = learn(problem)
+        assert here.parameters.stationary == (problem.name == "chain")
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
 
 

@@ -47,6 +47,8 @@ class GymWorld(Environment):
         reward_range: The rewards that 0 and 1 stand for.
     """
 
+    stationary = True
+    """Taken for granted: Gymnasium's `step` is not told the step."""
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
 
