@@ -177,8 +177,10 @@ def test_tables_that_repeat_are_stationary() -> None:
 
 def test_formulas_by_hand() -> None:
     """M = 2, H = 5, d = 3, P = 6: one model is 6 + 15 scalars."""
-    assert theory.scalars_per_round(3, 5, 2, "packed", 1, True) == 2 * 2 * 21 + 2 + 2
-    assert theory.scalars_total(3, 5, 2, "packed", 4, 7, True) == 2 * 24 + 4 * (84 + 2) + 14
+    assert theory.scalars_per_round(3, 5, 2, "packed", 1, stationary=True) == 2 * 2 * 21 + 2 + 2
+    assert (
+        theory.scalars_total(3, 5, 2, "packed", 4, 7, stationary=True) == 2 * 24 + 4 * (84 + 2) + 14
+    )
     p = Settings(2, gamma=10.0, lam=0.5, stationary=True).resolve(100, 5, 3, False)
     expected = 1 + 20 + 3 / np.log(2) * np.log1p(2 * 5 * 100 / (0.5 * 3))
     assert p.most_rounds(100) == pytest.approx(min(expected, 100))

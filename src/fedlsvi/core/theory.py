@@ -119,10 +119,20 @@ def scalars_model(d: int, H: int, packing: Packing, stationary: bool = False) ->
 
 
 def scalars_per_round(
-    d: int, H: int, M: int, packing: Packing, signals: int, stationary: bool = False
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    signals: int,
+    sites: int | None = None,
+    stationary: bool = False,
 ) -> int:
-    """2MH(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it."""
-    return 2 * M * scalars_model(d, H, packing, stationary) + M + 2 * signals
+    """(C + M)H(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it.
+
+    C is the number of parties that upload: all M agents, or with secure sums the sites.
+    """
+    uploads = M if sites is None else sites
+    return (uploads + M) * scalars_model(d, H, packing, stationary) + M + 2 * signals
 
 
 def scalars_total(
@@ -132,12 +142,23 @@ def scalars_total(
     packing: Packing,
     rounds: int,
     total_signals: int,
+    sites: int | None = None,
     stationary: bool = False,
 ) -> int:
-    """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs: the whole run, first broadcast included."""
+    """M(H(P + d) + 3) + K((C + M)H(P + d) + M) + 2Σs: the whole run, first broadcast included.
+
+    With secure sums, C sites exchange keys first and upload one sum each; else C = M.
+    """
     first = M * (scalars_model(d, H, packing, stationary) + 3)
-    each = scalars_per_round(d, H, M, packing, 0, stationary)
+    if sites is not None:
+        first += scalars_keys(sites)
+    each = scalars_per_round(d, H, M, packing, 0, sites, stationary)
     return first + rounds * each + 2 * total_signals
+
+
+def scalars_keys(sites: int) -> int:
+    """4C + 4C²: each of C sites sends a public key of 32 bytes and receives those of all."""
+    return 4 * sites + 4 * sites**2
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

@@ -204,7 +204,8 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
         rounds = [int(p.most_rounds(int(n))) for n in t]
         most = [
-            theory.scalars_total(*size, p.packing, k, p.n_agents * k, p.stationary) for k in rounds
+            theory.scalars_total(*size, p.packing, k, p.n_agents * k, stationary=p.stationary)
+            for k in rounds
         ]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
     if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
