@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from killing import BUDGET
 
 import fedlsvi
 
@@ -46,6 +47,22 @@ def test_kills_before_writes_fsyncs_and_renames_change_nothing() -> None:
     """Some of the kills fall between the files of one checkpoint, and some into a resume."""
     result = kill("calls", seed=0)
     assert result["kills"] == 35, result
+    assert result["equal"], result
+
+
+def test_no_kill_spends_more_than_the_budget_or_breaks_the_floor() -> None:
+    result = kill("budget", seed=0)
+    assert result["kills"] == 7, result
+    assert result["equal"], result
+    assert result["rounds"] == BUDGET["rounds"], result
+    assert result["shortest"] == BUDGET["min_round"], result
+
+
+def test_kills_while_a_finished_run_goes_on_change_nothing() -> None:
+    """Before each write, fsync, rename and truncation that turns a run of 30 episodes into one of
+    60: the end is that of 60 episodes at once."""
+    result = kill("longer", seed=0)
+    assert result["kills"] == 26, result
     assert result["equal"], result
 
 

@@ -202,6 +202,7 @@ class CentralisedPlay(Play):
     """Play, upload, back up, download; every episode."""
 
     algorithm = "centralised"
+    goes_on = True
 
     def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)

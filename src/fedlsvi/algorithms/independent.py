@@ -80,6 +80,7 @@ class IndependentPlay(Play):
     """Every agent plays and replans, episode by episode."""
 
     algorithm = "independent"
+    goes_on = True
 
     def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
@@ -112,6 +113,7 @@ class CohortIndependentPlay(SingleAgentPlay):
     the policy after every episode."""
 
     algorithm = "independent"
+    goes_on = True
 
     def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)

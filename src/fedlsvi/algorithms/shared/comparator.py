@@ -53,6 +53,9 @@ class Play(ABC):
 
     algorithm: str
     cohorts: Sequence[Cohort] = ()
+    goes_on: ClassVar[bool] = False
+    """Whether a longer run would have begun in the same way. Not so where a constant or a schedule
+    follows T, or where T ends a round or a turn."""
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool = False) -> None:
         p = plan.parameters
@@ -96,6 +99,10 @@ class Play(ABC):
 
     def start(self) -> None:  # noqa: B027
         """Nobody has to be told that the run begins."""
+
+    def may_end(self) -> bool:
+        """Rounds that T cuts short are not taken back here."""
+        return False
 
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""

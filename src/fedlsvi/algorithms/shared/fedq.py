@@ -20,6 +20,7 @@ from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.core.value import choose
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.values import TabularValues
@@ -129,7 +130,7 @@ class TabularServer:
 
     def greedy(self) -> None:
         """π = argmax Q, lowest index first; V = min(c_h, max Q)."""
-        self.policy[:] = self.Q.argmax(axis=2)
+        choose(self.Q.reshape(self.policy.size, -1), self.policy.reshape(-1))
         np.minimum(self.Q.max(axis=2), self.top[:, None], out=self.values[:-1])
 
     def at_policy(self, table: np.ndarray) -> np.ndarray:
