@@ -247,6 +247,8 @@ class Run:
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -361,6 +363,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

@@ -81,6 +81,15 @@ class Plan:
         return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
 
     @property
+    def stepped(self) -> tuple[int, int] | None:
+        """Steps taken here in black boxes so far, and rewards of theirs that were clipped; None
+        where nothing is stepped."""
+        worlds = {id(env): env for env in self.envs if isinstance(env, GymWorld)}.values()
+        if not worlds:
+            return None
+        return sum(env.stepped for env in worlds), sum(env.clipped for env in worlds)
+
+    @property
     def layout(self) -> Layout:
         """What server and agents agree on."""
         return layout(self.parameters)
