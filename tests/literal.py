@@ -69,10 +69,10 @@ def philox_4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, i
     return c0, c1, c2, c3
 
 
-def uniform(seed: int, agent: int, episode: int, j: int) -> float:
+def uniform(seed: int, agent: int, episode: int, j: int, stream: int = 0) -> float:
     """Draw j of the agent in the episode: the upper 53 bits of half a Philox block."""
     key = seed % 2**32, seed >> 32
-    a, b, c, d = philox_4x32((j // 2, episode, agent, 0), key)
+    a, b, c, d = philox_4x32((j // 2, episode, agent, stream), key)
     word = (a << 32 | b) if j % 2 == 0 else (c << 32 | d)
     return float(word >> 11) * 2.0**-53
 
@@ -115,9 +115,18 @@ class World:
 
 
 def worlds(envs: Any, M: int, seed: int, keys: Sequence[int] | None = None) -> list[World]:
-    """One world per agent: the same environment for all, or a list of M of them."""
+    """One world per agent: the same environment for all, or a list of M of them. What is no
+    environment of fedlsvi makes its own (`literal_gym`)."""
     each = list(envs) if isinstance(envs, (list, tuple)) else [envs] * M
-    return [World(each[m], seed, m, None if keys is None else keys[m]) for m in range(M)]
+    made = [getattr(env, "world", World) for env in each]
+    return [made[m](each[m], seed, m, None if keys is None else keys[m]) for m in range(M)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """In place of a state: the episode is over, and this is what the steps left are worth."""
+
+    worth: float
 
 
 def feature_lookup(features: Features) -> Callable[[State], Array]:
@@ -153,6 +162,11 @@ def greedy_index(score: Array) -> int:
         if score[a] > score[best] + 1e-9 * abs(score[best]):
             best = a
     return best
+
+
+def greedy_table(scores: Array) -> Array:
+    """`greedy_index` along the last axis."""
+    return np.apply_along_axis(greedy_index, -1, scores)
 
 
 class Greedy:
@@ -302,9 +316,13 @@ def values_after(
 ) -> Callable[[State], float]:
     """V_{h+1} of the model; V_{H+1} = 0."""
     w, gram = model
-    if h == len(w):
-        return lambda y: 0.0
-    return lambda y: value(phi(y), w[h], gram[h], beta, upper[h])
+
+    def ahead(y: State) -> float:
+        if isinstance(y, Ended):
+            return y.worth
+        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], beta, upper[h])
+
+    return ahead
 
 
 def response(

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 PUBLIC = {
-    "fedlsvi": "FedLSVI FedLSVIError Run __version__ load resume",
+    "fedlsvi": "STOP FedLSVI FedLSVIError Run __version__ load resume",
     "fedlsvi.algorithms": "AlgorithmEntry check_algorithm entry make names register",
     "fedlsvi.envs": """
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet

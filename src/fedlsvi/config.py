@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fedlsvi.checks import choice, finite, integer, number, plain
 from fedlsvi.core import theory
+from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.core.value import ceilings
@@ -24,12 +25,16 @@ from fedlsvi.errors import InvalidSetting
 
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
+Aggregation = Literal["float", "exact", "secure"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
 
 PRACTICAL_LAM = 0.001
 """λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
+
+FEWEST_SITES = 3
+"""With two sites each could subtract its own share from the sum and would have the other's."""
 
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
@@ -57,6 +62,7 @@ class Settings:
     min_round: int = 1
     rounds: int | None = None
     scalars: int | None = None
+    aggregation: Aggregation = "float"
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -92,6 +98,13 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        choice("aggregation", self.aggregation, get_args(Aggregation))
+        if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
+            raise InvalidSetting(
+                f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
+                f"{self.n_agents}: of two sites each could subtract its own share from the sum",
+                code="too-few-sites",
+            )
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
@@ -142,7 +155,7 @@ class Settings:
                 f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta",
                 code="bad-beta",
             )
-        return Parameters(
+        made = Parameters(
             n_agents=M,
             episodes=T,
             horizon=H,
@@ -160,13 +173,24 @@ class Settings:
             min_round=self.min_round,
             rounds=self._budget(M, H, d, packing),
             growth=growth,
+            aggregation=self.aggregation,
         )
+        if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
+            raise InvalidSetting(
+                f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
+                f"point for {M} agents, {T} episodes and values up to {made.largest_target:g}, and "
+                f'needs {FEWEST_BITS}: use aggregation="float", or make these smaller',
+                code="too-few-bits",
+            )
+        return made
 
     def _budget(self, M: int, H: int, d: int, packing: Packing) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together."""
         budgets = [] if self.rounds is None else [self.rounds]
         if self.scalars is not None:
             first = theory.scalars_total(d, H, M, packing, 0, 0)
+            if self.aggregation == "secure":  # as if every agent were a site
+                first += theory.scalars_keys(M)
             each = theory.scalars_per_round(d, H, M, packing, M)
             if self.scalars < first + each:
                 raise InvalidSetting(
@@ -200,6 +224,18 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    aggregation: Aggregation = "float"
+
+    @property
+    def largest_target(self) -> float:
+        """The largest r + V_{h+1} of any step: 1 + the largest ceiling of a later step."""
+        return 1.0 + float(max(self.ceilings[1:], default=0.0))
+
+    @property
+    def scale_bits(self) -> int:
+        """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
+        and entries of Λ^loc are smaller."""
+        return scale_bits(self.n_agents * self.episodes * self.largest_target)
 
     @property
     def trigger(self) -> Trigger:
@@ -223,6 +259,36 @@ class Parameters:
     def ceilings(self) -> np.ndarray:
         """The upper clip of each step, (H,)."""
         return ceilings(self.horizon, self.value_range, self.preset)
+
+
+def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:
+    """How a run that goes on differs from one that knew its number of episodes from the start, in a
+    sentence; None where it does not, to the last bit.
+
+    Args:
+        before: The numbers in force so far.
+        after: Those in force from here on, of the longer run.
+        played: Episodes per agent so far.
+    """
+    # of γ(t), only its growth counts
+    unlike = ("episodes", "rounds", *(("gamma",) if before.growth and after.growth else ()))
+    changed = [
+        f"{SYMBOLS.get(name, name)} = {_digits(there)} (before: {_digits(here)})"
+        for name, here in vars(before).items()
+        if name not in unlike and here != (there := getattr(after, name))
+    ]
+    if after.episodes != before.episodes and (after.rounds or before.rounds):
+        changed.append("rounds that are spread over all its episodes")
+    if not changed:
+        return None
+    return (
+        f"this run goes on after episode {played:,}, and is not the one that {after.episodes:,} "
+        f"episodes at once would be, which has {', '.join(changed)} from its first episode on"
+    )
+
+
+def _digits(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def cohort_count(cohorts: Any, n_agents: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,8 +28,14 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
 }
 
 
+OWN: dict[str, Any] = {}
+"""Further settings of the runs; those of `BUDGET` in mode "budget"."""
+
+BUDGET = {"gamma": 40.0, "cap": 1.3, "rounds": 9, "min_round": 2}
+
+
 def learner() -> fedlsvi.FedLSVI:
-    return fedlsvi.FedLSVI(n_agents=3, gamma=12.0, beta=0.5, lam=1.0)
+    return fedlsvi.FedLSVI(n_agents=3, **{"gamma": 12.0, "beta": 0.5, "lam": 1.0} | OWN)
 
 
 def begin(kind: str, folder: Path, episodes: int, seconds: float) -> None:
@@ -158,13 +165,46 @@ def at_calls(kind: str, places: range, root: Path) -> dict[str, Any]:
     return {"kills": killed, "equal": equal}
 
 
+def longer(kind: str, places: range, root: Path) -> dict[str, Any]:
+    """One kill before each of these calls of a finished run that goes on; each is resumed."""
+    one = learner().learn(PROBLEMS[kind](), 60, seed=7, progress=False)
+    killed, equal = 0, True
+    begin(kind, root / "whole", 30, 0.0)
+    for n in places:
+        folder = root / f"call-{n}"
+        shutil.copytree(root / "whole", folder)
+        play = lambda f=folder: fedlsvi.resume(  # noqa: E731
+            f, episodes=60, progress=False, checkpoint_seconds=0.0, threads=1
+        )
+        killed += outcome(fork(dying_at(n, play))) == -signal.SIGKILL
+        if n % 2:  # what leads to the old T or to the new one
+            outcome(fork(lambda f=folder: fedlsvi.resume(f, progress=False)))
+        outcome(fork(dying_at(3 + n % 17, play)))
+        if outcome(fork(play)) != 0:
+            return {"kills": killed, "equal": False, "n": n}
+        equal = equal and content(fedlsvi.load(folder)) == content(one)
+    return {"kills": killed, "equal": equal}
+
+
 def main(mode: str, seed: int, number: int) -> None:
     """`number`: of kills; for "calls", of every so many places one is tried."""
     rng = random.Random(seed)
     # a kill leaves the same files on any file system, and this one does not wait for a disk
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as root:
-        if mode == "calls":
+        if mode == "budget":
+            OWN.update(BUDGET)
+            result = at_calls("finite", range(20, 90, 10 * number), Path(root) / "budget")
+            runs = [fedlsvi.load(folder) for folder in (Path(root) / "budget").iterdir()]
+            result["rounds"] = max(run.rounds for run in runs)
+            result["shortest"] = min(record.smallest for run in runs for record in run.records)
+        elif mode == "longer":
+            parts = [longer(kind, range(1, 40, 3 * number), Path(root) / kind) for kind in PROBLEMS]
+            result = {
+                "kills": sum(part["kills"] for part in parts),
+                "equal": all(part["equal"] for part in parts),
+            }
+        elif mode == "calls":
             # a checkpoint takes about 17 calls: two of them, and the making of the folder
             finite = at_calls("finite", range(1, 46, 2 * number), Path(root) / "finite")
             continuous = at_calls(

@@ -51,6 +51,10 @@ class PeriodicTransport(InProcess):
         super().__init__(cohorts, cohorts[0].trigger)
         self.period = period
 
+    def may_end(self, t: int) -> bool:
+        """Whether T is not beyond the period."""
+        return self.trigger.episodes - t <= self.period - t % self.period
+
     def wait(self, t: int, left: int) -> Signal:
         """Explore up to the next multiple of the period; there is nothing to wait for."""
         began = perf_counter()

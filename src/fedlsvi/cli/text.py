@@ -48,9 +48,14 @@ def heading(summary: Mapping[str, Any]) -> str:
     p, name = summary["parameters"], summary["algorithm"]
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
     numbers += shown_parameters(algorithms.entry(name).parameters(), p)
+    played, ending = summary["episodes"], summary["ending"]
+    length = plural(played, "episode")
+    if played < p["episodes"]:
+        length = f"{played:,} of {plural(p['episodes'], 'episode')}"
+    end = f", {ending}" if ending in ("stopped", "interrupted") else ""
     return (
         f"{name} on {summary['environment']}: {plural(p['n_agents'], 'agent')}, "
-        f"{plural(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
+        f"{length} each{end} ({', '.join(numbers)})"
     )
 
 
@@ -68,6 +73,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
+    lines += [f"  note: {sentence}" for sentence in summary["extended"]]
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines

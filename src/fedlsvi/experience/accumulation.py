@@ -145,7 +145,7 @@ def _add_many(cells, pay, phi, rows, room, gram, u, response):  # type: ignore[n
         at += dim - i
 
 
-# reassociation lets the sum over x' use vector registers; its order is fixed by S and d alone
+# reassociation lets the sum over x' use vector registers; its order is fixed by S, d and the CPU
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def respond(values, u, response, b):  # type: ignore[no-untyped-def]
     """b = u + N V."""

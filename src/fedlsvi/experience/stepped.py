@@ -293,7 +293,7 @@ class GymFiniteExperience:
                 return actions
 
             played = players.play(self.t + self.length + 1, n, act)
-            _close_off(played, env)
+            close_off(played, env)
             self._log[lo:hi, :-1, new] = played.states.transpose(0, 2, 1)
             self._log[lo:hi, -1, new] = played.last
             self._paid[lo:hi, :, new] = played.rewards.transpose(0, 2, 1)
@@ -394,7 +394,7 @@ class GymFiniteExperience:
             setattr(self, name, grown(old, max(need, 2 * size), self._logged, axis=2))
 
 
-def _close_off(played: Played, env: GymWorld) -> None:
+def close_off(played: Played, env: GymWorld) -> None:
     """Fill in what follows the ends: the absorbing state and its reward."""
     over = np.arange(env.horizon) >= played.lengths[:, :, None]
     played.states[over] = env.n_states - 1

@@ -19,6 +19,9 @@ from fedlsvi.core.statistics import Packing
 
 SCALAR_BYTES = 8
 
+KEY_SCALARS = 4
+"""A public key of X25519 has 32 bytes."""
+
 
 def _freeze(one: np.ndarray, other: np.ndarray) -> None:
     # write=False, by position: with the keyword, which NumPy's stubs want, it takes twice as long
@@ -110,6 +113,65 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class MaskedUpload:
+    """Site → server with secure sums: Σ over its agents of (Λ_h^loc, b_h) in fixed point, plus
+    masks that cancel in the sum over all sites. Alone it is as good as noise."""
+
+    h: int
+    words: np.ndarray  # (P + d,) uint64
+
+    def __post_init__(self) -> None:
+        self.words.setflags(write=False)
+
+    @property
+    def scalars(self) -> int:
+        """P + d, however many agents the site has."""
+        return self.words.size
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRequest:
+    """Server → sites, before the first round of secure sums: give me your public key."""
+
+    scalars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SiteKey:
+    """Site → server: its public key of X25519, and the proof that it is this site's."""
+
+    public: bytes
+    proof: bytes
+
+    @property
+    def scalars(self) -> int:
+        """The key; its proof authenticates, as the header of a frame does, and is not counted."""
+        return KEY_SCALARS
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One site of a roster: its agents, its public key and the proof."""
+
+    first: int
+    agents: int
+    public: bytes
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Server → sites: the keys of all sites that take part, in the order of agents."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def scalars(self) -> int:
+        """One key for each site."""
+        return KEY_SCALARS * len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h)."""
 
@@ -134,8 +196,8 @@ class Keep:
     scalars: int = 1
 
 
-Request = Start | Explore | Stop | Model | Keep
-Reply = Signal | Upload | None
+Request = Start | Explore | Stop | Model | Keep | KeyRequest | Roster
+Reply = Signal | Upload | MaskedUpload | SiteKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +208,5 @@ class Layout:
     horizon: int
     dim: int
     packing: Packing
+    secure: bool = False
+    """Whether sites upload masked sums, and exchange keys first."""

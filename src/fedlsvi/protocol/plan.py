@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
@@ -53,6 +54,14 @@ class Plan:
     seed: int
     threads: int | None = None
     block: int | None = None
+    returns: ReturnLog = field(default_factory=ReturnLog, compare=False, repr=False)
+    """Of episodes just played, where values are not known; explorers write it, meters read it."""
+
+    @property
+    def knows_values(self) -> bool:
+        """Whether V* and V^π are known, and with them regret."""
+        stepped = isinstance(self.envs[0], GymWorld)
+        return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
 
     @property
     def layout(self) -> Layout:
@@ -97,8 +106,7 @@ class Plan:
 
     def evaluator(self, values: TabularValues | BlockValues) -> Evaluator | None:
         """Measures the policy that `values` holds; None where V* is not known."""
-        stepped = isinstance(self.envs[0], GymWorld)
-        if stepped or not all(getattr(env, "knows_values", True) for env in self.envs):
+        if not self.knows_values:
             return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
         evaluator: Evaluator = kind(self.envs, self.seed, values)

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import numpy as np
 
 from fedlsvi.errors import InvalidSetting
 
-Observer = Callable[["RoundRecord"], None]
+
+class Stop(Enum):
+    """What an observer returns to end the run after the round that it was called with."""
+
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "fedlsvi.STOP"
+
+
+STOP = Stop.STOP
+
+Ending = Literal["finished", "stopped", "interrupted", "unfinished"]
+"""How a run ended: it played all its episodes, an observer or Ctrl-C ended it, or none of these."""
+
+Observer = Callable[["RoundRecord"], Any]
+"""Called with the record of each round; the run ends after it where `STOP` is returned."""
 
 
 def check_observers(observers: Any) -> list[Observer]:

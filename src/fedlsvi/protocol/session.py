@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -19,11 +18,14 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import LISTED, RoundRecord
+from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Server
-from fedlsvi.protocol.transport import InProcess, Transport, layout
+from fedlsvi.protocol.simulated_sites import in_process
+from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.protocol.transport import Transport, layout
 
 Arrays = dict[str, np.ndarray]
 
@@ -54,6 +56,7 @@ class Player(Protocol):
         parameters: The numbers in force.
         plan: Environments and features; None where both are elsewhere.
         measured: Whether it knows regret.
+        goes_on: Whether a longer run would have begun in the same way, numbers in force apart.
         counts: What the closed formula of the scalars needs beyond the records.
         values: The policy in force; None where no environment is here.
         cohorts: Cohorts in this process; none where the agents are elsewhere.
@@ -73,6 +76,8 @@ class Player(Protocol):
     @property
     def measured(self) -> bool: ...
     @property
+    def goes_on(self) -> bool: ...
+    @property
     def counts(self) -> Mapping[str, int]: ...
     @property
     def values(self) -> Any: ...
@@ -91,6 +96,10 @@ class Player(Protocol):
 
     def start(self) -> None:
         """Make ready for the next round, at the beginning or after `restore`."""
+        ...
+
+    def may_end(self) -> bool:
+        """Whether T may cut the next round short."""
         ...
 
     def play_round(self) -> Played:
@@ -136,6 +145,8 @@ class Session:
         regret: (T,) cumulative group regret, filled up to episode `player.t`; None if unknown.
         models: (w, Λ) after each round, if `keep_models`.
         policies: The policy table before each round, if `keep_models` and states are finite.
+        ending: How the run ended.
+        before: The state before the last round, where T may have cut that one short.
     """
 
     def __init__(self, player: Player, keep_models: bool = False) -> None:
@@ -146,6 +157,8 @@ class Session:
             self.regret = np.zeros(player.parameters.episodes)
         self.models: list[tuple[np.ndarray, np.ndarray]] = []
         self.policies: list[np.ndarray] = []
+        self.ending: Ending = "unfinished"
+        self.before: Snapshot | None = None
 
     @property
     def plan(self) -> Plan:
@@ -158,6 +171,7 @@ class Session:
         player = self.player
         player.start()
         while player.t < player.parameters.episodes:
+            self.before = Snapshot.of(player) if player.may_end() else None
             if self.keep_models and (table := player.followed()) is not None:
                 self.policies.append(table.copy())
             done = player.play_round()
@@ -182,6 +196,7 @@ class Session:
             )
             self.records.append(record)
             player.rest()
+            self.ending = self.ending if player.t < player.parameters.episodes else "finished"
             yield record
 
     def _extend_regret(self, done: Played) -> float | None:
@@ -213,8 +228,6 @@ class Session:
 class FederatedPlayer:
     """Algorithm 1 on a transport: Fed-LSVI's server, and its agents wherever they are."""
 
-    counts: Mapping[str, int] = MappingProxyType({})
-
     def __init__(
         self,
         parameters: Parameters,
@@ -235,8 +248,10 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm = algorithm
-        self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
+        self.algorithm, self.goes_on = algorithm, bool(cohorts)
+        size = layout(p)
+        adds = aggregation_of(p, size)
+        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
@@ -251,7 +266,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan)
         here = plan.cohorts(cohorts)
-        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here)
+        return cls(p, in_process(here, p), plan, here)
 
     @property
     def t(self) -> int:
@@ -273,6 +288,11 @@ class FederatedPlayer:
     def ledger(self) -> Ledger:
         return self.transport.ledger
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        secure = self.parameters.aggregation == "secure"
+        return {"sites": len(self.transport.sites())} if secure else {}
+
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
         return table
@@ -282,6 +302,9 @@ class FederatedPlayer:
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
         self._follow()
+
+    def may_end(self) -> bool:
+        return self.goes_on and self.transport.may_end(self.server.t)
 
     def play_round(self) -> Played:
         began = perf_counter()
@@ -348,6 +371,7 @@ class FederatedPlayer:
             "last": self.transport.last,
             "ledger": self.transport.ledger.to_dict(),
             "transport": own,
+            "counts": dict(self.counts),
         }
         return arrays, plain
 

@@ -110,6 +110,7 @@ class Guard:
 
     layout: Layout
     facts: Facts
+    tolerance: float = TOLERANCE
     gram: np.ndarray = field(init=False)  # (H, M, P), over all rounds
     last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
 
@@ -271,7 +272,7 @@ class Guard:
 
     def _range(self, first: int, h: int, b: np.ndarray, most: np.ndarray, name: str) -> None:
         """0 ≤ b_i ≤ most_i."""
-        slack = TOLERANCE * (1.0 + most.max(axis=1))
+        slack = self.tolerance * (1.0 + most.max(axis=1))
         low, high = b.min(axis=1), (b - most).max(axis=1)
         self._fail(first, h, low < -slack, f"smallest entry of {name}", low, "at least 0")
         bound = "at most y_max times the count beside it"
@@ -282,32 +283,33 @@ class Guard:
         if self.layout.packing == "dense":
             square = unpack(upload.gram, d, self.layout.packing)
             skew = np.abs(square - square.transpose(0, 2, 1)).max(axis=(1, 2))
-            self._fail(first, h, skew > TOLERANCE * n, "asymmetry of gram", skew, "0")
-        episodes, final = self.t + n, h == self.layout.horizon
+            self._fail(first, h, skew > self.tolerance * n, "asymmetry of gram", skew, "0")
+        episodes, final, small = self.t + n, h == self.layout.horizon, self.tolerance
         seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
         close[self._signallers(first, m, h)] = True
         if h not in self._weights:  # the same for every cohort
             self._weights[h] = weights(self._model[h - 1], self._where)
         examine(
             upload.gram, before, upload.b, self.last[first : first + m], self._model[h - 1],
-            self._weights[h], self._where, TOLERANCE * n, TOLERANCE * episodes, TOLERANCE, final,
+            self._weights[h], self._where, small * n, small * episodes, small, final,
             self._most(math.inf), close, seen,
         )  # fmt: skip
         worst = seen.max(axis=1).tolist()
         if not math.isfinite(worst[SUM]):
             self._finite(first, h, upload)
-        if not worst[TRACE] <= n * (1.0 + TOLERANCE):
-            wrong = ~(seen[TRACE] <= n * (1.0 + TOLERANCE))
+        if not worst[TRACE] <= n * (1.0 + small):
+            wrong = ~(seen[TRACE] <= n * (1.0 + small))
             self._fail(first, h, wrong, "trace of gram", seen[TRACE], f"at most {n}")
         if n < d or worst[SHAKY]:
             self._positive(first, h, unpack(upload.gram, d, self.layout.packing))
         self._energy(first, h, seen[ENERGY], worst[ENERGY], episodes * y * y, "bᵀG⁺b")
         self._energy(first, h, seen[STEP], worst[STEP], n, "ΔbᵀΛ⁺Δb")
-        if self.facts.simplex and not max(worst[MOST] - n, worst[LEAST] + n) <= 1e-7 * n:
-            wrong = ~(np.abs(seen[MOST] - n) <= 1e-7 * n)
+        near = max(1e-7, small * d) * n
+        if self.facts.simplex and not max(worst[MOST] - n, worst[LEAST] + n) <= near:
+            wrong = ~(np.abs(seen[MOST] - n) <= near)
             self._fail(first, h, wrong, "1ᵀΛ1", seen[MOST], f"{n}: features sum to one")
         if self.facts.nonnegative or self.facts.simplex:
-            slack = TOLERANCE * episodes * y
+            slack = small * episodes * y
             if worst[DEPTH] > slack:
                 wrong = seen[DEPTH] > slack
                 self._fail(first, h, wrong, "smallest entry of b", -seen[DEPTH], "at least 0")
@@ -324,10 +326,10 @@ class Guard:
         n, d, m = self.length, self.layout.dim, len(loc)
         if n >= d:
             least = np.linalg.eigvalsh(loc)[:, 0]
-            wrong, bound = least < -TOLERANCE * n, "at least 0"
+            wrong, bound = least < -self.tolerance * n, "at least 0"
             self._fail(first, h, wrong, "smallest eigenvalue of gram", least, bound)
             return
-        small = RANK_TOLERANCE * n
+        small = max(RANK_TOLERANCE, self.tolerance) * n
         rank, rest = np.zeros(m, np.int64), np.zeros(m)
         reveal(loc, n, small, rank, rest)
         self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
+from numba.core.config import CPU_NAME
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
@@ -42,6 +44,8 @@ from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table, dump, parse
 
 SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
+EXTENDED = "extended.json"
+"""What a run that went on has in addition; see `fedlsvi.storage.extension`."""
 ENVIRONMENT, FEATURES = "environment.safetensors", "features.safetensors"
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
@@ -62,6 +66,13 @@ SEAL: Shape = {
     "format": int,
     "versions": {"fedlsvi": str, str: Any},
     "files": {SETTINGS: files.STAMP, PARAMETERS: files.STAMP, str: files.STAMP},
+}
+
+LONGER: Shape = {
+    "format": int,
+    "episodes": int,
+    "parameters": shape_of(Parameters),
+    "differs": [str],
 }
 
 ArrayFiles = dict[str, dict[str, np.ndarray]]
@@ -206,7 +217,7 @@ def versions() -> dict[str, Any]:
         except PackageNotFoundError:
             found[name] = None
     machine = {"platform": platform.platform(), "machine": platform.machine()}
-    return found | machine | {"cpus": os.cpu_count()}
+    return found | machine | {"cpus": os.cpu_count(), "cpu": CPU_NAME or get_host_cpu_name()}
 
 
 def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:
@@ -294,6 +305,7 @@ class RunHeader:
         sites: Where agents are at sites: their `cuts`, and the name of the `run` in logs.
         visits: What uploads give away about visits, where that is known.
         versions: What it ran on.
+        extended: How the run differs from one that had its T from the start; see `Run.extended`.
     """
 
     run: Path
@@ -306,6 +318,7 @@ class RunHeader:
     sites: dict[str, Any] | None
     visits: VisitRecovery | None
     versions: dict[str, Any]
+    extended: tuple[str, ...] = ()
 
 
 def read_header(folder: str | PathLike[str]) -> RunHeader:
@@ -317,7 +330,35 @@ def read_header(folder: str | PathLike[str]) -> RunHeader:
     sealed = files.read_json(files.inside(run, VERSIONS), SEAL)
     stamps = sealed["files"].items()
     contents = {name: files.read(files.inside(run, name), stamp) for name, stamp in stamps}
-    return parse_header(run, contents, sealed["versions"])
+    header = parse_header(run, contents, sealed["versions"])
+    return _longer(header) if files.exists(run / EXTENDED) else header
+
+
+def _longer(header: RunHeader) -> RunHeader:
+    """The header of a run that went on, with the numbers in force since."""
+    path = files.inside(header.run, EXTENDED)
+    content = files.read_json(path, LONGER)
+    p = _checked(Parameters(**content["parameters"]))
+    sizes = ("n_agents", "horizon", "dim", "packing")
+    same = all(getattr(p, name) == getattr(header.parameters, name) for name in sizes)
+    if not same or p.episodes != content["episodes"]:
+        raise DamagedFile(f"{path} is of another run: restore it from a copy", code="damaged")
+    return dataclasses.replace(
+        header,
+        job=dataclasses.replace(header.job, episodes=p.episodes),
+        parameters=p,
+        extended=tuple(content["differs"]),
+    )
+
+
+def _checked(p: Parameters) -> Parameters:
+    """The numbers in force, checked as those of a user."""
+    for name in ("episodes", "horizon", "dim"):
+        integer(name, getattr(p, name), 1)
+    number("growth", p.growth, 0.0)
+    asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
+    Settings(**{name: value for name, value in vars(p).items() if name in asked})
+    return p
 
 
 def parse_header(
@@ -334,14 +375,9 @@ def parse_header(
             )
     facts = parse_json(run / PARAMETERS, contents[PARAMETERS])
     check_shape(run / PARAMETERS, facts, FACTS)
-    facts["parameters"] = p = Parameters(**facts["parameters"])
+    facts["parameters"] = p = _checked(Parameters(**facts["parameters"]))
     facts["reward_range"] = units(facts["reward_range"])
     facts["visits"] = facts["visits"] and VisitRecovery(**facts["visits"])
-    for name in ("episodes", "horizon", "dim"):
-        integer(name, getattr(p, name), 1)
-    number("growth", p.growth, 0.0)
-    asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
-    Settings(**{name: value for name, value in vars(p).items() if name in asked})  # checks them
     if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
         raise DamagedFile(
             f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "

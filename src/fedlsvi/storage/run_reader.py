@@ -21,7 +21,7 @@ from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy, Values
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, same_features
-from fedlsvi.protocol.records import RoundRecord
+from fedlsvi.protocol.records import Ending, RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import RECORDS, REGRET, Manifest
@@ -99,10 +99,20 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         raw_scalars_per_step=header.raw_scalars_per_step,
         folder=str(header.run),
         counts=counts,
+        ending=_ending(header, manifest),
+        extended=header.extended,
         world=lambda: _world(header, env),
         reward_range=header.reward_range,
         visits=header.visits,
     )
+
+
+def _ending(header: RunHeader, manifest: Manifest) -> Ending:
+    """How the run came to this checkpoint."""
+    if manifest.plain["t"] == header.parameters.episodes:
+        return "finished"
+    said = manifest.plain.get("ending")
+    return said if said in ("stopped", "interrupted") else "unfinished"
 
 
 def check_model(

@@ -32,6 +32,7 @@ from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
 from repeats import repeats
 from transports_over_frames import assert_same, learn
+from variants import MIXED, assert_kept, paid
 
 KILLS = repeats(1, 3)
 
@@ -123,6 +124,15 @@ def test_same_run_as_in_process(cohorts: int) -> None:
     for problem in (problems.simplex(), problems.continuous()):
         here = learn(problem)
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
+
+
+@pytest.mark.parametrize("own", MIXED, ids=str)
+def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
+    env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
+    learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))
+    there = learner.learn(env, 60, 1, progress=False, transport=partial(on_ray, cohorts=2))
+    assert_same(learner.learn(env, 60, 1, progress=False), there)
+    assert_kept(there, own)
 
 
 def test_ten_thousand_agents_over_two_actors() -> None:
