@@ -15,13 +15,12 @@ from examples.play import value
 from examples.sepsis.hospitals import ENDS, clinicians, sepsis
 
 from fedlsvi import PEVI
-from fedlsvi.envs import FiniteMDP, logged_worlds, record_episodes, write_records
+from fedlsvi.envs import FiniteMDP, LoggedWorld, logged_worlds, record_episodes, write_records
 
 HOSPITALS, PATIENTS = 10, 1_000
-BETA = 0.1
-"""The best of BETAS on records of seeds 100 and 101."""
-
-BETAS = (0.01, 0.03, 0.1, 0.3)
+BETAS = (0.01, 0.03, 0.1, 0.3, 1.0)
+BETA = {False: 0.3, True: 0.3}
+"""Stationary or not → the best of BETAS on records of seeds 100 and 101."""
 
 
 def records(env: FiniteMDP, folder: Path, seed: int) -> list[Path]:
@@ -34,33 +33,41 @@ def records(env: FiniteMDP, folder: Path, seed: int) -> list[Path]:
     return paths
 
 
+def learned(env: FiniteMDP, logs: list[LoggedWorld], stationary: bool, beta: float) -> float:
+    """The value of what is learned from these logs."""
+    learner = PEVI(len(logs), beta=beta, value_range=1.0, stationary=stationary)
+    return value(env, learner.learn(logs, progress=False).policy.table)
+
+
 def tune() -> None:
-    """The value of what ten hospitals learn, for each β, on records of their own."""
-    env = sepsis()
-    for beta in BETAS:
-        found = []
-        for seed in (100, 101):
-            with TemporaryDirectory() as folder:
-                logs = logged_worlds(list(records(env, Path(folder), seed)), like=env)
-                run = PEVI(HOSPITALS, beta=beta, value_range=1.0).learn(logs, progress=False)
-                found.append(value(env, run.policy.table))
-        print(f"beta = {beta:<6g}{np.mean(found):.4f}")
+    """The value of what ten hospitals learn, for each β, on records that are not reported."""
+    env, rows = sepsis(), dict[tuple[bool, float], list[float]]()
+    for seed in (100, 101):
+        with TemporaryDirectory() as folder:
+            logs = logged_worlds(list(records(env, Path(folder), seed)), like=env)
+            for stationary in (False, True):
+                for beta in BETAS:
+                    found = learned(env, logs, stationary, beta)
+                    rows.setdefault((stationary, beta), []).append(found)
+    for (stationary, beta), values in rows.items():
+        print(f"stationary = {stationary!s:<6} beta = {beta:<6g}{np.mean(values):.4f}")
 
 
 def main(seeds: int = 5) -> None:
     """Ten hospitals together and one alone, beside the clinicians and the optimum."""
-    env = sepsis()
-    rows: dict[str, list[float]] = {"ten hospitals": [], "one hospital alone": []}
+    env, rows = sepsis(), dict[str, list[float]]()
     for seed in range(seeds):
         with TemporaryDirectory() as folder:
             worlds = logged_worlds(list(records(env, Path(folder), seed)), like=env)
-            for what, logs in (("ten hospitals", worlds), ("one hospital alone", worlds[:1])):
-                run = PEVI(len(logs), beta=BETA, value_range=1.0).learn(logs, progress=False)
-                rows[what].append(value(env, run.policy.table))
-    print(f"clinicians {value(env, clinicians(env)):.4f}, "
-          f"optimum {float(env.initial_law(0) @ env.optimal_values()[0]):.4f}")  # fmt: skip
-    for what, found in rows.items():
-        print(f"{what:<24}{np.median(found):.4f}  {np.round(found, 4).tolist()}")
+            for stationary, beta in BETA.items():
+                how = "stationary" if stationary else "per step"
+                for who, logs in (("ten hospitals", worlds), ("one alone", worlds[:1])):
+                    found = learned(env, logs, stationary, beta)
+                    rows.setdefault(f"{who}, {how}", []).append(found)
+    best = float(env.initial_law(0) @ env.optimal_values()[0])
+    print(f"clinicians {value(env, clinicians(env)):.4f}, optimum {best:.4f}")
+    for what, values in rows.items():
+        print(f"{what:<28}{np.median(values):.4f}  {np.round(values, 4).tolist()}")
 
 
 if __name__ == "__main__":

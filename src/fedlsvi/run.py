@@ -258,6 +258,8 @@ class Run:
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -286,7 +288,7 @@ class Run:
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended
+        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -303,7 +305,9 @@ class Run:
         if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
             signals = sum(r.signals for r in self.records)
             sites = self.counts.get("sites")
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals, sites)
+            scalars = theory.scalars_total(
+                *size, p.packing, self.rounds, signals, sites, p.stationary
+            )
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (
@@ -370,6 +374,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

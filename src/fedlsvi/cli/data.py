@@ -44,7 +44,8 @@ def data(
         "agents": [
             {
                 "name": world.name, "episodes": world.log.episodes,
-                "transitions": world.log.transitions, "left_out": world.log.cut,
+                "transitions": world.log.transitions,
+                "left_out": world.log.cut(world.horizon, run.parameters.stationary),
                 "mean_length": world.log.transitions / world.log.episodes,
                 "longest": len(world.log.visits), "mean_return": world.mean_return,
                 "smallest_reward": world.original_reward(world.log.smallest_reward),

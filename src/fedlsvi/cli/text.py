@@ -68,6 +68,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
+        *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
@@ -128,6 +129,17 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
     return rows or [("return", "–", "not known here")]
+
+
+def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a black box was asked to do."""
+    steps, clipped = summary.get("steps"), summary.get("clipped")
+    if steps is None:
+        return []
+    text = "taken in the environment, with episodes played ahead"
+    if clipped:
+        text += f"; {plural(clipped, 'reward')} clipped to reward_range"
+    return [("steps", number(steps), text)]
 
 
 def _least(summary: Mapping[str, Any]) -> str:

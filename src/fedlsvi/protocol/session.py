@@ -46,6 +46,8 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    steps: int | None = None
+    clipped: int | None = None
 
 
 class Player(Protocol):
@@ -193,6 +195,8 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                steps=done.steps,
+                clipped=done.clipped,
             )
             self.records.append(record)
             player.rest()
@@ -317,7 +321,7 @@ class FederatedPlayer:
         began = perf_counter()
         if self.evaluator is not None:
             self.evaluator.begin()
-        measured = perf_counter()
+        measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.transport)
         ended, last = perf_counter(), self.server.t
         gaps = None
@@ -330,6 +334,7 @@ class FederatedPlayer:
             "evaluate": perf_counter() - ended + measured - began,
         }
         self._follow()
+        steps, clipped = since(before, self._stepped())
         return Played(
             first=done.first,
             last=last,
@@ -342,6 +347,8 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:
@@ -352,6 +359,10 @@ class FederatedPlayer:
         if self.values is not None and not self.cohorts:
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+
+    def _stepped(self) -> tuple[int, int] | None:
+        """What the agents here have done in a black box so far."""
+        return self.plan.stepped if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
@@ -369,7 +380,8 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {
@@ -406,6 +418,15 @@ class FederatedPlayer:
         for cohort in self.cohorts:
             cohort.experience.workers.close()
         self.transport.close()
+
+
+def since(
+    before: tuple[int, int] | None, now: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    if before is None or now is None:
+        return None, None
+    return now[0] - before[0], now[1] - before[1]
 
 
 def part_of(name: str, arrays: Arrays) -> Arrays:

@@ -155,8 +155,13 @@ class Federation:
         return found
 
     def chosen(self, n_agents: int) -> Any:
-        """The settings of its algorithm."""
-        return ALGORITHMS[self.algorithm](n_agents=n_agents, **self.settings)
+        """The settings of its algorithm. Sites know their environments and the server does not, so
+        a stationary model is one that the federation agreed on."""
+        made = ALGORITHMS[self.algorithm]
+        own = {key: value for key, value in self.settings.items() if value != "auto"}
+        if any(each.name == "stationary" for each in fields(made)):
+            own = {"stationary": False} | own
+        return made(n_agents=n_agents, **own)
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
