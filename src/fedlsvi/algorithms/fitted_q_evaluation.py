@@ -260,7 +260,8 @@ class PolicyValues:
         if isinstance(factor, DiagonalFactor):
             place = self.features.index[states, actions]
             score: np.ndarray = upper(w[place], 1.0 / factor.entries[place], self.beta)
-            return np.clip(score, 0.0, top)
+            clipped: np.ndarray = np.clip(score, 0.0, top)
+            return clipped
         found = np.empty(len(states))
         for at in range(0, len(states), ROWS):
             cut = slice(at, at + ROWS)
