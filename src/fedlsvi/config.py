@@ -26,6 +26,7 @@ from fedlsvi.errors import InvalidSetting
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
 Aggregation = Literal["float", "exact", "secure"]
+Exchange = Literal["stepwise", "one-trip"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
@@ -63,6 +64,7 @@ class Settings:
     rounds: int | None = None
     scalars: int | None = None
     aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -99,6 +101,13 @@ class Settings:
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
         choice("aggregation", self.aggregation, get_args(Aggregation))
+        choice("exchange", self.exchange, get_args(Exchange))
+        if self.exchange == "one-trip" and self.scalars is not None:
+            raise InvalidSetting(
+                'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
+                "as long as what was seen: use rounds= instead",
+                code="bad-scalars",
+            )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
@@ -110,7 +119,13 @@ class Settings:
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
+        self,
+        episodes: int,
+        horizon: int,
+        dim: int,
+        one_hot: bool,
+        pooled: int | None = None,
+        states: int = 0,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
 
@@ -121,6 +136,7 @@ class Settings:
             one_hot: Whether every φ(x,a) is a unit vector.
             pooled: How many agents' episodes one model is learned from; None is all of them. Only
                 these can differ from one another, so only they widen β where ξ > 0.
+            states: S, where states are finite; 0 elsewhere.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -174,7 +190,15 @@ class Settings:
             rounds=self._budget(M, H, d, packing),
             growth=growth,
             aggregation=self.aggregation,
+            exchange=self.exchange,
+            states=states if self.exchange == "one-trip" else 0,
         )
+        if made.exchange == "one-trip" and states < 1:
+            raise InvalidSetting(
+                'exchange="one-trip" sends a table of next states, and needs finitely many of '
+                'them, in federation.toml as n_states: use exchange="stepwise"',
+                code="one-trip-needs-states",
+            )
         if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
@@ -225,6 +249,8 @@ class Parameters:
     rounds: int | None = None
     growth: float = 0.0
     aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
+    states: int = 0
 
     @property
     def largest_target(self) -> float:

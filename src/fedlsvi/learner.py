@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.config import Aggregation, Overshoot, Preset, Settings, cohort_count
+from fedlsvi.config import Aggregation, Exchange, Overshoot, Preset, Settings, cohort_count
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import UnknownName
@@ -146,6 +146,8 @@ class FedLSVI(Algorithm):
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
+            each synchronisation, for which they send tables of next states (finite states only).
     """
 
     name = "fed-lsvi"
@@ -169,6 +171,7 @@ class FedLSVI(Algorithm):
         rounds: int | None = None,
         scalars: int | None = None,
         aggregation: Aggregation = "float",
+        exchange: Exchange = "stepwise",
     ) -> None:
         given = dict(locals())
         del given["self"]

@@ -18,7 +18,7 @@ from numba import njit
 
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.finite import Cells, FiniteExperience
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
 
@@ -157,6 +157,16 @@ class SparseExperience(FiniteExperience):
         cells = (self.values.index, self._rows, self._successors, self.values.values[h])
         self.workers.map(_respond, 0, m, *cells, self.u[h - 1], counts, b, work=counts.size)
         return self._gram[h - 1], b
+
+    def _take_following(self, h: int) -> Cells:
+        counts, (n_states, _) = self.response[h - 1], self.values.index.shape
+        agent, cell = np.nonzero(counts)
+        found = counts[agent, cell].astype(np.float64)
+        counts[:] = 0
+        pair = np.searchsorted(self._rows, cell, side="right") - 1
+        place = self.values.index.ravel()[pair] * n_states + self._successors[cell]
+        order = np.lexsort((place, agent))  # the index may be any permutation
+        return agent[order], place[order], found[order]
 
     def _spill(self, m: int, horizon: int) -> None:
         if self._table.size == 0:

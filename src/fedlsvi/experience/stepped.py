@@ -24,6 +24,7 @@ from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.gym.episodes import Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
+from fedlsvi.experience.finite import Cells
 from fedlsvi.experience.trigger_search import CountTrigger, Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers, contiguous_runs, grown
@@ -346,6 +347,28 @@ class GymFiniteExperience:
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
+
+    def take(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
+        """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
+        that the next round's is its own (`protocol.one_trip`)."""
+        (n_states, n_actions), m = self._shape, len(self.agents)
+        u, following = np.zeros((m, self.dim)), np.zeros((m, self.dim, n_states))
+        for i, seen in enumerate(self.seen[h - 1]):
+            pair, to = np.divmod(seen.keys, n_states)
+            x, a = np.divmod(pair, n_actions)
+            if self.values.phi.size == 0:
+                at = self.values.index[x, a]
+                u[i] = np.bincount(at, seen.earned, minlength=self.dim)
+                np.add.at(following[i], (at, to), seen.counts)
+            else:
+                phi = self.values.phi[x, a]
+                u[i] = seen.earned @ phi
+                np.add.at(following[i].T, to, seen.counts[:, None] * phi)
+        gram, _ = self.summarise(h)
+        self.seen[h - 1] = [TransitionCounts() for _ in self.agents]
+        rows = following.reshape(m, -1)
+        agent, place = np.nonzero(rows)
+        return gram, u, (agent, place, rows[agent, place])
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of the episodes first+1 … last of the round just closed, in the

@@ -34,6 +34,7 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
+from fedlsvi.protocol.one_trip import OneTripCohort
 from fedlsvi.protocol.transport import layout
 
 STEPPED = (
@@ -83,7 +84,8 @@ class Plan:
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        return Cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
+        cohort = OneTripCohort if p.exchange == "one-trip" else Cohort
+        return cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""
@@ -122,7 +124,8 @@ def make_plan(
     threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
-    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    states = getattr(envs[0], "n_states", 0)
+    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, states=states)
     _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
 
@@ -173,7 +176,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
         sparse = prefers_sparse(p.horizon, p.dim, n_states, env.n_actions)
         if not (sparse and p.packing == "diagonal"):
             each += (p.horizon - 1) * p.dim * n_states  # N
-    model = p.horizon * packed
+    model = p.horizon * (packed + p.dim * p.states)
     for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),

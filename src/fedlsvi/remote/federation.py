@@ -45,7 +45,8 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.frame_transport import FrameTransport, check_secure
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.run import Run
@@ -118,8 +119,9 @@ class Federation:
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
-        self.parameters(n_agents)
-        self.retry_policy()
+        retry = self.retry_policy()
+        if self.parameters(n_agents).aggregation == "secure":
+            check_secure(retry, n_agents)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -380,12 +382,12 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
 
 def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
-    books: tuple[Journal, Audit],
+    books: tuple[Journal, Audit], identity: SiteIdentity | None = None,
 ) -> Endpoint:  # fmt: skip
-    """The endpoint of a site, as its journal has it."""
+    """The endpoint of a site, as its journal has it; secure sums need its identity."""
     plan = federation.plan(settings.env, n_agents)
     lo, hi = first, first + settings.agents
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

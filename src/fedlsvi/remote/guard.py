@@ -29,7 +29,17 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
-from fedlsvi.protocol.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
+from fedlsvi.protocol.messages import (
+    Explore,
+    Layout,
+    Model,
+    Models,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+)
 from fedlsvi.remote.guard_kernels import (
     DEPTH,
     ENERGY,
@@ -138,6 +148,9 @@ class Guard:
                 self._requested += limit
             case Stop(t=t):
                 self.length = t - self.t
+            case Models(w=w, gram=gram):
+                for h in range(len(w), 0, -1):
+                    self.sends(Model(h, w[h - 1], gram[h - 1]))
             case Model(h=h, w=w, gram=gram):
                 self._check_model(h, w, gram)
                 self._model[h - 1] = gram

@@ -243,17 +243,20 @@ AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
     retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
+SECURE = replace(
+    FEDERATION, name="secure", episodes=60, settings={"gamma": 30.0, "aggregation": "secure"},
+)  # fmt: skip
 UNANSWERED = "agent 1 carried (no answer to"
 
 
 @pytest.fixture(scope="module")
 def others(finished: Path) -> Path:
-    """Two more jobs of the same parties at once. In one of them a site's process is held for some
+    """Three more jobs of the same parties at once. In one of them a site's process is held for some
     rounds, as by a network that fails, and goes on."""
     connection = project.console(finished)
     numbers = [
         connection.submit(flare("write_job")(f.table(), finished / "job", 3).absolute())
-        for f in (KEPT, AWAY)
+        for f in (KEPT, AWAY, SECURE)
     ]
     connection.close()
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
@@ -288,6 +291,24 @@ def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     assert sum(record.overshoot for record in run.records) > 0
     assert [record.last for record in run.records] == ends
     assert run.w.tobytes() == server.w.tobytes()
+
+
+def test_secure_sums_are_those_of_one_process(others: Path) -> None:
+    """Keys signed with the certificates of three kits, masked uploads, and the model of "exact" in
+    this process to the bit; no site's log has an upload that is not masked."""
+    exact = replace(SECURE, settings=SECURE.settings | {"aggregation": "exact"})
+    server, ends, _ = in_this_process(exact)
+    run = fedlsvi.load(others / "secure")
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    bound = run.bounds["scalars"]
+    assert bound.measured == bound.bound
+    kits = others.parents[1]
+    for site in SITES:
+        sent = verify(kits / site / "fedlsvi" / "secure" / "sent.jsonl")
+        assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8)
+        assert "Upload" not in sent.scalars
 
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:

@@ -124,6 +124,17 @@ def test_same_run_as_in_process(cohorts: int) -> None:
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
 
 
+def test_secure_sums_are_those_of_one_process() -> None:
+    """Three actors, or one for each of five agents: the model of "exact" in this process."""
+    problem = problems.simplex()
+    here = learn(problem, aggregation="exact")
+    for cohorts in (3, 5):
+        there = partial(on_ray, cohorts=cohorts)
+        secure = learn(problem, aggregation="secure", transport=there)
+        assert secure.w.tobytes() == here.w.tobytes()
+        assert secure.counts == {"sites": cohorts}
+
+
 def test_ten_thousand_agents_over_two_actors() -> None:
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0)
     learner = FedLSVI(n_agents=10_000)

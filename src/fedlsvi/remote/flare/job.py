@@ -32,6 +32,7 @@ from fedlsvi.remote.codec import Address, decode_reply, longest_reply, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
+from fedlsvi.remote.flare.site_certificate import SiteCertificate
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -152,7 +153,13 @@ class Site:
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            self._endpoint = open_endpoint(federation, self._settings, first, n_agents, self._books)
+            identity = None
+            if federation.settings.get("aggregation") == "secure":
+                startup = Path(collab.workspace.get_startup_kit_dir())
+                identity = SiteCertificate(startup, federation.name)
+            self._endpoint = open_endpoint(
+                federation, self._settings, first, n_agents, self._books, identity
+            )
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
