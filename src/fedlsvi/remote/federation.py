@@ -8,6 +8,9 @@ and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never
     name = "river-swim"
     # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
     # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+    [require]                        # a job without these is refused here
+    min_round = 20
+    aggregation = "secure"
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedlsvi import __version__, envs
@@ -36,7 +40,10 @@ from fedlsvi.errors import (
     InvalidSetting,
     refuse_unknown,
 )
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
@@ -45,9 +52,10 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport, check_secure
+from fedlsvi.remote.frame_transport import FrameTransport, check_one_trip, check_secure
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.run import Run
 from fedlsvi.storage import files, settings_file
@@ -89,6 +97,8 @@ class Federation:
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
     max_agents: int | dict[str, int] = MOST_AGENTS
+    n_states: int = 0
+    n_actions: int = 0
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -106,6 +116,8 @@ class Federation:
         _check_name(self.name)
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
+        for size in ("n_states", "n_actions"):
+            integer(size, getattr(self, size), 0, 'needed for exchange = "one-trip" only')
         check_seed(self.seed)
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
@@ -119,9 +131,12 @@ class Federation:
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, Settings)
-        retry = self.retry_policy()
-        if self.parameters(n_agents).aggregation == "secure":
+        retry, p = self.retry_policy(), self.parameters(n_agents)
+        if p.aggregation == "secure":
             check_secure(retry, n_agents)
+        if p.exchange == "one-trip":
+            check_one_trip(retry)
+            self.values(p)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -150,7 +165,32 @@ class Federation:
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
         chosen = Settings(n_agents=n_agents, **self.settings)
-        return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        size = (self.episodes, self.horizon, self.dim, self.one_hot)
+        return chosen.resolve(*size, states=self.n_states)
+
+    def values(self, p: Parameters) -> TabularValues | None:
+        """With one trip per synchronisation: what the server computes values with, for which it
+        must know the features of all states."""
+        if p.exchange != "one-trip":
+            return None
+        phi = self.feature_map()
+        if phi is None:
+            raise InvalidSetting(
+                'exchange = "one-trip" has the server compute values, and it must know the '
+                'features for that: write [features] with a name, such as name = "one-hot"',
+                code="one-trip-needs-features",
+            )
+        actions = self.n_actions or self.dim // self.n_states
+        stub = SimpleNamespace(name=self.name, n_states=self.n_states, n_actions=actions,
+                               horizon=self.horizon)  # fmt: skip
+        bound = resolve(phi, stub)
+        if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
+            raise InvalidSetting(
+                f"[features] of {self.n_states} states and {actions} actions have dimension "
+                f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
+                code="other-dim",
+            )
+        return TabularValues(bound, p.horizon, p.beta, p.ceilings, p.packing == "diagonal")
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
@@ -173,7 +213,7 @@ class Federation:
         settings = Settings(n_agents=n_agents, **self.settings)
         plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
         mine, agreed = plan.parameters, self.parameters(n_agents)
-        for size in ("horizon", "dim", "packing"):
+        for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
                     f"this site's environment has {size} {own}, the federation agreed on {theirs}",
@@ -206,7 +246,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
             f"one_hot = {one_hot} in federation.toml, else choose other features for this site"
         )
     counted = ""
-    if size == "dim" and (n_states := getattr(env, "n_states", None)) is not None:
+    size = "n_states" if size == "states" else size
+    if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
             f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
             "Gymnasium environment can end early, one state is added for those that have ended)"
@@ -224,7 +265,12 @@ def package() -> str:
     return f"{__version__} ({found.hexdigest()[:16]})"
 
 
-def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
+def serve(
+    opened: OpenedRun,
+    transport: FrameTransport,
+    observers: Sequence[Observer],
+    values: TabularValues | None = None,
+) -> Run:
     """Play a federation's run to its end, from the last checkpoint where there is one.
 
     A checkpoint is written after every round; agents keep theirs first.
@@ -233,9 +279,11 @@ def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Obse
         opened: The server's run folder.
         transport: The way to the sites.
         observers: Called with the record of each round.
+        values: With one trip per synchronisation (`Federation.values`).
     """
     if not opened.finished:
-        session = Session(FederatedPlayer(opened.header.parameters, transport))
+        player = FederatedPlayer(opened.header.parameters, transport, values=values)
+        session = Session(player)
         opened.restore(session)
         take_epoch(transport, opened.header.run)
         # the process of a job that was aborted may take a moment to end
@@ -250,6 +298,7 @@ class SiteSettings:
     env: Any
     agents: int = 1
     durable: bool = True
+    require: Requirements = field(default_factory=Requirements)
 
     @classmethod
     def read(cls, path: Path) -> SiteSettings:
@@ -262,7 +311,8 @@ class SiteSettings:
             raise InvalidSetting(f"durable must be true or false, got {durable!r}")
         if not isinstance(table.get("env"), dict):
             raise InvalidInput(f"{path} has no [env]: name an environment there")
-        return cls(environment(table["env"]), agents, durable)
+        require = Requirements.of(table.get("require", {}))
+        return cls(environment(table["env"]), agents, durable, require)
 
 
 def environment(table: dict[str, Any]) -> Any:

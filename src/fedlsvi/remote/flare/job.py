@@ -123,6 +123,8 @@ class Site:
             raise SiteTrouble(f"{purpose} was refused", code=error.code) from None
         try:
             yield
+        except SiteTrouble:  # made of settings alone: it may be told
+            raise
         except Exception as error:
             log.error("%s failed", purpose, exc_info=error)
             what = f"{purpose} failed with {type(error).__name__}"
@@ -135,9 +137,12 @@ class Site:
 
         with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            federation = Federation.of(self.federation)
+            if missing := settings.require.missing(federation.settings):
+                log.warning("this job is refused: %s", missing)
+                raise SiteTrouble(missing, code="protection-missing")
             if self._books is None:
-                name = Federation.of(self.federation).name
-                self._books = open_books(settings, home(collab.workspace, name))
+                self._books = open_books(settings, home(collab.workspace, federation.name))
             self._books[1].note("Hello", scalars=1, bytes=8, package=package())
             return {"agents": settings.agents, "package": package()}
 
@@ -153,6 +158,9 @@ class Site:
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            if missing := self._settings.require.missing(federation.settings):
+                log.warning("this job is refused: %s", missing)
+                raise SiteTrouble(missing, code="protection-missing")
             identity = None
             if federation.settings.get("aggregation") == "secure":
                 startup = Path(collab.workspace.get_startup_kit_dir())
@@ -403,7 +411,7 @@ class Coordinator:
         for note in notes:
             self._transport.membership.notes.add(note)
         try:
-            learned = serve(opened, self._transport, [flare_log.tell])
+            learned = serve(opened, self._transport, [flare_log.tell], federation.values(p))
             flare_log.tell_notes(self._transport.membership.missing())
             flare_log.tell_round(learned.rounds, learned.played)
             flare_log.tell_complete()
