@@ -16,6 +16,7 @@ SECTIONS = {
     "Learn": {"run": "run:run", "resume": "run:resume", "demo": "demo:demo"},
     "Look at results": {
         "report": "report:report",
+        "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
         "list": "listing:list_names",

@@ -124,8 +124,11 @@ def make_plan(
     threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
-    states = getattr(envs[0], "n_states", 0)
-    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, states=states)
+    size = (episodes, envs[0].horizon, phi.dim, one_hot)
+    if getattr(settings, "exchange", "stepwise") == "one-trip":  # Fed-LSVI alone has it
+        parameters = settings.resolve(*size, states=getattr(envs[0], "n_states", 0))
+    else:
+        parameters = settings.resolve(*size)
     _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
 

@@ -17,6 +17,7 @@ from fedlsvi.report import html
 from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
+from fedlsvi.report.protections import protections
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.run import Bound, Run
 
@@ -123,6 +124,7 @@ def _closing(group: Group, level: int) -> list[str]:
         agents(run),
         html.heading("Privacy: the smallest upload", level),
         html.paragraph(privacy(group)),
+        html.table(("protection" + _only(group), "in this run"), protections(run), (0, 1), True),
         html.heading("Where the time went", level),
         timing(group),
         html.heading("Run it again", level),
