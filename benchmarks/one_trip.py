@@ -1,6 +1,6 @@
 """One trip per synchronisation beside H, on NVIDIA FLARE: a server and three sites on loopback.
 
-    python -m benchmarks.one_trip
+    python -m benchmarks one_trip
 
 River-swim with H = 20 and one agent at each site, the same seed, both exchanges, plain and secure
 sums. Reported are the rounds, the median time of a synchronisation and the scalars sent; the models
@@ -19,6 +19,7 @@ import numpy as np
 
 import fedlsvi
 from fedlsvi import envs
+from fedlsvi.experiments.measure import Row
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.console import write_job
@@ -29,8 +30,8 @@ ENV: dict[str, Any] = {"name": "river-swim", "horizon": HORIZON}
 SITES = ("site-1", "site-2", "site-3")
 
 
-def main() -> None:
-    """Measure and print."""
+def main() -> list[Row]:
+    """The figures."""
     env = envs.make(**ENV)
     n_states: int = env.n_states  # type: ignore[attr-defined]
     base = Federation(
@@ -59,15 +60,14 @@ def main() -> None:
         finally:
             project.stop(folder)
             project.clean(folder)
-    first = runs["stepwise-float"]
+    first, rows = runs["stepwise-float"], []
     for name, run in runs.items():
         seconds = median(record.seconds["synchronise"] for record in run.records)
         off = float(np.abs(run.w - first.w).max())
-        print(
-            f"{name:16s} {run.rounds} rounds, {seconds:.2f} s a synchronisation, "
-            f"{run.ledger.total:,} scalars, w off by {off:.1g}"
-        )
-
-
-if __name__ == "__main__":
-    main()
+        alike = run.taus == first.taus and off < 1e-9
+        rows += [
+            Row(f"{name}, H = {HORIZON}: a synchronisation", seconds, "s"),
+            Row(f"{name}: scalars in {run.rounds} rounds", run.ledger.total, ""),
+            Row(f"{name}: w beside stepwise-float", off, "", "below 1e-9", alike),
+        ]
+    return rows
