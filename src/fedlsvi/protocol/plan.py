@@ -82,6 +82,8 @@ class Plan:
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
             kind = SparseExperience if sparse else FiniteExperience
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
+        if kind is GymExperience:  # elsewhere every episode reaches every step
+            experience.floor = p.min_round
         if self.block is not None:
             experience.block = min(self.block, experience.block)
         cohort = OneTripCohort if p.exchange == "one-trip" else Cohort

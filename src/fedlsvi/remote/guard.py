@@ -92,6 +92,8 @@ class Facts:
         y_max: (H,) the largest target at each step.
         nonnegative: Whether no feature is negative.
         simplex: Whether the features of every state and action sum to one.
+        waits: Whether increments may wait for a later round: under a floor, where episodes end
+            early.
     """
 
     trigger: Trigger
@@ -100,12 +102,16 @@ class Facts:
     nonnegative: bool = False
     simplex: bool = False
     overshoot: str = "cut"
+    waits: bool = False
 
     @classmethod
-    def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
-        """From the numbers in force and what is known about the features."""
-        y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
-        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot)
+    def of(
+        cls, p: Parameters, nonnegative: bool = False, simplex: bool = False, ends: bool = False
+    ) -> Facts:
+        """From the numbers in force, what is known about the features, and whether episodes may
+        end early."""
+        y_max, waits = 1.0 + np.append(p.ceilings[1:], 0.0), ends and p.min_round > 1
+        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot, waits)
 
 
 @dataclass
@@ -123,12 +129,14 @@ class Guard:
     tolerance: float = TOLERANCE
     gram: np.ndarray = field(init=False)  # (H, M, P), over all rounds
     last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
+    upto: np.ndarray = field(init=False)  # (H, M), the last episode of the last upload, not zero
 
     def __post_init__(self) -> None:
         size = self.layout
         P = packed_size(size.dim, size.packing)
         self.gram = np.zeros((size.horizon, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
+        self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
         self.t, self.round, self.length = 0, 1, 0
         self._requested = 0  # episodes of the round under way that the server requested so far
         self._named: dict[int, list[int]] = {}  # step → agents that named it when they signalled
@@ -207,6 +215,12 @@ class Guard:
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """Check an upload of step h from agents first … first + agents − 1; changes nothing."""
         self._same_step(first, h, upload)
+        if self.facts.waits and (t := int(self.upto[h - 1, first : first + agents].min())) < self.t:
+            self.since(t)._upload(first, agents, h, upload)
+        else:
+            self._upload(first, agents, h, upload)
+
+    def _upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         before = self.gram[h - 1, first : first + agents]
         if self.layout.packing != "packed":
             self._finite(first, h, upload)  # a packed one is summed in passing
@@ -236,6 +250,9 @@ class Guard:
         """Take note of an upload of agents from `first` on that passed, or of their withdrawal."""
         rows = slice(first, first + len(upload.b))
         self.gram[upload.h - 1, rows] += upload.gram
+        if self.facts.waits:
+            told = np.flatnonzero(upload.gram.any(axis=1)) + first
+            self.upto[upload.h - 1, told] = self.t + self.length
         if upload.h == self.layout.horizon:
             self.last[rows] = upload.b
 
@@ -254,11 +271,14 @@ class Guard:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {"guard.gram": self.gram, "guard.last": self.last}
+        kept = {"guard.gram": self.gram, "guard.last": self.last}
+        return kept | {"guard.upto": self.upto} if self.facts.waits else kept
 
     def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
         """Continue after round k, episode t."""
         self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
+        if self.facts.waits:
+            self.upto[:] = arrays["guard.upto"]
         self.t, self.round = t, k + 1
 
     def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
@@ -362,6 +382,8 @@ class Guard:
         named = np.zeros(len(ratio), np.bool_)
         named[self._signallers(first, len(ratio), h)] = True
         short = named & (np.maximum(ratio, 0.0) < least_ratio - 1e-6)
+        if self.facts.waits:  # what it signalled for waits, because few episodes reached the step
+            short &= ratio > 1e-6
         bound = f"at least {least_ratio:.9g}: it signalled here"
         self._fail(first, h, short, "log ratio of determinants", ratio, bound)
         most = self._most(least)

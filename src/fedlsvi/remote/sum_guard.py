@@ -79,6 +79,7 @@ class SumGuard:
                 upload = Upload(h, sums[0][None].copy(), sums[1][None].copy())
                 self._guard.upload(0, 1, h, upload)
                 self._guard.accept(0, upload)
+                self._guard.upto[:] = 0  # whose increments still wait cannot be seen
         except Refusal as error:
             name = f"{error.field} (in the sum over all sites)"
             raise Refusal(-1, k, error.step, name, error.value, error.bound) from None

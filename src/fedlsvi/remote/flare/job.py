@@ -406,7 +406,7 @@ class Coordinator:
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
         phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
-        guard = Guard(layout(p), Facts.of(p, phi is not None and phi.nonnegative))
+        guard = Guard(layout(p), Facts.of(p, phi is not None and phi.nonnegative, ends=True))
         self._transport = Flare(p, sites, cuts, run, federation.retry_policy(), guard)
         for note in notes:
             self._transport.membership.notes.add(note)
