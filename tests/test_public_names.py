@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 PUBLIC = {
-    "fedlsvi": "FedLSVI FedLSVIError Run __version__ load resume",
+    "fedlsvi": "STOP FedLSVI FedLSVIError Run __version__ load resume",
     "fedlsvi.algorithms": "AlgorithmEntry check_algorithm entry make names register",
     "fedlsvi.envs": """
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet
@@ -18,7 +18,7 @@ PUBLIC = {
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap
         FourierBasis FourierFeatures HatFeatures LowRankFeatures OneHot PolynomialFeatures
         RBFFeatures SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make
-        names register resolve scale
+        names register resolve scale visit_recovery
     """,
     "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
     "fedlsvi.report": "compare_regret figure write_report",

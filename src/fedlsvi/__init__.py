@@ -15,14 +15,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedlsvi.errors import FedLSVIError
     from fedlsvi.learner import FedLSVI
+    from fedlsvi.protocol.records import STOP
     from fedlsvi.run import Run
     from fedlsvi.storage import load, resume
 
-__all__ = ["FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume"]
+__all__ = ["STOP", "FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume"]
 
 _HOME = {
     "FedLSVI": "learner",
     "FedLSVIError": "errors",
+    "STOP": "protocol.records",
     "Run": "run",
     "load": "storage",
     "resume": "storage",

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedlsvi.checks import choice, finite, integer, number, plain
+from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
@@ -63,6 +63,7 @@ class Settings:
     min_round: int = 1
     rounds: int | None = None
     scalars: int | None = None
+    stationary: bool | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
     exchange: Exchange = "stepwise"
 
@@ -100,8 +101,16 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        if self.stationary != "auto":
+            boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
         choice("exchange", self.exchange, get_args(Exchange))
+        if self.exchange == "one-trip" and self.stationary is True:
+            raise InvalidSetting(
+                'exchange="one-trip" learns a model for each step: leave out stationary=True, or '
+                'use exchange="stepwise"',
+                code="bad-stationary",
+            )
         if self.exchange == "one-trip" and self.scalars is not None:
             raise InvalidSetting(
                 'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
@@ -125,6 +134,7 @@ class Settings:
         dim: int,
         one_hot: bool,
         pooled: int | None = None,
+        steady: bool = False,
         states: int = 0,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
@@ -136,6 +146,8 @@ class Settings:
             one_hot: Whether every φ(x,a) is a unit vector.
             pooled: How many agents' episodes one model is learned from; None is all of them. Only
                 these can differ from one another, so only they widen β where ξ > 0.
+            steady: Whether the environments say that nothing in them depends on the step; decides
+                stationary="auto" of the practical preset.
             states: S, where states are finite; 0 elsewhere.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
@@ -160,6 +172,9 @@ class Settings:
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
+        stationary = steady and not paper if self.stationary == "auto" else self.stationary
+        if self.exchange == "one-trip":  # N_h belongs to its step
+            stationary = False
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -187,8 +202,9 @@ class Settings:
             confidence=self.confidence,
             cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing),
+            rounds=self._budget(M, H, d, packing, stationary),
             growth=growth,
+            stationary=stationary,
             aggregation=self.aggregation,
             exchange=self.exchange,
             states=states if self.exchange == "one-trip" else 0,
@@ -208,14 +224,14 @@ class Settings:
             )
         return made
 
-    def _budget(self, M: int, H: int, d: int, packing: Packing) -> int | None:
+    def _budget(self, M: int, H: int, d: int, packing: Packing, stationary: bool) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together."""
         budgets = [] if self.rounds is None else [self.rounds]
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0)
+            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
-            each = theory.scalars_per_round(d, H, M, packing, M)
+            each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
@@ -248,9 +264,15 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    stationary: bool = False
     aggregation: Aggregation = "float"
     exchange: Exchange = "stepwise"
     states: int = 0
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where all steps share it, else H."""
+        return 1 if self.stationary else self.horizon
 
     @property
     def largest_target(self) -> float:
@@ -260,8 +282,9 @@ class Parameters:
     @property
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
-        and entries of Λ^loc are smaller."""
-        return scale_bits(self.n_agents * self.episodes * self.largest_target)
+        and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms."""
+        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        return scale_bits(terms * self.largest_target)
 
     @property
     def trigger(self) -> Trigger:
@@ -272,8 +295,10 @@ class Parameters:
 
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
-        per `min_round` episodes, and the budget."""
-        size = (self.dim, self.horizon, self.n_agents, episodes)
+        per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        each = self.horizon // self.matrices
+        size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:
@@ -285,6 +310,36 @@ class Parameters:
     def ceilings(self) -> np.ndarray:
         """The upper clip of each step, (H,)."""
         return ceilings(self.horizon, self.value_range, self.preset)
+
+
+def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:
+    """How a run that goes on differs from one that knew its number of episodes from the start, in a
+    sentence; None where it does not, to the last bit.
+
+    Args:
+        before: The numbers in force so far.
+        after: Those in force from here on, of the longer run.
+        played: Episodes per agent so far.
+    """
+    # of γ(t), only its growth counts
+    unlike = ("episodes", "rounds", *(("gamma",) if before.growth and after.growth else ()))
+    changed = [
+        f"{SYMBOLS.get(name, name)} = {_digits(there)} (before: {_digits(here)})"
+        for name, here in vars(before).items()
+        if name not in unlike and here != (there := getattr(after, name))
+    ]
+    if after.episodes != before.episodes and (after.rounds or before.rounds):
+        changed.append("rounds that are spread over all its episodes")
+    if not changed:
+        return None
+    return (
+        f"this run goes on after episode {played:,}, and is not the one that {after.episodes:,} "
+        f"episodes at once would be, which has {', '.join(changed)} from its first episode on"
+    )
+
+
+def _digits(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def cohort_count(cohorts: Any, n_agents: int) -> int:

@@ -12,6 +12,10 @@ FedLSVIError
 │   └── WrongVersion        a folder written by another format version
 ├── MessageRefused          an upload that no honest agent could have sent
 └── TransportError          an agent could not be reached, or answered out of turn
+
+FedLSVIWarning
+├── TrafficWarning          more is sent than the raw data, or a single episode is uploaded
+└── GoesOnWarning           a run goes on with other numbers than one of its length has
 """
 
 from __future__ import annotations
@@ -40,6 +44,18 @@ class FedLSVIError(Exception):
             self.code = code
         if hint:
             self.hint = hint
+
+
+class FedLSVIWarning(UserWarning):
+    """Base of what fedlsvi warns of, to filter all of it at once."""
+
+
+class TrafficWarning(FedLSVIWarning):
+    """A run sends more than its raw data, or uploads that sum up a single episode."""
+
+
+class GoesOnWarning(FedLSVIWarning):
+    """A run that goes on differs from one that was as long from the start."""
 
 
 class InvalidInput(FedLSVIError, ValueError):

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.config import Aggregation, Exchange, Overshoot, Preset, Settings, cohort_count
+from fedlsvi.checks import integer
+from fedlsvi.config import (
+    Aggregation,
+    Exchange,
+    Overshoot,
+    Preset,
+    Settings,
+    cohort_count,
+    what_differs,
+)
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import UnknownName
+from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
+from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.protocol.records import Observer, check_observers
+from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
 from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run
@@ -48,7 +61,9 @@ class Algorithm(ABC):
         *,
         features: Any = None,
         horizon: int | None = None,
-        reward_range: tuple[float, float] | None = None,
+        reward_range: tuple[float, float] | Literal["clip"] | None = None,
+        repeat: int = 1,
+        clip_rewards: bool = False,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -70,10 +85,14 @@ class Algorithm(ABC):
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
-            reward_range: (low, high) of a Gymnasium environment's rewards.
+            reward_range: (low, high) of a Gymnasium environment's rewards; "clip" takes the range
+                that random play shows, and clips what lies outside.
+            repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
+            clip_rewards: Clip its rewards outside `reward_range` and count them.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
-            observers: Called with the record of each round.
+            observers: Called with the record of each round; the run ends after it where one returns
+                `fedlsvi.STOP`.
             transport: "inprocess", "ray", a transport, or a function that makes one for a plan; it
                 changes where agents are and never the result.
             cohorts: Shares into which the agents are cut; changes the time and never the result.
@@ -81,10 +100,14 @@ class Algorithm(ABC):
             block: Episodes that are explored at once; likewise.
             keep_models: Keep the model and the policy of every round, for study; in memory only.
             folder: A run folder to write as the run goes; `fedlsvi.resume` continues a killed run.
+                Without one, Ctrl-C ends the run after its round, and what was learned is returned.
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
-        env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
+        env = as_environment(
+            env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
+            clip_rewards=clip_rewards,
+        )  # fmt: skip
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
@@ -100,8 +123,7 @@ class Algorithm(ABC):
             from fedlsvi.observers.progress import bar
 
             watching += bar(session.plan.parameters, progress)
-        drive(session, watching)
-        return Run.of(session, self.settings)
+        return played(session, self, watching)
 
     @abstractmethod
     def prepare(
@@ -143,6 +165,9 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        stationary: True learns from the data of all steps together, where laws and rewards are the
+            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
+            False in the paper's preset.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
@@ -170,6 +195,7 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
         exchange: Exchange = "stepwise",
     ) -> None:
@@ -228,14 +254,106 @@ def engine(name: str) -> Callable[..., Transport]:
     return found
 
 
-def drive(session: Session, observers: Iterable[Observer]) -> None:
-    """Run a session to its end. BLAS keeps to one thread: the compiled loops use the cores."""
+def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) -> Run:
+    """Play a session that has no folder; Ctrl-C ends it cleanly."""
+
+    def asked(record: RoundRecord) -> Any:
+        if not interrupt.asked or session.ending == "finished":
+            return None
+        session.ending = "interrupted"
+        print(
+            f"fedlsvi: interrupted after episode {record.last:,} of "
+            f"{session.player.parameters.episodes:,}; this is the run so far",
+            file=sys.stderr,
+        )
+        return STOP
+
+    with Interrupt(polite=True) as interrupt:
+        drive(session, [*observers, asked])
+    return replace(Run.of(session, learner.settings), learner=learner, memory=memory_of(session))
+
+
+def go_on(
+    run: Run,
+    episodes: int,
+    progress: bool | None = None,
+    observers: Iterable[Observer] = (),
+    threads: int | None = None,
+) -> Run:
+    """A run in memory that goes on up to T = `episodes`; `Run.learn_more` explains it."""
+    watching = check_observers(observers)
+    learner, plan, memory = run.learner, run.plan, run.memory
+    if learner is None or plan is None:
+        raise InvalidInput(
+            "this run was read back without what its agents remember: go on with the run that "
+            "`learn` returned, or with one that has a folder",
+            code="cannot-go-on",
+        )
+    refuse_longer(run, episodes, memory is not None)
+    assert memory is not None
+    shared = all(env is plan.envs[0] for env in plan.envs)
+    session = learner.prepare(
+        plan.envs[0] if shared else list(plan.envs), episodes, plan.seed, features=plan.features,
+        cohorts=memory.plain["cohorts"] or None,
+        threads=plan.threads if threads is None else threads, block=plan.block,
+        keep_models=bool(run.models),
+    )  # fmt: skip
+    past = [record for record in run.records if record.last <= memory.t]
+    if memory.history:
+        session.player.extend(0, memory.history)
+    session.restore(
+        memory.arrays, memory.plain, None if run.regret is None else run.regret[: memory.t], past
+    )
+    session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
+    differs = what_differs(run.parameters, session.plan.parameters, memory.t)
+    if differs is not None:
+        warnings.warn(differs, GoesOnWarning, stacklevel=3)
+    if progress is not False:
+        from fedlsvi.observers.progress import bar
+
+        watching += bar(session.plan.parameters, progress, memory.t)
+    longer = played(session, learner, watching)
+    return replace(longer, extended=(*run.extended, *([differs] if differs else [])))
+
+
+def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
+    """Refuse to go on where that is no run of the algorithm, or where nothing is remembered."""
+    T = run.parameters.episodes
+    integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
+    again = f"play a new run of {episodes:,} episodes"
+    asked = [name for name in ("rounds", "scalars") if getattr(run.settings, name, None)]
+    if episodes != T and asked:
+        raise InvalidInput(
+            f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
+            code="cannot-go-on",
+        )
+    if not remembered:
+        raise InvalidInput(
+            f"this run of '{run.algorithm}' cannot go on: its rounds or constants follow the "
+            "number of episodes, its agents are in other processes, or they remember too much to "
+            f"be kept: {again}",
+            code="cannot-go-on",
+        )
+
+
+def drive(
+    session: Session, observers: Iterable[Observer], on_stop: Callable[[], None] | None = None
+) -> None:
+    """Run a session to its end, or until an observer returns `STOP`; then `on_stop` is called.
+
+    BLAS keeps to one thread: the compiled loops use the cores.
+    """
     watching = list(observers)
     try:
         with threadpool_limits(limits=1, user_api="blas"):
             for record in session.rounds():
-                for observe in watching:
-                    observe(record)
+                asked = [observe(record) is STOP for observe in watching]
+                if any(asked) and session.ending != "finished":
+                    if session.ending == "unfinished":
+                        session.ending = "stopped"
+                    if on_stop is not None:
+                        on_stop()
+                    break
     finally:
         for observe in watching:
             close = getattr(observe, "close", None)

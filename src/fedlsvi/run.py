@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite
+from fedlsvi.checks import finite, integer
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidInput
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import RoundRecord, late_return
+from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.snapshot import Snapshot
+
+SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
+"""Algorithms whose agents upload Σφφᵀ."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +97,28 @@ class Run:
     records, and the switches of policies where agents learn alone."""
     world: Callable[[], Environment] | None = field(default=None, repr=False)
     """Makes agent 0's environment, where the run was read from a folder."""
+    ending: Ending = "finished"
+    """How it ended: with all its episodes, "stopped" by an observer, "interrupted" by Ctrl-C."""
+    extended: tuple[str, ...] = ()
+    """How it differs from a run that knew its number of episodes from the start, because it went
+    on: a sentence each time. Empty where it is the same to the last bit."""
+    learner: Any = field(default=None, repr=False)
+    """Who learned it, where it was played here."""
+    memory: Snapshot | None = field(default=None, repr=False)
+    """What `learn_more` starts from, where the run has no folder."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
+    visits: VisitRecovery | None = field(default=None, repr=False)
+    """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
-        """The result of a session that has played all its episodes."""
+        """The result of a session that has ended."""
         plan, player = session.plan, session.player
+        regret = session.regret
         return cls(
-            regret=session.regret,
+            regret=None if regret is None else regret[: player.t],
+            ending=session.ending,
             taus=[1, *(r.last + 1 for r in session.records)],
             w=player.w,
             gram_packed=player.gram,
@@ -123,6 +143,14 @@ class Run:
     def gram(self) -> np.ndarray:
         """Λ_h, (H, d, d)."""
         return full(self.gram_packed)
+
+    @cached_property
+    def recovery(self) -> VisitRecovery | None:
+        """How far uploads determine the visits of agents; None where that is not known, or where
+        no sums of φφᵀ were uploaded."""
+        if self.algorithm not in SENDS_SUMS:
+            return None
+        return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
     def rounds(self) -> int:
@@ -211,12 +239,16 @@ class Run:
             "environment": self.environment_name,
             "seed": self.seed,
             "finished": self.played == self.parameters.episodes,
+            "ending": self.ending,
+            "extended": list(self.extended),
             "episodes": self.played,
             "rounds": self.rounds,
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -224,6 +256,7 @@ class Run:
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
             "smallest_upload": min(r.smallest for r in self.records),
+            "recovery": self.recovery and asdict(self.recovery),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
@@ -243,22 +276,26 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
+        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
+        applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
-            right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
+            right = theory.regret_bound(*size, T, gamma, p.beta, p.lam, p.confidence)
             found["theorem_1"] = Bound(_regret(1), right, measured, applies=applies)
         else:
             right = theory.regret_bound_misspecified(
-                *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
+                *size, T, gamma, p.beta, p.xi, p.lam, p.confidence
             )
             found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
         rounds = float(p.most_rounds(T))
-        found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
+        if not self.extended:  # else the first rounds had another γ
+            found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
         # with secure sums, and in one trip, nobody can be away
         if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
             signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
             sent = (*size, p.packing, self.rounds, signals)
-            scalars = theory.scalars_total(*sent, sites)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
                 scalars = theory.scalars_one_trip(*sent, more, sites, p.states)
@@ -277,6 +314,47 @@ class Run:
 
         return figure(what, self, path)
 
+    def learn_more(
+        self,
+        episodes: int,
+        *,
+        env: Any = None,
+        features: Any = None,
+        progress: bool | None = None,
+        observers: Iterable[Observer] = (),
+        threads: int | None = None,
+    ) -> Run:
+        """Go on for so many episodes per agent; a run that has a folder goes on in it.
+
+        The round that T cut short is taken back and played on. Where no number in force depends on
+        T, as with gamma="anytime", the result is that of one longer run, to the last bit; otherwise
+        a `GoesOnWarning` says what differs, and `extended` keeps the sentence.
+
+        Args:
+            episodes: How many more; `self` stays as it is.
+            env: The environments, only where a folder cannot make them: objects of your own.
+            features: The features, likewise.
+            progress: A progress bar; None shows one in a terminal or a notebook.
+            observers: Called with the record of each round, including the one that is played on.
+            threads: Threads that explore.
+        """
+        more = integer("episodes", episodes, 1, "how many more to play", error=InvalidInput)
+        if self.folder is not None:
+            from fedlsvi.storage import resume
+
+            shared: dict[str, Any] = {"progress": progress, "threads": threads}
+            if env is None and self.plan is not None:
+                same = all(one is self.plan.envs[0] for one in self.plan.envs)
+                env = self.plan.envs[0] if same else list(self.plan.envs)
+                features = self.plan.features if features is None else features
+            return resume(
+                self.folder, episodes=self.played + more, env=env, features=features,
+                observers=observers, **shared,
+            )  # fmt: skip
+        from fedlsvi.learner import go_on
+
+        return go_on(self, self.played + more, progress, observers, threads)
+
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""
         from fedlsvi.storage import save_run
@@ -287,6 +365,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

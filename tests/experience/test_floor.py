@@ -40,7 +40,8 @@ def fading() -> Any:
 
 
 def learn(floor: int = FLOOR, **options: Any) -> Any:
-    learner = FedLSVI(n_agents=3, gamma=8.0, min_round=floor, **options.pop("settings", {}))
+    own = {"stationary": False, **options.pop("settings", {})}  # where each step has its matrix
+    learner = FedLSVI(n_agents=3, gamma=8.0, min_round=floor, **own)
     return learner.learn(fading(), 60, 2, features="rbf", progress=False, **options)
 
 

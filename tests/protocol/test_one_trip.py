@@ -32,8 +32,9 @@ def learn(
     problem: Any, exchange: Any = "one-trip", aggregation: Any = "float", **options: Any
 ) -> Any:
     learner = FedLSVI(
-        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange=exchange, aggregation=aggregation
-    )
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange=exchange, aggregation=aggregation,
+        stationary=False,
+    )  # fmt: skip
     return learner.learn(
         problem.envs, 40, 3, features=problem.features, progress=False, keep_models=True, **options
     )
@@ -72,7 +73,10 @@ def test_agrees_with_the_literal_loop() -> None:
 
 def test_numbered_observations_of_a_black_box() -> None:
     env = as_environment("FrozenLake-v1", horizon=6, tables=False)
-    learners = [FedLSVI(n_agents=2, gamma=4.0, exchange=e) for e in ("stepwise", "one-trip")]
+    learners = [
+        FedLSVI(n_agents=2, gamma=4.0, exchange=e, stationary=False)
+        for e in ("stepwise", "one-trip")
+    ]
     runs = [learner.learn(env, 12, 1, progress=False, keep_models=True) for learner in learners]
     assert_alike(*runs)
 
@@ -139,8 +143,9 @@ def test_a_server_that_dies_resumes_to_the_same_bits(
     after: int, aggregation: Any, tmp_path: Path
 ) -> None:
     learner = FedLSVI(
-        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange="one-trip", aggregation=aggregation
-    )
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange="one-trip", aggregation=aggregation,
+        stationary=False,
+    )  # fmt: skip
     here = learn(PROBLEM, aggregation=aggregation, cohorts=3)
     make = over_frames(3, tmp_path / "journals")
 

@@ -162,7 +162,12 @@ def _several(
     from fedlsvi.storage import seeds as family
 
     if folder is None:
-        return [_resumable(None, engine, partial(play, seed, None)) for seed in seeds]
+        runs: list[Run] = []
+        for seed in seeds:
+            runs.append(_resumable(None, engine, partial(play, seed, None)))
+            if runs[-1].ending == "interrupted":
+                break
+        return runs
     family.begin(folder, job, seeds)
     members = {seed: family.member(folder, seed) for seed in seeds}
     try:
@@ -174,14 +179,17 @@ def _several(
 
 @command()
 @click.argument("folder", type=click.Path(), help="Run folder, or folder of `run --seeds`.")
+@option("--episodes", type=int, metavar="T", show_default="as it began", section="Problem",
+        help="Episodes per agent in all: goes on with a run, finished or not.")  # fmt: skip
 @format_option
 @engine_options
-def resume(folder: str, form: str, engine: Engine) -> int:
-    """Continue an interrupted run to the same result.
+def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
+    """Continue an interrupted run to the same result, or a finished one for longer.
 
     \b
-    Example:
+    Examples:
       fedlsvi resume runs/river-swim
+      fedlsvi resume runs/river-swim --episodes 40000
     """
     from fedlsvi.remote.flare import project
     from fedlsvi.storage import resume as continue_run
@@ -189,6 +197,12 @@ def resume(folder: str, form: str, engine: Engine) -> int:
 
     where = Path(folder)
     if (federation := project.to_resume(where)) is not None:
+        if episodes is not None:
+            raise InvalidInput(
+                f"--episodes is not for {where}: the sites of a federation agreed on the number of "
+                "episodes; start a new federation",
+                code="agents-at-sites",
+            )
         number = project.start(federation)
         watch = f"fedlsvi federate status {quote(str(federation))}"
         text = f"submitted job {number} again, from its last checkpoint; watch it with: {watch}"
@@ -202,14 +216,18 @@ def resume(folder: str, form: str, engine: Engine) -> int:
             code="needs-ray",
         )
     if not family.is_one(where):
-        run = _resumable(where, engine, lambda: continue_run(where, **engine.options(where)))
+        run = _resumable(
+            where, engine, lambda: continue_run(where, episodes=episodes, **engine.options(where))
+        )
         return _print([run], where, form, False)
+    if episodes is not None:
+        family.lengthen(where, episodes)
     job, seeds = family.read(where)
 
     def play(seed: int) -> Run:
         member = family.member(where, seed)
         if member.exists():
-            return continue_run(member, **engine.options(member))
+            return continue_run(member, episodes=episodes, **engine.options(member))
         return job.learner().learn(
             job.environments(), job.episodes, seed, features=job.feature_map(), folder=member,
             **engine.options(member),
@@ -233,13 +251,14 @@ def _resumable(folder: Path | None, engine: Engine, play: Callable[[], Run]) -> 
 
 def _print(runs: Sequence[Run], folder: Path | None, form: str, several: bool) -> int:
     """Print the outcome of one run, or of several with what they have in common."""
+    code = 130 if runs[-1].ending == "interrupted" else 0
     summaries = [run.summary() | {"folder": run.folder} for run in runs]
     if not several:
         (one,) = summaries
         if runs[0].regret is not None:  # then values are exact, and nothing is played for them
             one["values"] = runs[0].references() or None
         print(as_json(one) if form == "json" else "\n".join(single_lines(one)))
-        return 0
+        return code
     from fedlsvi.report.intervals import aggregate
 
     together = aggregate(summaries)
@@ -248,4 +267,4 @@ def _print(runs: Sequence[Run], folder: Path | None, form: str, several: bool) -
         print(as_json({"folder": where, **together, "runs": summaries}))
     else:
         print("\n".join(several_lines(summaries, together, folder)))
-    return 0
+    return code

@@ -48,9 +48,14 @@ def heading(summary: Mapping[str, Any]) -> str:
     p, name = summary["parameters"], summary["algorithm"]
     numbers = [f"H = {p['horizon']}", f"d = {p['dim']}"]
     numbers += shown_parameters(algorithms.entry(name).parameters(), p)
+    played, ending = summary["episodes"], summary["ending"]
+    length = plural(played, "episode")
+    if played < p["episodes"]:
+        length = f"{played:,} of {plural(p['episodes'], 'episode')}"
+    end = f", {ending}" if ending in ("stopped", "interrupted") else ""
     return (
         f"{name} on {summary['environment']}: {plural(p['n_agents'], 'agent')}, "
-        f"{plural(summary['episodes'], 'episode')} each ({', '.join(numbers)})"
+        f"{length} each{end} ({', '.join(numbers)})"
     )
 
 
@@ -63,10 +68,13 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
+        *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
+        *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
+    lines += [f"  note: {sentence}" for sentence in summary["extended"]]
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines
@@ -109,6 +117,17 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows or [("return", "–", "not known here")]
 
 
+def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a black box was asked to do."""
+    steps, clipped = summary.get("steps"), summary.get("clipped")
+    if steps is None:
+        return []
+    text = "taken in the environment, with episodes played ahead"
+    if clipped:
+        text += f"; {plural(clipped, 'reward')} clipped to reward_range"
+    return [("steps", number(steps), text)]
+
+
 def _least(summary: Mapping[str, Any]) -> str:
     """What the shortest round means for privacy."""
     least, shortest = summary["smallest_upload"], summary["shortest_round"]
@@ -116,6 +135,18 @@ def _least(summary: Mapping[str, Any]) -> str:
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
     return f"{unit}; short rounds reveal more about each episode"
+
+
+def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Which visits can be computed from uploads, however long the rounds."""
+    found = summary.get("recovery")
+    if not found or found["rank"] is None:
+        return []
+    kinds, solved = found["kinds"], found["solved"]
+    text = f"of {kinds:,} visit counts follow from any upload"
+    if solved < kinds:
+        text += f"; nearly all do where a round has fewer than {found['rank']:,} episodes"
+    return [("given away", number(solved), text)]
 
 
 def _most(summary: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ class FiniteExperience:
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
 
-    def take(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
+    def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
         """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
         that the next round's is its own (`protocol.one_trip`)."""
         gram, _ = self.summarise(h)

@@ -131,6 +131,8 @@ def play(table: Table) -> Outcome:
     run = job.learner().learn(
         env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1
     )
+    if run.ending == "interrupted":  # Ctrl-C is for all of them
+        raise KeyboardInterrupt
     envs = env if isinstance(env, list) else [run.plan.envs[0] if run.plan is not None else env]
     return outcome(run, envs, perf_counter() - began)
 

@@ -49,18 +49,18 @@ class FixedPointSums:
 
     def __init__(self, layout: Layout, bits: int) -> None:
         self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
-        self.n_agents, self.bits = layout.n_agents, bits
-        self.upload_words = layout.upload_words
+        self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        total = np.zeros(self.size + self.dim, np.uint64)
+        size = self.layout.gram_size(h)
+        total = np.zeros(size + self.dim, np.uint64)
         for upload in uploads:
             if isinstance(upload, Upload) and upload.h == h:
                 total += self.words(upload)
             elif isinstance(upload, MaskedUpload) and upload.h == h:
                 total += upload.words
         sums = fixed_point.decode(total, self.bits)
-        return sums[: self.size], sums[self.size :]
+        return sums[:size] if size else np.zeros(self.size), sums[size:]
 
     def words(self, upload: Upload | Increments) -> np.ndarray:
         """(upload_words,) the agents of one cohort, each encoded, then added."""
@@ -72,7 +72,7 @@ class FixedPointSums:
     def _trip(self, reply: Increments) -> np.ndarray:
         m = len(reply.u)
         rows = np.concatenate([reply.gram.reshape(m, -1), reply.u.reshape(m, -1)], axis=1)
-        words = np.zeros(self.upload_words, np.uint64)
+        words = np.zeros(self.layout.upload_words(1), np.uint64)
         words[: rows.shape[1]] = fixed_point.add(self._encode(rows))
         rest = words[rows.shape[1] :]
         for following in reply.following:

@@ -15,12 +15,18 @@ class Interrupt:
     Signals reach the main thread only; elsewhere this does nothing.
     """
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, polite: bool = False) -> None:
+        """Ready, not active.
+
+        Args:
+            polite: Leave Ctrl-C alone where somebody else has taken it already.
+        """
+        self.asked, self.polite = False, polite
         self._before: Any = None
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
+        ours = not self.polite or signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if ours and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 

@@ -44,7 +44,7 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Takes(Protocol):
     """What experience on finite states can do."""
 
-    def take(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
+    def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
         """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept."""
         ...
 
@@ -66,7 +66,7 @@ class OneTripCohort(Cohort):
             self.experience.explore(behind)
         self.experience.close(t - self.experience.t)
         world: Any = self.experience
-        steps = [world.take(h) for h in range(1, self.horizon + 1)]
+        steps = [world.take_increments(h) for h in range(1, self.horizon + 1)]
         values: Any = self.values
         return increments(steps, self.experience.dim * values.values.shape[1])
 
@@ -118,7 +118,7 @@ class TripSums:
         """Σ_m of Λ (H, P), u (H, d) and N (H−1, d, S), of one round."""
         size = self.layout
         if self.fixed:
-            words = np.zeros(size.upload_words, np.uint64)
+            words = np.zeros(size.upload_words(1), np.uint64)
             for reply in replies:
                 if isinstance(reply, MaskedUpload):
                     words += reply.words
@@ -126,12 +126,12 @@ class TripSums:
                     words += self._words.words(reply)
             total = fixed_point.decode(words, self._words.bits)
         else:
-            total = np.zeros(size.upload_words)
+            total = np.zeros(size.upload_words(1))
             for reply in replies:
                 if isinstance(reply, Increments):
                     _add(total, reply)
         H, d = size.horizon, size.dim
-        end = size.upload_words - size.cells
+        end = size.upload_words(1) - size.cells
         gram, u, rest = np.split(total, [end - H * d, end])
         return gram.reshape(H, -1), u.reshape(H, d), rest.reshape(H - 1, d, size.states)
 

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import numpy as np
 
 from fedlsvi.errors import InvalidSetting
 
-Observer = Callable[["RoundRecord"], None]
+
+class Stop(Enum):
+    """What an observer returns to end the run after the round that it was called with."""
+
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "fedlsvi.STOP"
+
+
+STOP = Stop.STOP
+
+Ending = Literal["finished", "stopped", "interrupted", "unfinished"]
+"""How a run ended: it played all its episodes, an observer or Ctrl-C ended it, or none of these."""
+
+Observer = Callable[["RoundRecord"], Any]
+"""Called with the record of each round; the run ends after it where `STOP` is returned."""
 
 
 def check_observers(observers: Any) -> list[Observer]:
@@ -56,6 +73,8 @@ class RoundRecord:
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
+    steps: int | None = None  #: taken in a black box, those of dropped episodes included
+    clipped: int | None = None  #: rewards of these steps outside `reward_range`
 
     @property
     def length(self) -> int:

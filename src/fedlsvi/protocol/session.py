@@ -23,9 +23,10 @@ from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import LISTED, RoundRecord
+from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Agents, Server
 from fedlsvi.protocol.simulated_sites import in_process
+from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import Transport, layout
 
 Arrays = dict[str, np.ndarray]
@@ -47,6 +48,8 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    steps: int | None = None
+    clipped: int | None = None
 
 
 class Player(Protocol):
@@ -57,6 +60,7 @@ class Player(Protocol):
         parameters: The numbers in force.
         plan: Environments and features; None where both are elsewhere.
         measured: Whether it knows regret.
+        goes_on: Whether a longer run would have begun in the same way, numbers in force apart.
         counts: What the closed formula of the scalars needs beyond the records.
         values: The policy in force; None where no environment is here.
         cohorts: Cohorts in this process; none where the agents are elsewhere.
@@ -76,6 +80,8 @@ class Player(Protocol):
     @property
     def measured(self) -> bool: ...
     @property
+    def goes_on(self) -> bool: ...
+    @property
     def counts(self) -> Mapping[str, int]: ...
     @property
     def values(self) -> Any: ...
@@ -94,6 +100,10 @@ class Player(Protocol):
 
     def start(self) -> None:
         """Make ready for the next round, at the beginning or after `restore`."""
+        ...
+
+    def may_end(self) -> bool:
+        """Whether T may cut the next round short."""
         ...
 
     def play_round(self) -> Played:
@@ -139,6 +149,8 @@ class Session:
         regret: (T,) cumulative group regret, filled up to episode `player.t`; None if unknown.
         models: (w, Λ) after each round, if `keep_models`.
         policies: The policy table before each round, if `keep_models` and states are finite.
+        ending: How the run ended.
+        before: The state before the last round, where T may have cut that one short.
     """
 
     def __init__(self, player: Player, keep_models: bool = False) -> None:
@@ -149,6 +161,8 @@ class Session:
             self.regret = np.zeros(player.parameters.episodes)
         self.models: list[tuple[np.ndarray, np.ndarray]] = []
         self.policies: list[np.ndarray] = []
+        self.ending: Ending = "unfinished"
+        self.before: Snapshot | None = None
 
     @property
     def plan(self) -> Plan:
@@ -161,6 +175,7 @@ class Session:
         player = self.player
         player.start()
         while player.t < player.parameters.episodes:
+            self.before = Snapshot.of(player) if player.may_end() else None
             if self.keep_models and (table := player.followed()) is not None:
                 self.policies.append(table.copy())
             done = player.play_round()
@@ -182,9 +197,12 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                steps=done.steps,
+                clipped=done.clipped,
             )
             self.records.append(record)
             player.rest()
+            self.ending = self.ending if player.t < player.parameters.episodes else "finished"
             yield record
 
     def _extend_regret(self, done: Played) -> float | None:
@@ -238,7 +256,7 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm = algorithm
+        self.algorithm, self.goes_on = algorithm, bool(cohorts)
         size = layout(p)
         adds = aggregation_of(p, size)
         self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
@@ -302,11 +320,14 @@ class FederatedPlayer:
             self.transport.ledger = self._ledger
         self._follow()
 
+    def may_end(self) -> bool:
+        return self.goes_on and self.transport.may_end(self.server.t)
+
     def play_round(self) -> Played:
         began = perf_counter()
         if self.evaluator is not None:
             self.evaluator.begin()
-        measured = perf_counter()
+        measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.agents)
         ended, last = perf_counter(), self.server.t
         gaps = None
@@ -319,6 +340,7 @@ class FederatedPlayer:
             "evaluate": perf_counter() - ended + measured - began,
         }
         self._follow()
+        steps, clipped = since(before, self._stepped())
         return Played(
             first=done.first,
             last=last,
@@ -331,6 +353,8 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:
@@ -341,6 +365,10 @@ class FederatedPlayer:
         if self.values is not None and not self.cohorts:
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+
+    def _stepped(self) -> tuple[int, int] | None:
+        """What the agents here have done in a black box so far."""
+        return self.plan.stepped if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
@@ -358,7 +386,8 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         if self.one_trip is not None:
             arrays |= self.one_trip.state()
         for c, cohort in enumerate(self.cohorts):
@@ -399,6 +428,15 @@ class FederatedPlayer:
         for cohort in self.cohorts:
             cohort.experience.workers.close()
         self.transport.close()
+
+
+def since(
+    before: tuple[int, int] | None, now: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    if before is None or now is None:
+        return None, None
+    return now[0] - before[0], now[1] - before[1]
 
 
 def part_of(name: str, arrays: Arrays) -> Arrays:

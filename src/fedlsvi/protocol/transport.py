@@ -45,7 +45,8 @@ DOWN = {
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
     secure = p.aggregation == "secure"
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing, secure, p.states)
+    shape = (p.n_agents, p.horizon, p.dim, p.packing)
+    return Layout(*shape, p.stationary, secure, p.states)
 
 
 class Transport(ABC):
@@ -112,6 +113,10 @@ class Transport(ABC):
     def enter(self, category: str, scalars: int) -> None:
         """Every agent that takes part sent or received this many scalars."""
         self.ledger.each(category, scalars)
+
+    def may_end(self, t: int) -> bool:
+        """Whether the round that begins after episode t may last until T."""
+        return self.trigger.longest(t) >= self.trigger.episodes - t
 
     def sites(self) -> np.ndarray:
         """The first agent of each site, which stands for it in the ledger."""

@@ -45,6 +45,7 @@ from fedlsvi.protocol.messages import (
     Start,
     Stop,
     Upload,
+    gram_of,
 )
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
@@ -426,7 +427,8 @@ class Endpoint:
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
         elif isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
         elif isinstance(message, Models):
             self._w, self._gram = message.w.copy(), message.gram.copy()
 

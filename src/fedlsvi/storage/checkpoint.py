@@ -40,12 +40,13 @@ LEDGER: Shape = {
     "scalars": _TOTALS,
     "bytes": _TOTALS,
 }
+STATE: Shape = {"t": int, "k": int, "last": int, "ledger": LEDGER}
 SHAPE: Shape = {
     "number": int,
     "state": files.STAMP,
     "appended": ({RECORDS: files.STAMP}, {RECORDS: files.STAMP, REGRET: files.STAMP}),
     "history": [{"name": OWN_SEGMENT, "first": int, "last": int, "stamp": files.STAMP}],
-    "plain": {"t": int, "k": int, "last": int, "ledger": LEDGER, str: Any},
+    "plain": STATE | {str: Any},
     "format": int,
 }
 
@@ -145,7 +146,9 @@ def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
                 f"{path}: episodes of {segment['name']} do not follow", code="damaged"
             )
         before = segment["last"]
-    if before not in (0, t) or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
+    # of a finished run, what is needed to go on: the episodes before its last round
+    ends = (0, t, manifest.plain.get("before", {}).get("t", t))
+    if before not in ends or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
         raise DamagedFile(f"{path}: {REGRET} or {HISTORY} are not of {t} episodes", code="damaged")
     return manifest, arrays
 

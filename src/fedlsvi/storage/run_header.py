@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
+from numba.core.config import CPU_NAME
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
@@ -32,6 +34,7 @@ from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
@@ -41,6 +44,8 @@ from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table, dump, parse
 
 SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
+EXTENDED = "extended.json"
+"""What a run that went on has in addition; see `fedlsvi.storage.extension`."""
 ENVIRONMENT, FEATURES = "environment.safetensors", "features.safetensors"
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
@@ -55,11 +60,19 @@ FACTS: Shape = {
     "features": _TEXT_OR_NOTHING,
     "reward_range": [float],
     "sites": (None, {"cuts": [[int]], "run": str}),
+    "visits": (None, shape_of(VisitRecovery)),
 }
 SEAL: Shape = {
     "format": int,
     "versions": {"fedlsvi": str, str: Any},
     "files": {SETTINGS: files.STAMP, PARAMETERS: files.STAMP, str: files.STAMP},
+}
+
+LONGER: Shape = {
+    "format": int,
+    "episodes": int,
+    "parameters": shape_of(Parameters),
+    "differs": [str],
 }
 
 ArrayFiles = dict[str, dict[str, np.ndarray]]
@@ -204,18 +217,20 @@ def versions() -> dict[str, Any]:
         except PackageNotFoundError:
             found[name] = None
     machine = {"platform": platform.platform(), "machine": platform.machine()}
-    return found | machine | {"cpus": os.cpu_count()}
+    return found | machine | {"cpus": os.cpu_count(), "cpu": CPU_NAME or get_host_cpu_name()}
 
 
 def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:
     """Name → contents of the header of a run whose environments are here."""
     job, arrays = describe(plan, algorithm, settings)
+    visits = visit_recovery(plan.features)
     facts = {
         "raw_scalars_per_step": raw_scalars_per_step(plan),
         "fingerprints": fingerprints(plan),
         "features": features_fingerprint(plan),
         "reward_range": plain(plan.envs[0].reward_range),
         "sites": None,
+        "visits": visits and dataclasses.asdict(visits),
     }
     again = "`fedlsvi run` on this file plays the same run again."
     return _contents(job, plan.parameters, facts, arrays, again)
@@ -250,6 +265,7 @@ def header_files_at_sites(
         "features": None,
         "reward_range": list(reward_range),
         "sites": {"cuts": [list(cut) for cut in cuts], "run": run},
+        "visits": None,
     }
     return _contents(job, p, facts, {}, "The environments of this run are at its sites.")
 
@@ -287,7 +303,9 @@ class RunHeader:
         features: Fingerprint of the feature map; None where no environment is here.
         reward_range: What rewards 0 and 1 stand for in agent 0's environment.
         sites: Where agents are at sites: their `cuts`, and the name of the `run` in logs.
+        visits: What uploads give away about visits, where that is known.
         versions: What it ran on.
+        extended: How the run differs from one that had its T from the start; see `Run.extended`.
     """
 
     run: Path
@@ -298,7 +316,9 @@ class RunHeader:
     features: str | None
     reward_range: tuple[float, float]
     sites: dict[str, Any] | None
+    visits: VisitRecovery | None
     versions: dict[str, Any]
+    extended: tuple[str, ...] = ()
 
 
 def read_header(folder: str | PathLike[str]) -> RunHeader:
@@ -310,7 +330,35 @@ def read_header(folder: str | PathLike[str]) -> RunHeader:
     sealed = files.read_json(files.inside(run, VERSIONS), SEAL)
     stamps = sealed["files"].items()
     contents = {name: files.read(files.inside(run, name), stamp) for name, stamp in stamps}
-    return parse_header(run, contents, sealed["versions"])
+    header = parse_header(run, contents, sealed["versions"])
+    return _longer(header) if files.exists(run / EXTENDED) else header
+
+
+def _longer(header: RunHeader) -> RunHeader:
+    """The header of a run that went on, with the numbers in force since."""
+    path = files.inside(header.run, EXTENDED)
+    content = files.read_json(path, LONGER)
+    p = _checked(Parameters(**content["parameters"]))
+    sizes = ("n_agents", "horizon", "dim", "packing")
+    same = all(getattr(p, name) == getattr(header.parameters, name) for name in sizes)
+    if not same or p.episodes != content["episodes"]:
+        raise DamagedFile(f"{path} is of another run: restore it from a copy", code="damaged")
+    return dataclasses.replace(
+        header,
+        job=dataclasses.replace(header.job, episodes=p.episodes),
+        parameters=p,
+        extended=tuple(content["differs"]),
+    )
+
+
+def _checked(p: Parameters) -> Parameters:
+    """The numbers in force, checked as those of a user."""
+    for name in ("episodes", "horizon", "dim"):
+        integer(name, getattr(p, name), 1)
+    number("growth", p.growth, 0.0)
+    asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
+    Settings(**{name: value for name, value in vars(p).items() if name in asked})
+    return p
 
 
 def parse_header(
@@ -327,13 +375,9 @@ def parse_header(
             )
     facts = parse_json(run / PARAMETERS, contents[PARAMETERS])
     check_shape(run / PARAMETERS, facts, FACTS)
-    facts["parameters"] = p = Parameters(**facts["parameters"])
+    facts["parameters"] = p = _checked(Parameters(**facts["parameters"]))
     facts["reward_range"] = units(facts["reward_range"])
-    for name in ("episodes", "horizon", "dim"):
-        integer(name, getattr(p, name), 1)
-    number("growth", p.growth, 0.0)
-    asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
-    Settings(**{name: value for name, value in vars(p).items() if name in asked})  # checks them
+    facts["visits"] = facts["visits"] and VisitRecovery(**facts["visits"])
     if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
         raise DamagedFile(
             f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "

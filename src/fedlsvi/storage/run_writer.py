@@ -5,6 +5,7 @@ versions.json      what it runs on, hashes           environment.safetensors, fe
 records.jsonl      one line per round                regret.bin        float64, one per episode
 history/           raw episodes (continuous states)  checkpoints/      the last two
 ledger.json, summary.json                            written when it ends
+extended.json      another T, where it went on
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
+from fedlsvi.storage.extension import kept
 from fedlsvi.storage.files import AppendOnly, lock
 from fedlsvi.storage.run_header import header_files
 from fedlsvi.storage.run_reader import RESULT, policy_table
@@ -122,6 +124,8 @@ class RunWriter:
         self._history = [] if manifest is None else list(manifest.history)
         self._t = session.player.t
         start = {} if manifest is None else manifest.appended
+        if not (folder := files.inside(run, CHECKPOINTS)).exists():  # somebody made room
+            files.make_folder(folder)
         checkpoint.prune(run, self._kept)
         self._records = AppendOnly(run / RECORDS, start.get(RECORDS))
         self._regret: AppendOnly | None = None
@@ -133,6 +137,8 @@ class RunWriter:
         """A round has ended."""
         self._records.append(json.dumps(vars(record)).encode() + b"\n")
         done = record.last >= self.session.player.parameters.episodes
+        if self.interrupt.asked and not done:
+            self.session.ending = "interrupted"
         if done or self.interrupt.asked or perf_counter() >= self._next:
             self.checkpoint()
         if self.interrupt.asked and not done:
@@ -153,10 +159,15 @@ class RunWriter:
             appended[REGRET] = self._regret.sync()
         arrays, plain = player.state()
         arrays |= policy_table(player.values)
-        plain = {**plain, "cohorts": len(player.cohorts)}
+        plain = {**plain, "cohorts": len(player.cohorts), "ending": session.ending}
         if t < player.parameters.episodes:
             self._keep_history(t)
-        else:  # nothing is left to play, so what the agents remember is not needed any more
+        elif session.before is not None:  # what a longer run goes on from
+            before, more = kept(session)
+            arrays = {k: arrays[k] for k in RESULT if k in arrays} | before
+            plain |= more
+            self._keep_history(session.before.t)
+        elif player.cohorts or not player.goes_on:  # what is remembered is of no more use
             arrays, self._history = {k: arrays[k] for k in RESULT if k in arrays}, []
         self._number += 1
         manifest = checkpoint.save(self.run, self._number, arrays, plain, appended, self._history)
@@ -168,7 +179,7 @@ class RunWriter:
 
     def _keep_history(self, t: int) -> None:
         """Seal the raw episodes since the last checkpoint in a segment of their own."""
-        arrays = self.session.player.history(self._t, t)
+        arrays = self.session.player.history(self._t, t) if t > self._t else {}
         if not arrays:
             return
         folder, name = files.inside(self.run, HISTORY), f"{self._t + 1:09d}-{t:09d}.safetensors"

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.checks import number
+from fedlsvi.checks import integer, number
 from fedlsvi.config import Settings
 from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting, StoreError
 from fedlsvi.learner import drive, placed
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
-from fedlsvi.storage import checkpoint, files
+from fedlsvi.storage import checkpoint, extension, files
 from fedlsvi.storage import run_reader as reading
 from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET
 from fedlsvi.storage.run_header import (
@@ -68,8 +68,11 @@ def resume(
     threads: int | None = None,
     transport: Any = "inprocess",
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    episodes: int | None = None,
 ) -> Run:
     """Continue a run after a kill, a crash or Ctrl-C, to the bits it would have had without.
+
+    With `episodes` a run goes on, finished or not; `Run.learn_more` says what comes of it.
 
     Args:
         folder: The run folder.
@@ -80,10 +83,13 @@ def resume(
         threads: Threads that explore.
         transport: Where the agents were elsewhere: as in `learn`, with the same journals.
         checkpoint_seconds: Time between two checkpoints; 0 is after every round.
+        episodes: Episodes per agent in all, those that were played included; None leaves T as it
+            is.
     """
     check_seconds(checkpoint_seconds)
     opened = OpenedRun.at(folder)
-    if opened.finished:
+    longer = episodes not in (None, opened.header.parameters.episodes)
+    if opened.finished and not longer:
         return opened.result(env, features)
     header = opened.header
     if header.sites is not None:
@@ -93,9 +99,14 @@ def resume(
             code="agents-at-sites",
         )
     _compare_versions(header)
+    if longer:
+        assert episodes is not None
+        opened = opened.extended(episodes, env, features)
+        header = opened.header
     session = _session(header, env, features, threads, opened.found, transport)
     opened.play(session, observers, checkpoint_seconds, progress)
     result = Run.of(session, header.job.learner().settings, str(header.run))
+    result = replace(result, extended=header.extended)
     _finish(header.run, result)
     return result
 
@@ -146,6 +157,21 @@ class OpenedRun:
         return self.found is not None and (
             self.found[0].plain["t"] == self.header.parameters.episodes
         )
+
+    def extended(self, episodes: int, env: Any, features: Any) -> OpenedRun:
+        """The same folder, made ready to go on up to another T."""
+        world, phi = reading.problem(self.header, env, features)
+        integer("episodes", episodes, 1, "episodes per agent in all", error=InvalidInput)
+        session = self.header.job.learner().prepare(
+            world, episodes, self.header.job.seed, features=phi
+        )
+        try:
+            given = env is not None or features is not None
+            _compare_problem(self.header, session, None, given)
+            extension.prepare(self.header, self.found, session, episodes)
+        finally:
+            session.close()
+        return OpenedRun.at(self.header.run)
 
     def restore(self, session: Session) -> None:
         """Put the session where it was at the checkpoint, if there is one."""
@@ -209,9 +235,18 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
     if run.regret is not None:
         appended[REGRET] = files.write(target / REGRET, run.regret.astype("<f8").tobytes())
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
-             "counts": run.counts}  # fmt: skip
-    arrays = {"w": run.w, "gram": run.gram_packed} | reading.policy_table(run.policy.values)
-    checkpoint.save(target, 1, arrays, plain, appended, [])
+             "counts": run.counts, "ending": run.ending}  # fmt: skip
+    grams = run.gram_packed[: run.parameters.matrices]
+    arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
+    history = []
+    if (memory := run.memory) is not None:
+        if memory.t == run.played:
+            arrays, plain = arrays | memory.arrays, plain | memory.plain
+        else:
+            before, more = extension.stored(memory)
+            arrays, plain = arrays | before, plain | more
+        history = extension.segments(target, memory)
+    checkpoint.save(target, 1, arrays, plain, appended, history)
     _finish(target, run)
 
 
@@ -230,7 +265,7 @@ def _play(writer: RunWriter, observers: Iterable[Observer], progress: bool | Non
 
         watching += bar(player.parameters, progress, player.t)
     with writer.interrupt:
-        drive(writer.session, watching)
+        drive(writer.session, watching, on_stop=writer.checkpoint)
 
 
 def _finish(folder: Path, run: Run, name: str | None = None) -> None:
@@ -315,9 +350,9 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
 
 
 def _compare_versions(header: RunHeader) -> None:
-    """Another library may round differently: say so, and go on."""
+    """Another library or CPU may round differently: say so, and go on."""
     now = versions()
-    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine")
+    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine", "cpu")
     changed = [
         f"{name} {header.versions.get(name)} → {now[name]}"
         for name in libraries

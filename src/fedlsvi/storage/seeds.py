@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
-from fedlsvi.errors import StoreError
+from fedlsvi.checks import integer
+from fedlsvi.errors import InvalidInput, StoreError
 from fedlsvi.storage import files
 from fedlsvi.storage.job import Job
 from fedlsvi.storage.run_writer import SEEDS, place, refuse_existing
@@ -14,9 +17,12 @@ from fedlsvi.storage.run_writer import SEEDS, place, refuse_existing
 def begin(folder: Path, job: Job, seeds: list[int]) -> None:
     """Make the folder with a note of which runs belong to it."""
     refuse_existing(folder)
+    place(folder, {SEEDS: files.sealed(_content(job, seeds))})
+
+
+def _content(job: Job, seeds: list[int]) -> dict[str, Any]:
     base = str(job.base.absolute())
-    content = {"format": files.FORMAT, "seeds": seeds, "base": base, "job": job.table()}
-    place(folder, {SEEDS: files.sealed(content)})
+    return {"format": files.FORMAT, "seeds": seeds, "base": base, "job": job.table()}
 
 
 def forget(folder: Path) -> None:
@@ -41,6 +47,13 @@ def read(folder: Path) -> tuple[Job, list[int]]:
     shape = {"format": int, "seeds": [int], "base": str, "job": dict}
     content = files.read_json(files.inside(folder, SEEDS), shape)
     return Job.parse(content["job"], Path(content["base"])), content["seeds"]
+
+
+def lengthen(folder: Path, episodes: int) -> None:
+    """Note another number of episodes, for the runs that have not begun."""
+    job, seeds = read(folder)
+    job = replace(job, episodes=integer("episodes", episodes, 1, error=InvalidInput))
+    files.write(files.inside(folder, SEEDS), files.sealed(_content(job, seeds)))
 
 
 def expand(folders: list[Path]) -> list[Path]:

@@ -40,6 +40,7 @@ from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.flare.log import line
 from fedlsvi.remote.flare.provision import flare, job_store
 from fedlsvi.storage import checkpoint, files
+from variants import MIXED, assert_kept, paid
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -246,17 +247,21 @@ AWAY = replace(
 SECURE = replace(
     FEDERATION, name="secure", episodes=60, settings={"gamma": 30.0, "aggregation": "secure"},
 )  # fmt: skip
+VARIED = {
+    f"varied-{i}": (own, replace(FEDERATION, name=f"varied-{i}", settings=paid(own, 3, 5, 36 + 8)))
+    for i, own in enumerate(MIXED)
+}
 UNANSWERED = "agent 1 carried (no answer to"
 
 
 @pytest.fixture(scope="module")
 def others(finished: Path) -> Path:
-    """Three more jobs of the same parties at once. In one of them a site's process is held for some
+    """More jobs of the same parties at once. In one of them a site's process is held for some
     rounds, as by a network that fails, and goes on."""
     connection = project.console(finished)
     numbers = [
         connection.submit(flare("write_job")(f.table(), finished / "job", 3).absolute())
-        for f in (KEPT, AWAY, SECURE)
+        for f in (KEPT, AWAY, SECURE, *(f for _, f in VARIED.values()))
     ]
     connection.close()
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
@@ -304,11 +309,24 @@ def test_secure_sums_are_those_of_one_process(others: Path) -> None:
     assert run.gram_packed.tobytes() == server.gram.tobytes()
     bound = run.bounds["scalars"]
     assert bound.measured == bound.bound
-    kits = others.parents[1]
+    kits = others.parents[2]
     for site in SITES:
         sent = verify(kits / site / "fedlsvi" / "secure" / "sent.jsonl")
         assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8)
         assert "Upload" not in sent.scalars
+
+
+@pytest.mark.parametrize("name", list(VARIED))
+def test_other_triggers_are_the_in_process_run_too(others: Path, name: str) -> None:
+    own, federation = VARIED[name]
+    server, ends, ledger = in_this_process(federation)
+    run = fedlsvi.load(others / name)
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    assert_kept(run, own)
+    for category in ("init", "up_stats", "down_model"):
+        assert run.ledger.scalars[category] == ledger.scalars[category]
 
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:
