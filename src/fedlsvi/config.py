@@ -105,12 +105,6 @@ class Settings:
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
         choice("exchange", self.exchange, get_args(Exchange))
-        if self.exchange == "one-trip" and self.stationary is True:
-            raise InvalidSetting(
-                'exchange="one-trip" learns a model for each step: leave out stationary=True, or '
-                'use exchange="stepwise"',
-                code="bad-stationary",
-            )
         if self.exchange == "one-trip" and self.scalars is not None:
             raise InvalidSetting(
                 'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
@@ -173,8 +167,6 @@ class Settings:
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
-        if self.exchange == "one-trip":  # N_h belongs to its step
-            stationary = False
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:

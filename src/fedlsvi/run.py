@@ -298,7 +298,7 @@ class Run:
             scalars = theory.scalars_total(*sent, sites, p.stationary)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
-                scalars = theory.scalars_one_trip(*sent, more, sites, p.states)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

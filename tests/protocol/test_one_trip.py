@@ -25,6 +25,7 @@ from fedlsvi.storage.run_writer import RunWriter, begin
 from transports_over_frames import assert_same, over_frames
 
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.chain(S=3, H=1)]
+"""Some of them are stationary: there all steps share their sums."""
 PROBLEM = problems.simplex()
 
 
@@ -32,9 +33,8 @@ def learn(
     problem: Any, exchange: Any = "one-trip", aggregation: Any = "float", **options: Any
 ) -> Any:
     learner = FedLSVI(
-        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange=exchange, aggregation=aggregation,
-        stationary=False,
-    )  # fmt: skip
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange=exchange, aggregation=aggregation
+    )
     return learner.learn(
         problem.envs, 40, 3, features=problem.features, progress=False, keep_models=True, **options
     )
@@ -65,6 +65,7 @@ def test_agrees_with_the_literal_loop() -> None:
     s = problems.Setting(M=3, T=30, gamma=4.0)
     literal = PROBLEM.literal(s)
     run = PROBLEM.learn(s, exchange="one-trip")
+    assert not run.parameters.stationary
     assert list(run.taus) == literal.taus
     for mine, theirs in zip(run.models, literal.models, strict=True):
         assert_close(mine[0], theirs[0], "w")
@@ -73,10 +74,7 @@ def test_agrees_with_the_literal_loop() -> None:
 
 def test_numbered_observations_of_a_black_box() -> None:
     env = as_environment("FrozenLake-v1", horizon=6, tables=False)
-    learners = [
-        FedLSVI(n_agents=2, gamma=4.0, exchange=e, stationary=False)
-        for e in ("stepwise", "one-trip")
-    ]
+    learners = [FedLSVI(n_agents=2, gamma=4.0, exchange=e) for e in ("stepwise", "one-trip")]
     runs = [learner.learn(env, 12, 1, progress=False, keep_models=True) for learner in learners]
     assert_alike(*runs)
 
@@ -89,6 +87,16 @@ def test_a_sparse_table_of_next_states(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(sparse.plan.cohort(0, 1).experience, SparseExperience)
     assert_alike(dense, sparse)
     assert sparse.ledger.scalars == dense.ledger.scalars
+    by_step = learn(problems.transition_rewards())
+    monkeypatch.undo()
+    assert_alike(learn(problems.transition_rewards()), by_step)
+
+
+def test_some_problems_share_their_steps() -> None:
+    """… or the comparisons above would show nothing about that."""
+    shared = [learn(problem).parameters.stationary for problem in ZOO]
+    assert any(shared)
+    assert not all(shared)
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> list[type]:
@@ -132,9 +140,10 @@ def test_only_increments_of_the_round_leave(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("aggregation", ["float", "exact", "secure"])
-def test_the_same_over_frames(aggregation: Any) -> None:
-    here = learn(PROBLEM, aggregation=aggregation, cohorts=3)
-    assert_same(here, learn(PROBLEM, aggregation=aggregation, transport=over_frames(3)))
+@pytest.mark.parametrize("problem", [PROBLEM, problems.one_hot(), problems.deterministic()])
+def test_the_same_over_frames(problem: Any, aggregation: Any) -> None:
+    here = learn(problem, aggregation=aggregation, cohorts=3)
+    assert_same(here, learn(problem, aggregation=aggregation, transport=over_frames(3)))
 
 
 @pytest.mark.parametrize("aggregation", ["float", "secure"])
@@ -143,9 +152,8 @@ def test_a_server_that_dies_resumes_to_the_same_bits(
     after: int, aggregation: Any, tmp_path: Path
 ) -> None:
     learner = FedLSVI(
-        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange="one-trip", aggregation=aggregation,
-        stationary=False,
-    )  # fmt: skip
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, exchange="one-trip", aggregation=aggregation
+    )
     here = learn(PROBLEM, aggregation=aggregation, cohorts=3)
     make = over_frames(3, tmp_path / "journals")
 

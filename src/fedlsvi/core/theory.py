@@ -166,14 +166,19 @@ def scalars_one_trip(
     following: int,
     sites: int | None = None,
     states: int = 0,
+    stationary: bool = False,
 ) -> int:
     """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs + F: one trip for each of K synchronisations.
 
     F, `following`, are the scalars of N, sparse where that is shorter. With secure sums nothing
-    may be left out, and each of C sites uploads H(P + d) + (H−1)dS a round.
+    may be left out, and each of C sites uploads H(P + d) + (H−1)dS a round. Where all steps share
+    their sums an upload has one Λ, u and N, and a model one Λ.
     """
-    total = scalars_total(d, H, M, packing, rounds, total_signals, sites)
-    return total + (following if sites is None else rounds * sites * (H - 1) * d * states)
+    uploads, tables = M if sites is None else sites, 1 if stationary else H - 1
+    total = scalars_total(d, H, M, packing, rounds, total_signals, sites, stationary)
+    if stationary:  # u is sent once, and not a response for every step
+        total -= rounds * uploads * (H - 1) * d
+    return total + (following if sites is None else rounds * sites * tables * d * states)
 
 
 def scalars_keys(sites: int) -> int:

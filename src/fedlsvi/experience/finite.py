@@ -152,15 +152,16 @@ class FiniteExperience:
         """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
         that the next round's is its own (`protocol.one_trip`)."""
         gram, _ = self.summarise(h)
-        u = self.u[h - 1].copy()
-        self.u[h - 1] = 0.0
-        return gram, u, self._take_following(h)
+        at = min(h, len(self.u)) - 1  # steps may share their sums
+        u = self.u[at].copy()
+        self.u[at] = 0.0
+        return gram, u, self._take_following(at)
 
-    def _take_following(self, h: int) -> Cells:
-        """Entries of N_h that are not zero: agent, place in (d, S), value."""
-        if h > len(self.response):
+    def _take_following(self, at: int) -> Cells:
+        """Entries of N[at] that are not zero: agent, place in (d, S), value."""
+        if at >= len(self.response):
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-        rows = self.response[h - 1].reshape(len(self.agents), -1)
+        rows = self.response[at].reshape(len(self.agents), -1)
         agent, place = np.nonzero(rows)
         found = rows[agent, place]
         rows[:] = 0.0

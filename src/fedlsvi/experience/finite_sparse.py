@@ -166,8 +166,8 @@ class SparseExperience(FiniteExperience):
         """Λ_h^loc of a round of which nothing is folded yet."""
         return np.zeros((self._policy.shape[0], len(self.agents), self._packed))
 
-    def _take_following(self, h: int) -> Cells:
-        counts, (n_states, _) = self.response[h - 1], self.values.index.shape
+    def _take_following(self, at: int) -> Cells:
+        counts, (n_states, _) = self.response[at], self.values.index.shape
         agent, cell = np.nonzero(counts)
         found = counts[agent, cell].astype(np.float64)
         counts[:] = 0

@@ -389,7 +389,8 @@ class GymFiniteExperience:
         that the next round's is its own (`protocol.one_trip`)."""
         (n_states, n_actions), m = self._shape, len(self.agents)
         u, following = np.zeros((m, self.dim)), np.zeros((m, self.dim, n_states))
-        for i, seen in enumerate(self.seen[h - 1]):
+        step = min(h, len(self.seen)) - 1  # steps may share their counts
+        for i, seen in enumerate(self.seen[step]):
             pair, to = np.divmod(seen.keys, n_states)
             x, a = np.divmod(pair, n_actions)
             if self.values.phi.size == 0:
@@ -401,7 +402,7 @@ class GymFiniteExperience:
                 u[i] = seen.earned @ phi
                 np.add.at(following[i].T, to, seen.counts[:, None] * phi)
         gram, _ = self.summarise(h)
-        self.seen[h - 1] = [TransitionCounts() for _ in self.agents]
+        self.seen[step] = [TransitionCounts() for _ in self.agents]
         rows = following.reshape(m, -1)
         agent, place = np.nonzero(rows)
         return gram, u, (agent, place, rows[agent, place])

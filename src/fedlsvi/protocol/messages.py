@@ -155,8 +155,8 @@ class Increments:
     """Agent → server with one trip per synchronisation (finite states): what a round adds to
     Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ of all steps, for each agent in a cohort."""
 
-    gram: np.ndarray  # (m, H, P)
-    u: np.ndarray  # (m, H, d)
+    gram: np.ndarray  # (m, H, P), or (m, 1, P) where steps share it
+    u: np.ndarray  # (m, H, d), or (m, 1, d)
     following: tuple[NextStates, ...]  # of m agents
 
     def __post_init__(self) -> None:
@@ -173,14 +173,14 @@ class Models:
     """Server → agents with one trip per synchronisation: the models of all steps."""
 
     w: np.ndarray  # (H, d)
-    gram: np.ndarray  # (H, P)
+    gram: np.ndarray  # (H, P), or (1, P) where steps share it
 
     def __post_init__(self) -> None:
         _freeze(self.w, self.gram)
 
     @property
     def scalars(self) -> int:
-        """Per agent: H(P + d)."""
+        """Per agent: H(P + d), or P + Hd."""
         return self.w.size + self.gram.size
 
 
@@ -302,12 +302,17 @@ class Layout:
         """Scalars of one masked upload of step h, and of one agent's that leaves nothing out."""
         if not self.states:
             return self.gram_size(h) + self.dim
-        return self.horizon * (packed_size(self.dim, self.packing) + self.dim) + self.cells
+        return self.matrices * (packed_size(self.dim, self.packing) + self.dim) + self.cells
+
+    @property
+    def tables(self) -> int:
+        """Tables of next states: one where steps share it, else those of steps 1 … H−1."""
+        return 1 if self.stationary else self.horizon - 1
 
     @property
     def cells(self) -> int:
-        """(H−1)·d·S, the entries of N."""
-        return (self.horizon - 1) * self.dim * self.states
+        """(H−1)·d·S, or d·S where steps share it: the entries of N."""
+        return self.tables * self.dim * self.states
 
 
 def gram_of(grams: np.ndarray, h: int, horizon: int) -> np.ndarray:

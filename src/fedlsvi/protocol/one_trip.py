@@ -35,6 +35,7 @@ from fedlsvi.protocol.messages import (
     Signal,
     Stop,
     Upload,
+    gram_of,
 )
 
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -52,6 +53,9 @@ class Takes(Protocol):
 class OneTripCohort(Cohort):
     """Agents that answer the end of a round with all steps at once."""
 
+    stationary = False
+    """Whether steps share their sums."""
+
     def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         """Answer one message of the server."""
         if isinstance(message, Models):
@@ -66,22 +70,28 @@ class OneTripCohort(Cohort):
             self.experience.explore(behind)
         self.experience.close(t - self.experience.t)
         world: Any = self.experience
-        steps = [world.take_increments(h) for h in range(1, self.horizon + 1)]
+        steps = range(1, self.horizon + 1)
+        if self.stationary:  # where they share their sums, these go with step H
+            steps = range(self.horizon, self.horizon + 1)
         values: Any = self.values
-        return increments(steps, self.experience.dim * values.values.shape[1])
+        taken = [world.take_increments(h) for h in steps]
+        width = self.experience.dim * values.values.shape[1]
+        return increments(taken, width, 1 if self.stationary else self.horizon - 1)
 
     def renew(self, models: Models) -> None:
         """Take the models of all steps, and begin the next round."""
         for h in range(self.horizon, 0, -1):
-            self._renew(h, models.w[h - 1], models.gram[h - 1])
+            self._renew(h, models.w[h - 1], gram_of(models.gram, h, self.horizon))
         self.experience.begin(self.experience.t + self.experience.length)
 
 
-def increments(steps: Sequence[tuple[np.ndarray, np.ndarray, Cells]], width: int) -> Increments:
-    """The message of a cohort from what each step adds; width is d·S."""
+def increments(
+    steps: Sequence[tuple[np.ndarray, np.ndarray, Cells]], width: int, tables: int
+) -> Increments:
+    """The message of a cohort from what each step adds; width is d·S, and N_H is not needed."""
     gram = np.stack([gram for gram, _, _ in steps], axis=1)
     u = np.stack([u for _, u, _ in steps], axis=1)
-    before = steps[:-1]  # N_H would meet V_{H+1} = 0
+    before = steps[:tables]
     following = []
     for agent in range(len(u)):
         cuts = [np.searchsorted(owner, [agent, agent + 1]) for _, _, (owner, _, _) in before]
@@ -115,7 +125,7 @@ class TripSums:
         self._words = FixedPointSums(layout, p.scale_bits)
 
     def __call__(self, replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Σ_m of Λ (H, P), u (H, d) and N (H−1, d, S), of one round."""
+        """Σ_m of Λ (H, P), u (H, d) and N (H−1, d, S) of one round; (1, …) where steps share."""
         size = self.layout
         if self.fixed:
             words = np.zeros(size.upload_words(1), np.uint64)
@@ -130,10 +140,10 @@ class TripSums:
             for reply in replies:
                 if isinstance(reply, Increments):
                     _add(total, reply)
-        H, d = size.horizon, size.dim
+        G, d = size.matrices, size.dim
         end = size.upload_words(1) - size.cells
-        gram, u, rest = np.split(total, [end - H * d, end])
-        return gram.reshape(H, -1), u.reshape(H, d), rest.reshape(H - 1, d, size.states)
+        gram, u, rest = np.split(total, [end - G * d, end])
+        return gram.reshape(G, -1), u.reshape(G, d), rest.reshape(size.tables, d, size.states)
 
 
 def _add(total: np.ndarray, reply: Increments) -> None:
@@ -162,8 +172,8 @@ class OneTrip:
         parameters: The numbers in force.
 
     Attributes:
-        u: (H, d), Σφr of all agents and rounds.
-        following: (H−1, d, S), N of all agents and rounds.
+        u: (H, d), Σφr of all agents and rounds; (1, d) where steps share it.
+        following: (H−1, d, S), N of all agents and rounds; (1, d, S).
     """
 
     def __init__(
@@ -172,7 +182,8 @@ class OneTrip:
         self.transport, self.values, self.layout = transport, values, layout
         self._sum = TripSums(layout, parameters)
         H, d = layout.horizon, layout.dim
-        self.u, self.following = np.zeros((H, d)), np.zeros((H - 1, d, layout.states))
+        self.u = np.zeros((layout.matrices, d))
+        self.following = np.zeros((layout.tables, d, layout.states))
         self._w = np.zeros((H, d))
 
     def wait(self, t: int, left: int) -> Signal:
@@ -189,7 +200,8 @@ class OneTrip:
                 self._models = np.empty_like(self._gram)
                 return [self._upload(self.layout.horizon)]
             case Model(h=h, w=w, gram=gram):
-                self._w[h - 1], self._models[h - 1] = w, gram
+                self._w[h - 1] = w
+                gram_of(self._models, h, self.layout.horizon)[:] = gram
                 if h > 1:
                     whole = unpack(gram, self.layout.dim, self.layout.packing)
                     self.values.update(h, w, whole)
@@ -199,10 +211,11 @@ class OneTrip:
 
     def _upload(self, h: int) -> Upload:
         """Σ_m Λ_h^loc, and Σ_m b_h = u_h + N_h V_{h+1} over the whole history."""
-        b = self.u[h - 1].copy()
-        if h < self.layout.horizon:
-            respond(self.values.values[h], self.u[h - 1], self.following[h - 1], b)
-        return Upload(h, self._gram[h - 1][None].copy(), b[None])
+        at, H = min(h, len(self.u)) - 1, self.layout.horizon
+        b = self.u[at].copy()
+        if h < H:
+            respond(self.values.values[h], self.u[at], self.following[at], b)
+        return Upload(h, gram_of(self._gram, h, H)[None].copy(), b[None])
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""

@@ -122,8 +122,12 @@ class Plan:
             experience.floor = p.min_round
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        cohort = OneTripCohort if p.exchange == "one-trip" else Cohort
-        return cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
+        about = (agents, p.horizon, p.packing, values, experience, p.trigger)
+        if p.exchange == "one-trip":
+            asked_once = OneTripCohort(*about)
+            asked_once.stationary = p.stationary
+            return asked_once
+        return Cohort(*about)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""

@@ -223,8 +223,9 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
     match kind:
         case k if k == MODELS:
-            _expect(body, H * (d + P))
-            return address, Models(_real(body, 0, (H, d)), _real(body, H * d, (H, P)))
+            G = layout.matrices
+            _expect(body, H * d + G * P)
+            return address, Models(_real(body, 0, (H, d)), _real(body, H * d, (G, P)))
         case k if k == START:
             G, size = layout.matrices, H * d + layout.matrices * P
             _expect(body, size + 4)
@@ -311,8 +312,8 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
 
 def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
     """Increments of m agents; places in N are ascending and inside it."""
-    H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
-    at = m * H * (P + d) + m
+    G, d, P = layout.matrices, layout.dim, packed_size(layout.dim, layout.packing)
+    at = m * G * (P + d) + m
     if not layout.states or len(body) < 8 * at:
         _refuse("length", f"{len(body)} bytes of scalars", f"at least {8 * at}")
     sizes = np.frombuffer(body, "<i8", m, 8 * (at - m)).astype(np.int64)
@@ -329,7 +330,7 @@ def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
                                 and (np.diff(places) > 0).all()):  # fmt: skip
             _refuse("cells", "not ascending", f"places below {layout.cells}")
     following = tuple(NextStates(*pair) for pair in zip(cells, values, strict=True))
-    gram, u = _real(body, 0, (m, H, P)), _real(body, m * H * P, (m, H, d))
+    gram, u = _real(body, 0, (m, G, P)), _real(body, m * G * P, (m, G, d))
     return Increments(gram, u, following)
 
 

@@ -167,7 +167,7 @@ class Guard:
                 self.length = t - self.t
             case Models(w=w, gram=gram):
                 for h in range(len(w), 0, -1):
-                    self.sends(Model(h, w[h - 1], gram[h - 1]))
+                    self.sends(Model(h, w[h - 1], gram_of(gram, h, len(w))))
             case Model(h=h, w=w, gram=gram):
                 self._check_model(h, w, gram)
                 gram_of(self._model, h, self.layout.horizon)[:] = gram

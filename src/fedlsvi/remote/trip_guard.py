@@ -2,7 +2,7 @@
 
 At step H of the paper's exchange b is Σφr, because nothing follows; in one trip u_h is that at
 every step. So Λ_h and u_h of each step pass the checks of a run of one step (`remote.guard`). Of
-N_h = Σφ e_{x'}ᵀ, with n the round's episodes:
+N_h = Σφ e_{x'}ᵀ, with n the round's episodes, times H where steps share their sums:
 
     N finite, |N_ix| and |Σ_x N_ix| ≤ √(n Λ_ii)      (Cauchy and Schwarz: N sums n entries of φ)
     N ≥ 0 where no feature is negative; N·1 = Λ's counts where features are one-hot
@@ -47,10 +47,11 @@ class TripGuard:
 
     def __init__(self, layout: Layout, facts: Facts, tolerance: float = TOLERANCE) -> None:
         self.layout, self.tolerance = layout, tolerance
-        alone = replace(layout, horizon=1, secure=False, states=0)
+        alone = replace(layout, horizon=1, stationary=False, secure=False, states=0)
         rewards = replace(facts, y_max=np.ones(1))
         self.nonnegative = facts.nonnegative or facts.simplex
-        self._steps = [_StepGuard(alone, rewards, tolerance) for _ in range(layout.horizon)]
+        self.vectors = facts.steps
+        self._steps = [_StepGuard(alone, rewards, tolerance) for _ in range(layout.matrices)]
 
     @property
     def length(self) -> int:
@@ -71,7 +72,7 @@ class TripGuard:
     def stops(self, signal: Signal) -> None:
         """This signal ends the round: the agents it names must show the determinant."""
         for h, step in enumerate(self._steps, start=1):
-            mine = signal.steps == h
+            mine = (signal.steps == h) | (self.layout.stationary & (signal.steps > 0))
             agents = signal.agents[mine]
             step.stops(Signal(signal.t, agents, np.ones(len(agents), np.int64)))
 
@@ -87,7 +88,7 @@ class TripGuard:
         for i, following in enumerate(reply.following):
             table = np.zeros(self.layout.cells)
             table[following.places] = following.values
-            shape = (self.layout.horizon - 1, self.layout.dim, self.layout.states)
+            shape = (self.layout.tables, self.layout.dim, self.layout.states)
             for h, n in enumerate(table.reshape(shape), start=1):
                 self._check_following(first + i, h, n, reply.gram[i, h - 1])
 
@@ -101,8 +102,9 @@ class TripGuard:
         """N_h of one agent against its Λ_h."""
         square = unpack(gram, self.layout.dim, self.layout.packing)
         diagonal = square if square.ndim == 1 else square.diagonal()
-        slack = self.tolerance * self.length + 1e-12
-        most = np.sqrt(self.length * np.maximum(diagonal, 0.0) + slack) + slack
+        seen = self.length * self.vectors
+        slack = self.tolerance * seen + 1e-12
+        most = np.sqrt(seen * np.maximum(diagonal, 0.0) + slack) + slack
         row, k = n.sum(axis=1), self._steps[0].round
         worst = float(np.max(np.maximum(np.abs(n).max(axis=1), np.abs(row)) - most))
         if not worst <= slack:

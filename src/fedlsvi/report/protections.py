@@ -75,7 +75,8 @@ def _trips(run: Run) -> list[Row]:
         return [("trips per synchronisation", f"{p.horizon}, one for each step")]
     signals = sum(record.signals for record in run.records)
     size = (p.dim, p.horizon, p.n_agents, p.packing)
-    stepwise = theory.scalars_total(*size, run.rounds, signals, run.counts.get("sites"))
+    sites = run.counts.get("sites")
+    stepwise = theory.scalars_total(*size, run.rounds, signals, sites, p.stationary)
     return [
         ("trips per synchronisation", f"1 instead of {p.horizon}"),
         ("scalars", f"{run.ledger.total:,}; step by step {stepwise:,}"),
