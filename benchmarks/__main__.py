@@ -16,6 +16,8 @@ NAMES = (
     "memory",
     "ray_overhead",
     "signing",
+    "secure_sums",
+    "one_trip",
     "overshoot",
     "comparators",
     "gym_stepping",

@@ -26,6 +26,7 @@ from fedlsvi.errors import InvalidSetting
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
 Aggregation = Literal["float", "exact", "secure"]
+Exchange = Literal["stepwise", "one-trip"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
@@ -64,6 +65,7 @@ class Settings:
     scalars: int | None = None
     stationary: bool | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -102,6 +104,13 @@ class Settings:
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
+        choice("exchange", self.exchange, get_args(Exchange))
+        if self.exchange == "one-trip" and self.scalars is not None:
+            raise InvalidSetting(
+                'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
+                "as long as what was seen: use rounds= instead",
+                code="bad-scalars",
+            )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
@@ -113,9 +122,15 @@ class Settings:
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None,
+        self,
+        episodes: int,
+        horizon: int,
+        dim: int,
+        one_hot: bool,
+        pooled: int | None = None,
         steady: bool = False,
-    ) -> Parameters:  # fmt: skip
+        states: int = 0,
+    ) -> Parameters:
         """The numbers in force on a problem of this size.
 
         Args:
@@ -127,6 +142,7 @@ class Settings:
                 these can differ from one another, so only they widen β where ξ > 0.
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
+            states: S, where states are finite; 0 elsewhere.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -182,7 +198,15 @@ class Settings:
             growth=growth,
             stationary=stationary,
             aggregation=self.aggregation,
+            exchange=self.exchange,
+            states=states if self.exchange == "one-trip" else 0,
         )
+        if made.exchange == "one-trip" and states < 1:
+            raise InvalidSetting(
+                'exchange="one-trip" sends a table of next states, and needs finitely many of '
+                'them, in federation.toml as n_states: use exchange="stepwise"',
+                code="one-trip-needs-states",
+            )
         if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
@@ -235,6 +259,8 @@ class Parameters:
     stationary: bool = False
     aggregation: Aggregation = "float"
     pessimistic: bool = False
+    exchange: Exchange = "stepwise"
+    states: int = 0
 
     @property
     def bonus(self) -> float:

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from fedlsvi.checks import integer
 from fedlsvi.config import (
     Aggregation,
+    Exchange,
     Overshoot,
     Preset,
     Settings,
@@ -170,6 +171,8 @@ class FedLSVI(Algorithm):
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
+            each synchronisation, for which they send tables of next states (finite states only).
     """
 
     name = "fed-lsvi"
@@ -194,6 +197,7 @@ class FedLSVI(Algorithm):
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
+        exchange: Exchange = "stepwise",
     ) -> None:
         given = dict(locals())
         del given["self"]

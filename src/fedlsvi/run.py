@@ -295,12 +295,14 @@ class Run:
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
-            signals = sum(r.signals for r in self.records)
-            sites = self.counts.get("sites")
-            scalars = theory.scalars_total(
-                *size, p.packing, self.rounds, signals, sites, p.stationary
-            )
+        # with secure sums, and in one trip, nobody can be away
+        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
+            sent = (*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            if p.exchange == "one-trip":
+                more = self.counts.get("next_state_scalars", 0)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

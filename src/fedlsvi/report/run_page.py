@@ -18,6 +18,7 @@ from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.privacy import privacy, smallest_upload
+from fedlsvi.report.protections import protections
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.run import Bound, Run
 
@@ -124,6 +125,7 @@ def _closing(group: Group, level: int) -> list[str]:
         agents(run),
         html.heading("Privacy: what uploads give away", level),
         html.paragraph(privacy(group)),
+        html.table(("protection" + _only(group), "in this run"), protections(run), (0, 1), True),
         html.heading("Where the time went", level),
         timing(group),
         html.heading("Run it again", level),
