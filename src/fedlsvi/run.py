@@ -12,6 +12,7 @@ import numpy as np
 from fedlsvi.checks import finite, integer
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
@@ -152,6 +153,12 @@ class Run:
         if self.algorithm not in SENDS_SUMS:
             return None
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of feature space the data has seen, from Λ."""
+        p = self.parameters
+        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
 
     @property
     def rounds(self) -> int:
@@ -313,7 +320,7 @@ class Run:
 
     def plot(self, what: str = "regret", path: str | None = None) -> Any:
         """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
+        "communication" (these two), "lengths" of the rounds, "triggers", "logdet" or "coverage"."""
         from fedlsvi.report.figures import figure
 
         return figure(what, self, path)

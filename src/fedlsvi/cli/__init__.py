@@ -24,6 +24,7 @@ SECTIONS = {
         "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
+        "data": "data:data",
         "list": "listing:list_names",
     },
     "Experiments": {

@@ -26,7 +26,12 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
-from fedlsvi.experience.logged import LoggedContinuousExperience, LoggedFiniteExperience
+from fedlsvi.experience.logged import (
+    LoggedContinuousExperience,
+    LoggedFiniteExperience,
+    StationaryLoggedContinuousExperience,
+    StationaryLoggedFiniteExperience,
+)
 from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.experience.stationary_finite import (
     StationaryFiniteExperience,
@@ -59,6 +64,8 @@ POOLED: dict[Any, Any] = {
     GymFiniteExperience: StationaryGymFiniteExperience,
     FiniteExperience: StationaryFiniteExperience,
     SparseExperience: StationarySparseExperience,
+    LoggedFiniteExperience: StationaryLoggedFiniteExperience,
+    LoggedContinuousExperience: StationaryLoggedContinuousExperience,
 }
 """The same experience where all steps share their data."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -48,6 +48,9 @@ CAPTIONS = {
     "episode.",
     "triggers": "Which agent ended a round, and at which step of the horizon its data were new.",
     "logdet": "How much the agents have seen at each step h of the horizon.",
+    "coverage": "How much the logs hold about each direction of feature space, best covered first; "
+    "with one-hot features, how often each state and action was seen. What lies below one visit "
+    "is as good as unseen.",
 }
 
 WITHOUT_BOUNDS = CAPTIONS | {
@@ -88,6 +91,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         numbers(group),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
+        *coverage(run, figures),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),
@@ -97,6 +101,19 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         *_closing(group, 2),
     ]
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
+
+
+def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
+    """What the logs of a run have seen; nothing where the agents played."""
+    if "logged_episodes" not in run.counts:
+        return []
+    counts, meaning = run.counts, run.coverage.meaning()
+    told = (
+        f"{counts['logged_episodes']:,} logged episodes with {counts['logged_transitions']:,} "
+        f"transitions, of which {counts['left_out']:,} have no target. At β = "
+        f"{run.parameters.beta:.4g}, {meaning}."
+    )
+    return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
 
 
 def folded_run(group: Group) -> str:
