@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -24,7 +24,7 @@ from fedlsvi.config import (
 )
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
+from fedlsvi.errors import GoesOnWarning, InvalidInput, InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -159,6 +159,11 @@ class FedLSVI(Algorithm):
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        participation: The probability with which an agent takes part in a round; who is away
+            neither plays nor sends, and its last response is carried.
+        present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
+            back: it takes part in rounds that begin with episodes first to last. Agents without an
+            entry are always there.
     """
 
     name = "fed-lsvi"
@@ -182,6 +187,8 @@ class FedLSVI(Algorithm):
         rounds: int | None = None,
         scalars: int | None = None,
         aggregation: Aggregation = "float",
+        participation: float = 1.0,
+        present: Sequence[Sequence[int]] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -201,6 +208,12 @@ class FedLSVI(Algorithm):
         keep_models: bool = False,
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
+        if self.settings.some_away and transport != "inprocess":
+            raise InvalidSetting(
+                "participation and present simulate absence in one process: on another transport "
+                'agents are away when they are; say what happens then with absent="carry"',
+                code="bad-participation",
+            )
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None

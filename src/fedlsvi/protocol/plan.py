@@ -78,9 +78,16 @@ class Plan:
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
         return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
 
-    def cohort(self, lo: int, hi: int) -> Cohort:
-        """Agents lo … hi−1, with memories of their own."""
-        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+    def cohort(
+        self,
+        lo: int,
+        hi: int,
+        values: TabularValues | BlockValues | None = None,
+        workers: Workers | None = None,
+    ) -> Cohort:
+        """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
+        p, values = self.parameters, self.values() if values is None else values
+        workers = Workers(self.threads) if workers is None else workers
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):

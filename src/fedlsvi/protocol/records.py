@@ -73,6 +73,7 @@ class RoundRecord:
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
+    present: int | None = None  #: agents that played, where some were away by design
 
     @property
     def length(self) -> int:

@@ -148,6 +148,12 @@ class Federation:
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
         chosen = Settings(n_agents=n_agents, **self.settings)
+        if chosen.some_away:
+            raise InvalidSetting(
+                "participation and present are not for [settings]: they simulate absence, and here "
+                'sites are away when they are; [retry] absent = "carry" says what happens then',
+                code="bad-participation",
+            )
         return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
 
     def retry_policy(self) -> RetryPolicy:
