@@ -33,7 +33,7 @@ def assert_ledger_counts_who_was_there(run: Any, who: Callable[[int, int], list[
         now = set(who(record.k, record.first - 1))
         assert record.present == len(now)
         arrivals, present, before = arrivals + len(now - before), present + len(now), now
-    half = p.horizon * (packed_size(p.dim, p.packing) + p.dim)
+    half = p.matrices * packed_size(p.dim, p.packing) + p.horizon * p.dim
     signals = sum(record.signals for record in run.records)
     expected = {"init": arrivals * (half + 3), "signal": present + 2 * signals,
                 "up_stats": present * half, "down_model": present * half}  # fmt: skip

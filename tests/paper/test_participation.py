@@ -26,7 +26,16 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.federation import Federation
 from fedlsvi.report.groups import Group
 from fedlsvi.report.run_page import described, late_loss
-from problems import Problem, Setting, chain, continuous, continuous_linear, heterogeneous, simplex
+from problems import (
+    Problem,
+    Setting,
+    chain,
+    continuous,
+    continuous_linear,
+    heterogeneous,
+    one_hot,
+    simplex,
+)
 from transports_over_frames import over_frames
 from variants import assert_kept, literal_options, paid
 
@@ -63,6 +72,15 @@ def test_it_is_the_literal_loop_with_agents_away(problem: Problem, own: dict[str
     assert run.agent_episodes == run.summary()["agent_episodes"] == played < S.M * S.T
     assert not run.bounds["theorem_1"].applies
     assert run.bounds["theorem_3"].holds
+
+
+@pytest.mark.parametrize("problem", [chain(), one_hot(0)], ids=lambda p: p.name)
+def test_steps_may_share_a_model(problem: Problem) -> None:
+    own = {"participation": 0.5, "present": STAYS}
+    run, who = problem.learn(S, stationary=True, **own), there(own, S.M, S.seed)
+    literal = problem.literal(S, advice=run.policies, there=who, stationary=True)
+    assert_agrees(run, literal)
+    assert_ledger_counts_who_was_there(run, who)
 
 
 @pytest.mark.parametrize("problem", [simplex(3), continuous_linear()], ids=lambda p: p.name)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.attendance import Attendance
-from fedlsvi.core.statistics import packed_size, unpack
+from fedlsvi.core.statistics import unpack
 from fedlsvi.core.trigger import Rule
 from fedlsvi.experience.workers import Workers
 from fedlsvi.protocol.agent import Cohort
@@ -165,7 +165,7 @@ class AttendedTransport(InProcess):
         self._w, self._gram = message.w.copy(), message.gram.copy()
         self.values.beta = message.beta
         for h in range(self.layout.horizon, 0, -1):
-            self._renew(Model(h, message.w[h - 1], message.gram[h - 1]))
+            self._renew(h, *message.model(h))
         return []
 
     def wait(self, t: int, left: int) -> Any:
@@ -185,9 +185,11 @@ class AttendedTransport(InProcess):
 
     def deliver(self, message: Request) -> Sequence[Reply]:
         if isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            if message.gram.size > 0:  # steps may share one
+                self._gram[min(message.h, len(self._gram)) - 1] = message.gram
             if 0 not in self.there:  # agent 0's values are everybody's
-                self._renew(message)
+                self._renew(message.h, message.w, message.gram)
             if message.h == 1:
                 self._informed = set(self.there.tolist())
         replies = [self.cohorts[m].receive(message) for m in self.there.tolist()]
@@ -197,14 +199,13 @@ class AttendedTransport(InProcess):
     def _completed(self, uploads: Sequence[Upload]) -> Upload:
         """The uploads of all agents: no increment and the last response for who is away."""
         h = uploads[0].h
-        gram = np.zeros((len(self.b), packed_size(self.layout.dim, self.layout.packing)))
+        gram = np.zeros((len(self.b), self.layout.gram_size(h)))
         gram[self.there] = np.concatenate([upload.gram for upload in uploads])
         self.b[self.there, h - 1] = np.concatenate([upload.b for upload in uploads])
         return Upload(h, gram, self.b[:, h - 1].copy())
 
-    def _renew(self, model: Model) -> None:
-        gram = unpack(model.gram, self.layout.dim, self.layout.packing)
-        self.values.update(model.h, model.w, gram)
+    def _renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        self.values.update(h, w, unpack(gram, self.layout.dim, self.layout.packing))
 
     def _experience(self, m: int) -> OwnEpisodes:
         experience = self.cohorts[m].experience

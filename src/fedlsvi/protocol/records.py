@@ -74,6 +74,8 @@ class RoundRecord:
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
     present: int | None = None  #: agents that played, where some were away by design
+    steps: int | None = None  #: taken in a black box, those of dropped episodes included
+    clipped: int | None = None  #: rewards of these steps outside `reward_range`
 
     @property
     def length(self) -> int:
