@@ -80,7 +80,7 @@ class Algorithm(ABC):
             env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
                 makes an environment, or a list with one of these for each agent.
             episodes: T, episodes per agent.
-            seed: The same seed gives the same run, to the last bit.
+            seed: The same seed gives the same run, to the last bit on one kind of CPU.
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
