@@ -113,9 +113,11 @@ def returns_between(records: Sequence[RoundRecord], edges: np.ndarray) -> np.nda
     means = [record.mean_return for record in records]
     if None in means:
         return None
-    earned = np.cumsum([0.0, *(m * r.length for m, r in zip(means, records, strict=True))])  # type: ignore[operator]
-    total = np.interp(edges, [0, *(record.last for record in records)], earned)
-    found: np.ndarray = np.diff(total) / np.diff(edges)
+    # each agent that was there counts; where nobody is ever away, they all do
+    weights = np.array([r.length * (1 if r.present is None else r.present) for r in records])
+    ends = [0, *(record.last for record in records)]
+    earned = np.interp(edges, ends, np.cumsum([0.0, *(np.array(means, np.float64) * weights)]))
+    found: np.ndarray = np.diff(earned) / np.diff(np.interp(edges, ends, [0, *np.cumsum(weights)]))
     return found
 
 

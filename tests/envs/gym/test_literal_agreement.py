@@ -17,6 +17,7 @@ from attending import assert_ledger_counts_who_was_there, there
 from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import as_environment
+from fedlsvi.protocol.records import returns_between
 from literal import literal_fed_lsvi
 from literal_gym import BlackBox
 from problems import Setting, one_hot_table
@@ -117,3 +118,6 @@ def test_agents_that_were_away_go_on_in_a_longer_run(kind: str) -> None:
     assert longer.w.tobytes() == whole.w.tobytes()
     if kind != "table":
         assert np.array_equal(longer.mean_returns, whole.mean_returns)
+        counts = [(r.present or 0) * r.length for r in whole.records]
+        mean = np.average(whole.mean_returns, weights=counts)
+        assert returns_between(whole.records, np.array([0, 30])) == pytest.approx(mean)
