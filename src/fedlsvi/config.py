@@ -17,6 +17,7 @@ import numpy as np
 
 from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
+from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
@@ -66,6 +67,13 @@ class Settings:
     stationary: bool | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
     exchange: Exchange = "stepwise"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -117,6 +125,24 @@ class Settings:
                 f"{self.n_agents}: of two sites each could subtract its own share from the sum",
                 code="too-few-sites",
             )
+        hint = "the share of rounds in which an agent takes part; 1 is all of them"
+        number("participation", self.participation, 0.0, hint, most=1.0)
+        if self.participation <= 0.0:
+            raise InvalidSetting("with participation=0 nobody plays", code="bad-participation")
+        if self.present is not None:
+            object.__setattr__(self, "present", stays(self.present, self.n_agents))
+        if self.aggregation == "secure" and self.some_away:
+            raise InvalidSetting(
+                "masks cancel in the sum over all agents: with participation= or present= use "
+                'aggregation="float" or "exact"',
+                code="bad-participation",
+            )
+        if self.exchange == "one-trip" and self.some_away:
+            raise InvalidSetting(
+                "an agent that is away keeps its history for later, and with one trip it has none: "
+                'with participation= or present= use exchange="stepwise"',
+                code="bad-participation",
+            )
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
@@ -162,6 +188,12 @@ class Settings:
                 f"min_round = {self.min_round} is above episodes = {T}: no round could end",
                 code="bad-min_round",
             )
+        empty = None if self.present is None else deserted(M, self.present, T)
+        if empty is not None:
+            raise InvalidSetting(
+                f"present leaves nobody to play episode {empty:,}: every episode needs an agent",
+                code="bad-present",
+            )
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
@@ -200,6 +232,8 @@ class Settings:
             aggregation=self.aggregation,
             exchange=self.exchange,
             states=states if self.exchange == "one-trip" else 0,
+            participation=float(self.participation),
+            present=self.present,
         )
         if made.exchange == "one-trip" and states < 1:
             raise InvalidSetting(
@@ -224,6 +258,8 @@ class Settings:
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
             each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
+            if self.some_away:  # at worst all agents are new in every round
+                first, each = 0, each + first
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
@@ -258,9 +294,16 @@ class Parameters:
     growth: float = 0.0
     stationary: bool = False
     aggregation: Aggregation = "float"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
     pessimistic: bool = False
     exchange: Exchange = "stepwise"
     states: int = 0
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
 
     @property
     def bonus(self) -> float:
@@ -310,6 +353,23 @@ class Parameters:
         # pessimism is proved for H − h + 1, whatever the preset
         preset = "practical" if self.pessimistic else self.preset
         return ceilings(self.horizon, self.value_range, preset)
+
+
+def stays(present: Any, n_agents: int) -> list[list[int]]:
+    """When agents are there, as a list of [agent, first, last]."""
+    hint = "give a list of [agent, first episode, last episode], one for each stay"
+    if not isinstance(present, list | tuple) or not present:
+        raise InvalidSetting(f"present is {present!r}: {hint}", code="bad-present")
+    found = []
+    for stay in present:
+        if not isinstance(stay, list | tuple) or len(stay) != 3:
+            raise InvalidSetting(f"present has the entry {stay!r}: {hint}", code="bad-present")
+        agent, first, last = stay
+        integer("present", agent, 0, f"agents are numbered from 0; {hint}", most=n_agents - 1)
+        integer("present", first, 1, f"episodes are numbered from 1; {hint}")
+        integer("present", last, first, f"an agent leaves after it came; {hint}")
+        found.append([int(agent), int(first), int(last)])
+    return found
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:

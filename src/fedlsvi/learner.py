@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -25,7 +25,7 @@ from fedlsvi.config import (
 )
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
+from fedlsvi.errors import GoesOnWarning, InvalidInput, InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -81,7 +81,7 @@ class Algorithm(ABC):
             env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
                 makes an environment, or a list with one of these for each agent.
             episodes: T, episodes per agent.
-            seed: The same seed gives the same run, to the last bit.
+            seed: The same seed gives the same run, to the last bit on one kind of CPU.
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
@@ -173,6 +173,11 @@ class FedLSVI(Algorithm):
             it learns the sum of at least three sites and nothing else.
         exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
             each synchronisation, for which they send tables of next states (finite states only).
+        participation: The probability with which an agent takes part in a round; who is away
+            neither plays nor sends, and its last response is carried.
+        present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
+            back: it takes part in rounds that begin with episodes first to last. Agents without an
+            entry are always there.
     """
 
     name = "fed-lsvi"
@@ -198,6 +203,8 @@ class FedLSVI(Algorithm):
         stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
         exchange: Exchange = "stepwise",
+        participation: float = 1.0,
+        present: Sequence[Sequence[int]] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -217,6 +224,12 @@ class FedLSVI(Algorithm):
         keep_models: bool = False,
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
+        if self.settings.some_away and transport != "inprocess":
+            raise InvalidSetting(
+                "participation and present simulate absence in one process: on another transport "
+                'agents are away when they are; say what happens then with absent="carry"',
+                code="bad-participation",
+            )
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
         plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many

@@ -171,12 +171,24 @@ class Run:
         return self.taus[-1] - 1
 
     @property
+    def agent_episodes(self) -> int:
+        """Episodes of all agents together; fewer than Mt where agents were away by design."""
+        return round(float(self.agent_episodes_until(self.played)))
+
+    def agent_episodes_until(self, t: Any) -> np.ndarray:
+        """The same up to episode t, a number or an array of them."""
+        M = self.parameters.n_agents
+        played = [r.length * (M if r.present is None else r.present) for r in self.records]
+        ends = [0, *(r.last for r in self.records)]
+        return np.asarray(np.interp(t, ends, np.cumsum([0, *played])))
+
+    @property
     def scalars_raw(self) -> int | None:
         """What sharing every trajectory would have cost one way, MtHρ, where ρ is known."""
         p = self.parameters
         if self.raw_scalars_per_step == 0:
             return None
-        return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
+        return theory.scalars_raw(p.horizon, 1, self.agent_episodes, self.raw_scalars_per_step)
 
     @property
     def mean_returns(self) -> np.ndarray | None:
@@ -253,6 +265,7 @@ class Run:
             "ending": self.ending,
             "extended": list(self.extended),
             "episodes": self.played,
+            "agent_episodes": self.agent_episodes,
             "rounds": self.rounds,
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
@@ -287,8 +300,9 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
+        # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
+        proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
+        proper = proper and not self.extended
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:

@@ -67,6 +67,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
+        *_took_part(summary),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
         *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
@@ -89,6 +90,15 @@ def _raw(summary: Mapping[str, Any]) -> str:
     if summary["algorithm"] != "fed-lsvi" or summary["scalars"] <= raw:
         return text
     return f"{text}; rounds=K or min_round=N sends less"
+
+
+def _took_part(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How much was played, where agents were away by design."""
+    all_of_them = summary["parameters"]["n_agents"] * summary["episodes"]
+    if summary["agent_episodes"] == all_of_them:
+        return []
+    text = f"by all agents together, of {number(all_of_them)} were nobody ever away"
+    return [("episodes", number(summary["agent_episodes"]), text)]
 
 
 def _location(folder: str) -> str:

@@ -210,9 +210,9 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
             for k in rounds
         ]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
-    if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
-        shared = "sharing every trajectory"
-        axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label=shared)
+    if per_episode := p.horizon * run.raw_scalars_per_step:
+        raw, shared = per_episode * run.agent_episodes_until(t), "sharing every trajectory"
+        axes.plot(t, raw, color=ORANGE, linestyle="-.", label=shared)
     axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
     axes.set_title("Communication")
     sent = float(np.median([one.ledger.total for one in group.runs]))
