@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -25,10 +28,12 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
-from fedlsvi.run import Run
+from fedlsvi.run import Run, raw_scalars_per_step
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
+
+_UNATTENDED: ContextVar[bool] = ContextVar("unattended", default=False)
 
 
 class Algorithm(ABC):
@@ -96,6 +101,7 @@ class Algorithm(ABC):
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
         )  # fmt: skip
+        watching += _traffic(session, progress)
         if folder is not None:
             from fedlsvi.storage import record
 
@@ -225,6 +231,35 @@ def engine(name: str) -> Callable[..., Transport]:
     return found
 
 
+@contextmanager
+def unattended() -> Iterator[None]:
+    """Runs that the program plays for itself: Ctrl-C ends all of them, traffic is nobody's news."""
+    token = _UNATTENDED.set(True)
+    try:
+        yield
+    finally:
+        _UNATTENDED.reset(token)
+
+
+def _traffic(session: Session, progress: bool | None) -> list[Observer]:
+    """Say what Fed-LSVI will send, warn where that is much, and watch for it; one agent that learns
+    alone sends nothing to anybody, and of one episode there is nothing to say."""
+    p = session.player.parameters
+    silent = _UNATTENDED.get() or 1 in (p.n_agents, p.episodes)
+    if silent or session.player.algorithm != FedLSVI.name:
+        return []
+    from fedlsvi.observers.progress import is_shown
+    from fedlsvi.observers.traffic import Traffic, TrafficWatch, log
+
+    watch = TrafficWatch(Traffic.of(p, raw_scalars_per_step(session.plan)))
+    if log.isEnabledFor(logging.INFO):
+        log.info(watch.traffic.sentence())
+    elif is_shown(progress):
+        print(watch.traffic.sentence(), file=sys.stderr)
+    watch.before(stacklevel=3)
+    return [watch]
+
+
 def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) -> Run:
     """Play a session that has no folder; Ctrl-C ends it cleanly."""
 
@@ -239,7 +274,7 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
         )
         return STOP
 
-    with Interrupt(polite=True) as interrupt:
+    with Interrupt(polite=True, active=not _UNATTENDED.get()) as interrupt:
         drive(session, [*observers, asked])
     return replace(Run.of(session, learner.settings), learner=learner, memory=memory_of(session))
 
@@ -292,7 +327,8 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     T = run.parameters.episodes
     integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
     again = f"play a new run of {episodes:,} episodes"
-    asked = [name for name in ("rounds", "scalars") if getattr(run.settings, name, None)]
+    budgets = {name: getattr(run.settings, name, None) for name in ("rounds", "scalars")}
+    asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
     if episodes != T and asked:
         raise InvalidInput(
             f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",

@@ -84,9 +84,14 @@ def _raw(summary: Mapping[str, Any]) -> str:
     if raw is None:
         return ""
     text = f"sharing every trajectory: {number(raw)}"
-    if summary["algorithm"] != "fed-lsvi" or summary["scalars"] <= raw:
+    if not _together(summary) or summary["scalars"] <= raw:
         return text
-    return f"{text}; rounds=K or min_round=N sends less"
+    return f"{text}; --set rounds=20 or min_round=10 sends less"
+
+
+def _together(summary: Mapping[str, Any]) -> bool:
+    """Whether several agents learned with Fed-LSVI, which has settings for what they send."""
+    return bool(summary["algorithm"] == "fed-lsvi" and summary["parameters"]["n_agents"] > 1)
 
 
 def _location(folder: str) -> str:
@@ -121,7 +126,8 @@ def _least(summary: Mapping[str, Any]) -> str:
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
-    return f"{unit}; short rounds reveal more about each episode"
+    fix = "; --set min_round=10 lengthens them" if shortest == 1 and _together(summary) else ""
+    return f"{unit}; short rounds reveal more about each episode{fix}"
 
 
 def _most(summary: Mapping[str, Any]) -> str:

@@ -20,9 +20,12 @@ def bar(parameters: Parameters, show: bool | None = None, played: int = 0) -> li
         show: Whether to draw it; None draws it in a terminal only.
         played: Episodes per agent that were played before.
     """
-    if show is None:
-        show = sys.stderr.isatty()
-    return [ProgressBar(parameters, played)] if show else []
+    return [ProgressBar(parameters, played)] if is_shown(show) else []
+
+
+def is_shown(show: bool | None) -> bool:
+    """Whether a bar is drawn; None is in a terminal only."""
+    return sys.stderr.isatty() if show is None else show
 
 
 class ProgressBar:
