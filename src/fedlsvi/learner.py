@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -54,7 +55,7 @@ class Algorithm(ABC):
         self,
         env: Any,
         episodes: int,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         features: Any = None,
         horizon: int | None = None,
@@ -76,7 +77,8 @@ class Algorithm(ABC):
             env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
                 makes an environment, or a list with one of these for each agent.
             episodes: T, episodes per agent.
-            seed: The same seed gives the same run, to the last bit.
+            seed: The same seed gives the same run, to the last bit; None draws a fresh one, which
+                `run.seed` keeps.
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
@@ -96,6 +98,7 @@ class Algorithm(ABC):
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
+        seed = secrets.randbits(31) if seed is None else seed
         env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
@@ -281,14 +284,30 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
 
 def go_on(
     run: Run,
-    episodes: int,
+    more: int,
+    env: Any = None,
+    features: Any = None,
+    *,
     progress: bool | None = None,
     observers: Iterable[Observer] = (),
     threads: int | None = None,
 ) -> Run:
-    """A run in memory that goes on up to T = `episodes`; `Run.learn_more` explains it."""
+    """A run that goes on for so many episodes; `Run.learn_more` explains it."""
     watching = check_observers(observers)
     learner, plan, memory = run.learner, run.plan, run.memory
+    hint = "how many more to play"
+    episodes = run.played + integer("episodes", more, 1, hint, error=InvalidInput)
+    if plan is not None and env is None:
+        shared = all(one is plan.envs[0] for one in plan.envs)
+        env = plan.envs[0] if shared else list(plan.envs)
+        features = plan.features if features is None else features
+    if run.folder is not None:
+        from fedlsvi.storage import resume
+
+        return resume(
+            run.folder, episodes=episodes, env=env, features=features, observers=watching,
+            progress=progress, threads=threads,
+        )  # fmt: skip
     if learner is None or plan is None:
         raise InvalidInput(
             "this run was read back without what its agents remember: go on with the run that "
@@ -297,9 +316,8 @@ def go_on(
         )
     refuse_longer(run, episodes, memory is not None)
     assert memory is not None
-    shared = all(env is plan.envs[0] for env in plan.envs)
     session = learner.prepare(
-        plan.envs[0] if shared else list(plan.envs), episodes, plan.seed, features=plan.features,
+        env, episodes, plan.seed, features=plan.features,
         cohorts=memory.plain["cohorts"] or None,
         threads=plan.threads if threads is None else threads, block=plan.block,
         keep_models=bool(run.models),

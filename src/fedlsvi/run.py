@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, integer
+from fedlsvi.checks import finite, needs_pandas
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
-from fedlsvi.policy import Policy
+from fedlsvi.policy import Policy, pickled
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
@@ -188,6 +191,11 @@ class Run:
             for name, policy in policies.items()
         }
 
+    def _repr_html_(self) -> str:
+        from fedlsvi.report.notebook import html_of_run
+
+        return html_of_run(self)
+
     def __repr__(self) -> str:
         known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
         return (
@@ -205,8 +213,13 @@ class Run:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
             return self.plan.envs[0]
-        assert self.world is not None  # what `load` gives
-        return self.world()
+        if self.world is not None:  # what `load` gives
+            return self.world()
+        raise InvalidInput(
+            "this run was pickled without its environment, which pickle cannot write: use the run "
+            "that `learn` returned, or evaluate_policy(run.policy, env)",
+            code="not-pickled",
+        )
 
     @property
     def environment_name(self) -> str:
@@ -281,12 +294,62 @@ class Run:
             found["scalars"] = Bound(claim, scalars, self.ledger.total - control, exact=True)
         return found
 
-    def plot(self, what: str = "regret", path: str | None = None) -> Any:
+    def plot(self, what: str | None = None, path: str | None = None, ax: Any = None) -> Any:
         """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
+        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet".
+
+        Args:
+            what: Which; None is regret or, where it is not known, returns.
+            path: Where to save it.
+            ax: Matplotlib axes to draw on, in place of a new figure.
+        """
         from fedlsvi.report.figures import figure
 
-        return figure(what, self, path)
+        usual = "regret" if self.regret is not None else "returns"
+        return figure(usual if what is None else what, self, path, ax=ax)
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None, env: Any = None) -> Any:
+        """Play the learned policy and return what the episodes earned (`Evaluation`).
+
+        Args:
+            episodes: How many.
+            seed: Of the episodes; None is the run's, with which agent 0 began them too.
+            env: Another environment than agent 0's.
+        """
+        from fedlsvi.envs.gym.play import evaluate_policy
+
+        world = self._first_environment() if env is None else env
+        seed = self.seed if seed is None else seed
+        return evaluate_policy(self.policy, world, episodes, seed, horizon=self.parameters.horizon)
+
+    def report(self, folder: str | PathLike[str] | None = None) -> Path:
+        """Write report.html and its plots; returns the page.
+
+        Args:
+            folder: Where; None is the run's own folder.
+        """
+        from fedlsvi.report import write_report
+
+        where = self.folder if folder is None else folder
+        if where is None:
+            raise InvalidInput(
+                'this run has no folder: say where to write, run.report("report")', code="no-folder"
+            )
+        return write_report([self], Path(where))[0]
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row for each record: as a rule, one for each round."""
+        return needs_pandas().DataFrame([r.row() for r in self.records])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle writes: no raw episodes, and an environment only where it can be written."""
+        left_out = dict.fromkeys(("memory", "learner", "world"))
+        return {**vars(self), **left_out, "plan": self.plan and pickled(self.plan)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The run again; it says what is missing when that is needed."""
+        plan = state["plan"] and pickle.loads(state["plan"])
+        self.__dict__.update(state | {"plan": plan})
 
     def learn_more(
         self,
@@ -312,22 +375,10 @@ class Run:
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        more = integer("episodes", episodes, 1, "how many more to play", error=InvalidInput)
-        if self.folder is not None:
-            from fedlsvi.storage import resume
-
-            shared: dict[str, Any] = {"progress": progress, "threads": threads}
-            if env is None and self.plan is not None:
-                same = all(one is self.plan.envs[0] for one in self.plan.envs)
-                env = self.plan.envs[0] if same else list(self.plan.envs)
-                features = self.plan.features if features is None else features
-            return resume(
-                self.folder, episodes=self.played + more, env=env, features=features,
-                observers=observers, **shared,
-            )  # fmt: skip
         from fedlsvi.learner import go_on
 
-        return go_on(self, self.played + more, progress, observers, threads)
+        watch: dict[str, Any] = {"progress": progress, "observers": observers}
+        return go_on(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""
