@@ -69,10 +69,10 @@ def philox_4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, i
     return c0, c1, c2, c3
 
 
-def uniform(seed: int, agent: int, episode: int, j: int) -> float:
+def uniform(seed: int, agent: int, episode: int, j: int, stream: int = 0) -> float:
     """Draw j of the agent in the episode: the upper 53 bits of half a Philox block."""
     key = seed % 2**32, seed >> 32
-    a, b, c, d = philox_4x32((j // 2, episode, agent, 0), key)
+    a, b, c, d = philox_4x32((j // 2, episode, agent, stream), key)
     word = (a << 32 | b) if j % 2 == 0 else (c << 32 | d)
     return float(word >> 11) * 2.0**-53
 
@@ -115,9 +115,18 @@ class World:
 
 
 def worlds(envs: Any, M: int, seed: int, keys: Sequence[int] | None = None) -> list[World]:
-    """One world per agent: the same environment for all, or a list of M of them."""
+    """One world per agent: the same environment for all, or a list of M of them. What is no
+    environment of fedlsvi makes its own (`literal_gym`)."""
     each = list(envs) if isinstance(envs, (list, tuple)) else [envs] * M
-    return [World(each[m], seed, m, None if keys is None else keys[m]) for m in range(M)]
+    made = [getattr(env, "world", World) for env in each]
+    return [made[m](each[m], seed, m, None if keys is None else keys[m]) for m in range(M)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """In place of a state: the episode is over, and this is what the steps left are worth."""
+
+    worth: float
 
 
 def feature_lookup(features: Features) -> Callable[[State], Array]:
@@ -153,6 +162,11 @@ def greedy_index(score: Array) -> int:
         if score[a] > score[best] + 1e-9 * abs(score[best]):
             best = a
     return best
+
+
+def greedy_table(scores: Array) -> Array:
+    """`greedy_index` along the last axis."""
+    return np.apply_along_axis(greedy_index, -1, scores)
 
 
 class Greedy:
@@ -243,12 +257,14 @@ def literal_fed_lsvi(
     min_round: int = 1,
     points: Sequence[int] = (),
     growth: float = 0.0,
+    stationary: bool = False,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, nor does one end before the next of `points`; γ is max(growth·t, 1) for a round
-    that begins after episode t. `stale` takes V_{h+1} from the model before the synchronisation;
-    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
-    agents other agents' draws."""
+    that begins after episode t; `stationary` takes every step's data for every step, with one Λ,
+    whose determinant counts as step H's. `stale` takes V_{h+1} from the model before the
+    synchronisation; `weight` counts every sample that often at the server, never in the trigger;
+    `keys` gives the agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
@@ -272,11 +288,12 @@ def literal_fed_lsvi(
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
                     data[m][i].append((x, a, r, y))  # A14
                     local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
+            seen = np.stack([local.sum(axis=1)] * H, axis=1) if stationary else local
             firing = {
                 (m, i + 1)
                 for m in range(M)
-                for i in range(H)
-                if earliest <= t <= T - min_round and fires(gram[i], local[m, i], dt, gamma, cap)
+                for i in ([H - 1] if stationary else range(H))
+                if earliest <= t <= T - min_round and fires(gram[i], seen[m, i], dt, gamma, cap)
             }  # A17
             signalling = {m for m, _ in firing}  # A18
         run.firing.append(firing)
@@ -289,8 +306,9 @@ def literal_fed_lsvi(
             ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
             b = np.zeros(d)
             for m in range(M):
-                b += weight * response(data[m][i], phi, ahead)  # A26, A27, S8, S10
-                gram[i] = gram[i] + weight * local[m, i]  # S9
+                for j in range(H) if stationary else [i]:
+                    b += weight * response(data[m][j], phi, ahead)  # A26, A27, S8, S10
+                gram[i] = gram[i] + weight * seen[m, i]  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
         run.models.append((w, gram))
     run.regret = literal_regret(run, agents)
@@ -302,9 +320,13 @@ def values_after(
 ) -> Callable[[State], float]:
     """V_{h+1} of the model; V_{H+1} = 0."""
     w, gram = model
-    if h == len(w):
-        return lambda y: 0.0
-    return lambda y: value(phi(y), w[h], gram[h], beta, upper[h])
+
+    def ahead(y: State) -> float:
+        if isinstance(y, Ended):
+            return y.worth
+        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], beta, upper[h])
+
+    return ahead
 
 
 def response(

@@ -18,7 +18,7 @@ PUBLIC = {
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap
         FourierBasis FourierFeatures HatFeatures LowRankFeatures OneHot PolynomialFeatures
         RBFFeatures SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make
-        names register resolve scale
+        names register resolve scale visit_recovery
     """,
     "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
     "fedlsvi.report": "Comparison compare_regret figure write_report",

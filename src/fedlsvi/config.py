@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedlsvi.checks import choice, finite, integer, number, plain
+from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
+from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.core.value import ceilings
@@ -24,12 +25,16 @@ from fedlsvi.errors import InvalidSetting
 
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
+Aggregation = Literal["float", "exact", "secure"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
 
 PRACTICAL_LAM = 0.001
 """λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
+
+FEWEST_SITES = 3
+"""With two sites each could subtract its own share from the sum and would have the other's."""
 
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
@@ -57,6 +62,8 @@ class Settings:
     min_round: int = 1
     rounds: int | None = None
     scalars: int | None = None
+    stationary: bool | Literal["auto"] = "auto"
+    aggregation: Aggregation = "float"
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -92,13 +99,23 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        if self.stationary != "auto":
+            boolean("stationary", self.stationary, '"auto" asks the environment')
+        choice("aggregation", self.aggregation, get_args(Aggregation))
+        if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
+            raise InvalidSetting(
+                f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
+                f"{self.n_agents}: of two sites each could subtract its own share from the sum",
+                code="too-few-sites",
+            )
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
-    ) -> Parameters:
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None,
+        steady: bool = False,
+    ) -> Parameters:  # fmt: skip
         """The numbers in force on a problem of this size.
 
         Args:
@@ -108,6 +125,8 @@ class Settings:
             one_hot: Whether every φ(x,a) is a unit vector.
             pooled: How many agents' episodes one model is learned from; None is all of them. Only
                 these can differ from one another, so only they widen β where ξ > 0.
+            steady: Whether the environments say that nothing in them depends on the step; decides
+                stationary="auto" of the practical preset.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -131,6 +150,7 @@ class Settings:
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
+        stationary = steady and not paper if self.stationary == "auto" else self.stationary
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -142,7 +162,7 @@ class Settings:
                 f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta",
                 code="bad-beta",
             )
-        return Parameters(
+        made = Parameters(
             n_agents=M,
             episodes=T,
             horizon=H,
@@ -158,16 +178,28 @@ class Settings:
             confidence=self.confidence,
             cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing),
+            rounds=self._budget(M, H, d, packing, stationary),
             growth=growth,
+            stationary=stationary,
+            aggregation=self.aggregation,
         )
+        if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
+            raise InvalidSetting(
+                f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
+                f"point for {M} agents, {T} episodes and values up to {made.largest_target:g}, and "
+                f'needs {FEWEST_BITS}: use aggregation="float", or make these smaller',
+                code="too-few-bits",
+            )
+        return made
 
-    def _budget(self, M: int, H: int, d: int, packing: Packing) -> int | None:
+    def _budget(self, M: int, H: int, d: int, packing: Packing, stationary: bool) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together."""
         budgets = [] if self.rounds is None else [self.rounds]
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0)
-            each = theory.scalars_per_round(d, H, M, packing, M)
+            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+            if self.aggregation == "secure":  # as if every agent were a site
+                first += theory.scalars_keys(M)
+            each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
@@ -200,6 +232,25 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    stationary: bool = False
+    aggregation: Aggregation = "float"
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where all steps share it, else H."""
+        return 1 if self.stationary else self.horizon
+
+    @property
+    def largest_target(self) -> float:
+        """The largest r + V_{h+1} of any step: 1 + the largest ceiling of a later step."""
+        return 1.0 + float(max(self.ceilings[1:], default=0.0))
+
+    @property
+    def scale_bits(self) -> int:
+        """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
+        and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms."""
+        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        return scale_bits(terms * self.largest_target)
 
     @property
     def trigger(self) -> Trigger:
@@ -210,8 +261,10 @@ class Parameters:
 
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
-        per `min_round` episodes, and the budget."""
-        size = (self.dim, self.horizon, self.n_agents, episodes)
+        per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        each = self.horizon // self.matrices
+        size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:

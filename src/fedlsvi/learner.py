@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,11 +16,16 @@ from typing import Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.checks import integer
-from fedlsvi.config import Overshoot, Preset, Settings, cohort_count, what_differs
+from fedlsvi.config import (
+    Aggregation,
+    Overshoot,
+    Preset,
+    Settings,
+    cohort_count,
+)
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
+from fedlsvi.errors import UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -59,7 +63,9 @@ class Algorithm(ABC):
         *,
         features: Any = None,
         horizon: int | None = None,
-        reward_range: tuple[float, float] | None = None,
+        reward_range: tuple[float, float] | Literal["clip"] | None = None,
+        repeat: int = 1,
+        clip_rewards: bool = False,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -82,7 +88,10 @@ class Algorithm(ABC):
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
-            reward_range: (low, high) of a Gymnasium environment's rewards.
+            reward_range: (low, high) of a Gymnasium environment's rewards; "clip" takes the range
+                that random play shows, and clips what lies outside.
+            repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
+            clip_rewards: Clip its rewards outside `reward_range` and count them.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
             observers: Called with the record of each round; the run ends after it where one returns
@@ -99,7 +108,10 @@ class Algorithm(ABC):
         """
         watching = check_observers(observers)
         seed = secrets.randbits(31) if seed is None else seed
-        env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
+        env = as_environment(
+            env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
+            clip_rewards=clip_rewards,
+        )  # fmt: skip
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
@@ -158,6 +170,12 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        stationary: True learns from the data of all steps together, where laws and rewards are the
+            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
+            False in the paper's preset.
+        aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
+            in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
+            it learns the sum of at least three sites and nothing else.
     """
 
     name = "fed-lsvi"
@@ -180,6 +198,8 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        stationary: bool | Literal["auto"] = "auto",
+        aggregation: Aggregation = "float",
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -200,7 +220,9 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
-        count = cohort_count(cohorts, self.settings.n_agents)
+        secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
+        few = self.settings.n_agents if secure else None
+        count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)
         chosen = choose(transport, plan, cohorts)
         return Session(FederatedPlayer.of(plan, count, chosen), keep_models)
 
@@ -280,85 +302,6 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
     with Interrupt(polite=True, active=not _UNATTENDED.get()) as interrupt:
         drive(session, [*observers, asked])
     return replace(Run.of(session, learner.settings), learner=learner, memory=memory_of(session))
-
-
-def go_on(
-    run: Run,
-    more: int,
-    env: Any = None,
-    features: Any = None,
-    *,
-    progress: bool | None = None,
-    observers: Iterable[Observer] = (),
-    threads: int | None = None,
-) -> Run:
-    """A run that goes on for so many episodes; `Run.learn_more` explains it."""
-    watching = check_observers(observers)
-    learner, plan, memory = run.learner, run.plan, run.memory
-    hint = "how many more to play"
-    episodes = run.played + integer("episodes", more, 1, hint, error=InvalidInput)
-    if plan is not None and env is None:
-        shared = all(one is plan.envs[0] for one in plan.envs)
-        env = plan.envs[0] if shared else list(plan.envs)
-        features = plan.features if features is None else features
-    if run.folder is not None:
-        from fedlsvi.storage import resume
-
-        return resume(
-            run.folder, episodes=episodes, env=env, features=features, observers=watching,
-            progress=progress, threads=threads,
-        )  # fmt: skip
-    if learner is None or plan is None:
-        raise InvalidInput(
-            "this run was read back without what its agents remember: go on with the run that "
-            "`learn` returned, or with one that has a folder",
-            code="cannot-go-on",
-        )
-    refuse_longer(run, episodes, memory is not None)
-    assert memory is not None
-    session = learner.prepare(
-        env, episodes, plan.seed, features=plan.features,
-        cohorts=memory.plain["cohorts"] or None,
-        threads=plan.threads if threads is None else threads, block=plan.block,
-        keep_models=bool(run.models),
-    )  # fmt: skip
-    past = [record for record in run.records if record.last <= memory.t]
-    if memory.history:
-        session.player.extend(0, memory.history)
-    session.restore(
-        memory.arrays, memory.plain, None if run.regret is None else run.regret[: memory.t], past
-    )
-    session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
-    differs = what_differs(run.parameters, session.plan.parameters, memory.t)
-    if differs is not None:
-        warnings.warn(differs, GoesOnWarning, stacklevel=3)
-    if progress is not False:
-        from fedlsvi.observers.progress import bar
-
-        watching += bar(session.plan.parameters, progress, memory.t)
-    longer = played(session, learner, watching)
-    return replace(longer, extended=(*run.extended, *([differs] if differs else [])))
-
-
-def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
-    """Refuse to go on where that is no run of the algorithm, or where nothing is remembered."""
-    T = run.parameters.episodes
-    integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
-    again = f"play a new run of {episodes:,} episodes"
-    budgets = {name: getattr(run.settings, name, None) for name in ("rounds", "scalars")}
-    asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
-    if episodes != T and asked:
-        raise InvalidInput(
-            f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
-            code="cannot-go-on",
-        )
-    if not remembered:
-        raise InvalidInput(
-            f"this run of '{run.algorithm}' cannot go on: its rounds or constants follow the "
-            "number of episodes, its agents are in other processes, or they remember too much to "
-            f"be kept: {again}",
-            code="cannot-go-on",
-        )
 
 
 def drive(

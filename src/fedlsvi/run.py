@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from os import PathLike
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, needs_pandas
+from fedlsvi.checks import finite
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
-from fedlsvi.policy import Policy, pickled
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.run_views import RunViews
+
+SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
+"""Algorithms whose agents upload Σφφᵀ."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Bound:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(RunViews):
     """The outcome of `learn`."""
 
     regret: np.ndarray | None
@@ -106,6 +109,8 @@ class Run:
     """What `learn_more` starts from, where the run has no folder."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
+    visits: VisitRecovery | None = field(default=None, repr=False)
+    """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
     @classmethod
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
@@ -139,6 +144,14 @@ class Run:
     def gram(self) -> np.ndarray:
         """Λ_h, (H, d, d)."""
         return full(self.gram_packed)
+
+    @cached_property
+    def recovery(self) -> VisitRecovery | None:
+        """How far uploads determine the visits of agents; None where that is not known, or where
+        no sums of φφᵀ were uploaded."""
+        if self.algorithm not in SENDS_SUMS:
+            return None
+        return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
     def rounds(self) -> int:
@@ -191,11 +204,6 @@ class Run:
             for name, policy in policies.items()
         }
 
-    def _repr_html_(self) -> str:
-        from fedlsvi.report.notebook import html_of_run
-
-        return html_of_run(self)
-
     def __repr__(self) -> str:
         known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
         return (
@@ -245,6 +253,8 @@ class Run:
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -252,6 +262,7 @@ class Run:
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
             "smallest_upload": min(r.smallest for r in self.records),
+            "recovery": self.recovery and asdict(self.recovery),
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
@@ -271,21 +282,27 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        applies = p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12) and not self.extended
+        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
+        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
+        applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
-            right = theory.regret_bound(*size, T, p.gamma, p.beta, p.lam, p.confidence)
+            right = theory.regret_bound(*size, T, gamma, p.beta, p.lam, p.confidence)
             found["theorem_1"] = Bound(_regret(1), right, measured, applies=applies)
         else:
             right = theory.regret_bound_misspecified(
-                *size, T, p.gamma, p.beta, p.xi, p.lam, p.confidence
+                *size, T, gamma, p.beta, p.xi, p.lam, p.confidence
             )
             found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike:
+        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
             signals = sum(r.signals for r in self.records)
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals)
+            sites = self.counts.get("sites")
+            scalars = theory.scalars_total(
+                *size, p.packing, self.rounds, signals, sites, p.stationary
+            )
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (
@@ -293,63 +310,6 @@ class Run:
             )
             found["scalars"] = Bound(claim, scalars, self.ledger.total - control, exact=True)
         return found
-
-    def plot(self, what: str | None = None, path: str | None = None, ax: Any = None) -> Any:
-        """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet".
-
-        Args:
-            what: Which; None is regret or, where it is not known, returns.
-            path: Where to save it.
-            ax: Matplotlib axes to draw on, in place of a new figure.
-        """
-        from fedlsvi.report.figures import figure
-
-        usual = "regret" if self.regret is not None else "returns"
-        return figure(usual if what is None else what, self, path, ax=ax)
-
-    def evaluate(self, episodes: int = 100, seed: int | None = None, env: Any = None) -> Any:
-        """Play the learned policy and return what the episodes earned (`Evaluation`).
-
-        Args:
-            episodes: How many.
-            seed: Of the episodes; None is the run's, with which agent 0 began them too.
-            env: Another environment than agent 0's.
-        """
-        from fedlsvi.envs.gym.play import evaluate_policy
-
-        world = self._first_environment() if env is None else env
-        seed = self.seed if seed is None else seed
-        return evaluate_policy(self.policy, world, episodes, seed, horizon=self.parameters.horizon)
-
-    def report(self, folder: str | PathLike[str] | None = None) -> Path:
-        """Write report.html and its plots; returns the page.
-
-        Args:
-            folder: Where; None is the run's own folder.
-        """
-        from fedlsvi.report import write_report
-
-        where = self.folder if folder is None else folder
-        if where is None:
-            raise InvalidInput(
-                'this run has no folder: say where to write, run.report("report")', code="no-folder"
-            )
-        return write_report([self], Path(where))[0]
-
-    def to_pandas(self) -> Any:
-        """A DataFrame with one row for each record: as a rule, one for each round."""
-        return needs_pandas().DataFrame([r.row() for r in self.records])
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What pickle writes: no raw episodes, and an environment only where it can be written."""
-        left_out = dict.fromkeys(("memory", "learner", "world"))
-        return {**vars(self), **left_out, "plan": self.plan and pickled(self.plan)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The run again; it says what is missing when that is needed."""
-        plan = state["plan"] and pickle.loads(state["plan"])
-        self.__dict__.update(state | {"plan": plan})
 
     def learn_more(
         self,
@@ -375,7 +335,7 @@ class Run:
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        from fedlsvi.learner import go_on
+        from fedlsvi.going_on import go_on
 
         watch: dict[str, Any] = {"progress": progress, "observers": observers}
         return go_on(self, episodes, env, features, threads=threads, **watch)
@@ -390,6 +350,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

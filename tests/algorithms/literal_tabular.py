@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from literal import Array, World, worlds
+from literal import Array, World, greedy_table, worlds
 
 Cell = tuple[int, int]  # (h, x), h from 0
 
@@ -82,7 +82,7 @@ def literal_fedq(
     t = 0
     while t < T:
         V = np.minimum(Q.max(axis=2), np.asarray(top)[:, None])
-        pi = Q.argmax(axis=2)
+        pi = greedy_table(Q)
         out.policies.append(pi)
         frozen = N.copy()
 
@@ -146,7 +146,7 @@ def literal_advantage(
     previous: dict[Any, int] = defaultdict(int)
     t = 0
     while t < T:
-        pi = Q.argmax(axis=2)
+        pi = greedy_table(Q)
         out.policies.append(pi)
         now = {key: len(v) for key, v in stage.items()}
         past = dict(previous)
@@ -191,7 +191,7 @@ def literal_advantage(
         V[:H] = np.minimum(Q.max(axis=2), np.asarray(top)[:, None])
         for h in range(H):
             for x in range(S):
-                visits_of = sum(len(ever[h, x, a]) for a in range(A))
+                visits_of = sum(len(ever[h, x, a]) - len(stage[h, x, a]) for a in range(A))
                 if visits_of >= wanted and not settled[h, x]:
                     ref[h, x], settled[h, x] = V[h, x], True
     out.Q = Q
@@ -235,7 +235,7 @@ def literal_ucbvi(
                     mean = np.mean([r for r, _ in pooled]) + next_values.mean()
                     bonus = c * (H / N + math.sqrt(next_values.var() / N)) if N >= 2 else H
                     Q[h, x, a] = min(mean + bonus, top[h])
-            pi[h], V[h] = Q[h].argmax(axis=1), Q[h].max(axis=1)
+            pi[h], V[h] = greedy_table(Q[h]), Q[h].max(axis=1)
     out.Q = Q
     return out
 
@@ -277,7 +277,7 @@ def literal_plus(
                         low[h, x, a] = max(low[h, x, a], r + f @ floor - bar * u, 0.0)
                 V[h] = np.clip(score[h].max(axis=1), 0.0, top[h])
                 under[h] = low[h].max(axis=1)
-        pi = score.argmax(axis=2)
+        pi = greedy_table(score)
         policies.append(pi)
         path = agent.play(k, lambda h, x, pi=pi: int(pi[h - 1, x]), H)
         added = []

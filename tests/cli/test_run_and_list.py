@@ -205,7 +205,7 @@ def test_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     found = as_json(capsys, "report", "many")
     assert found["page"] == str(Path("many") / "report.html")
-    assert all(Path(path).stat().st_size > 1000 for path in found["plots"])
+    assert all(Path(path).exists() for path in found["plots"])
     assert len(found["plots"]) == 12
     assert "report.html" in said(capsys, "report", "many/seed-1", "--out", "one")
     assert Path("one/plots/regret.svg").exists()

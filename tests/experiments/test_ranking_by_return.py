@@ -55,8 +55,9 @@ def test_scalars_decide_where_nothing_else_is_known() -> None:
 def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gymnasium")
     line = ["compare", "--env", "CartPole-v1", "--features", "fourier", "--set", "env.horizon=20",
-            "--set", "features.n_frequencies=4", "--algorithms", "fed-lsvi,periodic",
-            "--seeds", "0:2", "--episodes", "10", "--out", "c", "--jobs", "1"]  # fmt: skip
+            "--set", "features.n_frequencies=4", "--seeds", "0:2", "--episodes", "10",
+            "--algorithms", "fed-lsvi,independent,centralised,periodic",
+            "--out", "c", "--jobs", "1"]  # fmt: skip
     assert main(line) == 0
     said = capsys.readouterr().out
     assert "return, last tenth" in said
@@ -77,4 +78,4 @@ def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str
     page = Path("c/report.html").read_text()
     assert "earned most (return, last tenth: " in page
     assert "1 agent, 10 episodes each, horizon 20, 16 features" in page
-    assert "2 algorithms on CartPole-v1" in page
+    assert "4 algorithms on CartPole-v1" in page

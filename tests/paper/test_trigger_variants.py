@@ -14,38 +14,18 @@ from hypothesis import strategies as st
 from agreement import assert_agrees, assert_ledger_is_the_formula
 from expecting import refused
 from fedlsvi import FedLSVI
+from fedlsvi.algorithms.shared.thompson_kernels import best_sample
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.core.trigger import Trigger, schedule
-from fedlsvi.core.value import backup, backup_diagonal
+from fedlsvi.core.value import backup, backup_diagonal, choose
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
 from literal import greedy_index
 from problems import Problem, Setting, chain, continuous, one_hot, simplex
 from repeats import repeats
 from transports_over_frames import over_frames
-
-VARIANTS: list[dict[str, Any]] = [
-    {"cap": 1.1},
-    {"cap": "agents"},
-    {"min_round": 4},
-    {"rounds": 5},
-    {"rounds": 6, "min_round": 3, "cap": 1.5},
-    {"gamma": "anytime"},
-    {"gamma": "anytime", "cap": "agents"},
-]
-
-
-def literal_options(s: Setting, d: int, own: dict[str, Any]) -> dict[str, Any]:
-    """The same rule for the reference, worked out here."""
-    cap, first = own.get("cap", math.inf), own.get("min_round", 1)
-    K = own.get("rounds")
-    return {
-        "cap": 1.0 + 1.0 / s.M if cap == "agents" else cap,
-        "min_round": first,
-        "points": () if K is None else schedule(s.T, K, first).tolist(),
-        "growth": 8.0 / (s.M * d) if own.get("gamma") == "anytime" else 0.0,
-    }
+from variants import VARIANTS, assert_kept, literal_options, paid
 
 
 @pytest.mark.parametrize("own", VARIANTS, ids=str)
@@ -54,16 +34,14 @@ def literal_options(s: Setting, d: int, own: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_variant_is_the_literal_one(problem: Problem, own: dict[str, Any]) -> None:
     s = Setting(M=3, T=40, gamma=12.0, seed=5, lam=0.5)
-    run = problem.learn(s, **own)
-    options = literal_options(s, run.w.shape[1], own)
+    p = FedLSVI(s.M).prepare(problem.envs, s.T, features=problem.features).plan.parameters
+    size = packed_size(p.dim, p.packing)
+    run = problem.learn(s, **paid(own, s.M, p.horizon, size + p.dim))
+    options = literal_options(s, p.dim, own)
     advice = run.policies if problem.finite else None
     assert_agrees(run, problem.literal(s, advice=advice, **options))
-    lengths = np.diff(run.taus)
-    assert lengths.min() >= own.get("min_round", 1)
-    assert run.rounds <= own.get("rounds", s.T)
+    assert_kept(run, own)
     assert all(bound.holds for name, bound in run.bounds.items() if name != "theorem_1")
-    p = run.parameters
-    size = packed_size(p.dim, p.packing)
     assert_ledger_is_the_formula(run, s.M, p.horizon, p.dim, size)
 
 
@@ -71,13 +49,14 @@ def test_a_variant_is_the_literal_one(problem: Problem, own: dict[str, Any]) -> 
 def test_a_variant_over_frames_is_the_same(own: dict[str, Any]) -> None:
     """Signals, guard and endpoints know the rule: every honest message passes."""
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
-    learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | own)
+    learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))
     here = learner.learn(env, 60, 1, progress=False)
     if own.get("overshoot") != "keep":  # what is kept depends on how often the server asks
         there = learner.learn(env, 60, 1, progress=False, transport=over_frames(2))
         assert there.taus == here.taus
         assert np.array_equal(there.w, here.w)
-    assert np.diff(here.taus).min() >= own.get("min_round", 1)
+        assert_kept(there, own)
+    assert_kept(here, own)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 500), st.integers(1, 50))
@@ -165,7 +144,15 @@ def test_ties_go_to_the_lowest_index_on_every_backend() -> None:
     backup_diagonal(index, np.zeros(3000), gram, 1.0, 5.0, values, greedy)
     assert (greedy == 0).all()
     assert np.allclose(values, 1.0)
+    score = 1.0 + 1e-12 * rng.random((500, 6, 3))
+    choose(score[..., 0].copy(), greedy)
+    assert (greedy == 0).all()
+    best_sample(score, 5.0, values, greedy)
+    assert (greedy == 0).all()
+    assert np.array_equal(values, score.max(axis=(1, 2)))
     score = rng.normal(size=(500, 6))
+    choose(score, greedy)
+    assert greedy.tolist() == score.argmax(axis=1).tolist()
     assert [greedy_index(row) for row in score] == score.argmax(axis=1).tolist()
 
 
@@ -173,3 +160,18 @@ def test_lengths_in_a_run_are_the_rounds_of_its_records() -> None:
     run = FedLSVI(n_agents=2, min_round=9).learn(RandomLinearMDP(), 100, 0, progress=False)
     assert [b - a for a, b in pairwise(run.taus)] == [record.length for record in run.records]
     assert min(record.smallest for record in run.records) >= 9
+
+
+@pytest.mark.parametrize(
+    ("own", "applies"),
+    [({"cap": 1.1}, True), ({"gamma": "anytime"}, True), ({"rounds": 9}, False),
+     ({"min_round": 2}, False)],
+)  # fmt: skip
+def test_what_lengthens_rounds_voids_the_guarantee_on_regret(
+    own: dict[str, Any], applies: bool
+) -> None:
+    run = FedLSVI(n_agents=2, preset="paper", **own).learn(one_hot(0).envs, 30, 0, progress=False)
+    bound, p = run.bounds["theorem_1"], run.parameters
+    assert bound.applies is applies
+    gamma = 8.0 * 30 / (2 * p.dim) if own.get("gamma") else p.gamma
+    assert bound.bound == theory.regret_bound(p.dim, p.horizon, 2, 30, gamma, p.beta)

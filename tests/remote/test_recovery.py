@@ -30,6 +30,7 @@ from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 from repeats import repeats
 from transports_over_frames import over_frames
+from variants import MIXED, assert_kept, paid, scalars_of
 
 KILLS = repeats(2, 4)
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
@@ -104,21 +105,23 @@ def dying(make: Any, after: int) -> Any:
     return made
 
 
-def interrupted(problem: Any, folder: Path, after: int, make: Any = None) -> Any:
+def interrupted(
+    problem: Any, folder: Path, after: int, make: Any = None, learner: FedLSVI = LEARNER
+) -> Any:
     """A session whose server dies when it has asked so often; a checkpoint follows every round."""
-    session = LEARNER.prepare(
+    session = learner.prepare(
         problem.envs, 60, 1, features=problem.features,
         transport=dying(make or over_frames(2, folder / "journals"), after),
     )  # fmt: skip
-    run = begin(folder / "run", session.plan, "fed-lsvi", LEARNER.settings)
+    run = begin(folder / "run", session.plan, "fed-lsvi", learner.settings)
     with pytest.raises(KeyboardInterrupt):
         drive(session, [RunWriter(run, session, 0.0)])
     return session
 
 
-def check_resumed(problem: Any, folder: Path, make: Any = None) -> None:
-    """It ends in the bits of a run that nobody disturbed."""
-    here = LEARNER.learn(problem.envs, 60, 1, features=problem.features, progress=False)
+def check_resumed(problem: Any, folder: Path, make: Any = None, learner: FedLSVI = LEARNER) -> Any:
+    """It ends in the bits of a run that nobody disturbed; returns it."""
+    here = learner.learn(problem.envs, 60, 1, features=problem.features, progress=False)
     done = resume(
         folder / "run", env=problem.envs, features=problem.features, progress=False,
         transport=make or over_frames(2, folder / "journals"),
@@ -126,6 +129,7 @@ def check_resumed(problem: Any, folder: Path, make: Any = None) -> None:
     assert done.taus == here.taus
     assert done.w.tobytes() == here.w.tobytes()
     assert done.gram.tobytes() == here.gram.tobytes()
+    return done
 
 
 @pytest.mark.parametrize("position", range(8))
@@ -133,6 +137,24 @@ def test_resume_after_the_server_died_in_a_synchronisation(position: int, tmp_pa
     """The server stops between two messages of a round, at every position of one round."""
     interrupted(problems.simplex(), tmp_path, 40 + position)
     check_resumed(problems.simplex(), tmp_path)
+
+
+@pytest.mark.parametrize("own", MIXED, ids=str)
+@pytest.mark.parametrize("after", [17, 23])
+def test_no_restart_spends_more_than_the_budget_or_breaks_the_floor(
+    after: int, own: dict[str, Any], tmp_path: Path
+) -> None:
+    """The server dies in the fourth or fifth of a few rounds; what it sent in it comes once more,
+    and is counted once."""
+    problem = problems.simplex()
+    learner = FedLSVI(n_agents=4, **{"gamma": 30.0} | paid(own, 4, 3, 10 + 4))
+    interrupted(problem, tmp_path, after, learner=learner)
+    done = check_resumed(problem, tmp_path, learner=learner)
+    assert_kept(done, own)
+    p, asked = done.parameters, done.ledger.scalars["signal"]
+    total = sum(n for category, n in done.ledger.scalars.items() if category != "signal")
+    assert total == scalars_of(4, 3, 14, done.rounds) - 3 * 4 * done.rounds
+    assert asked >= p.n_agents * done.rounds + 2 * sum(r.signals for r in done.records)
 
 
 def test_resume_when_the_clock_was_set_back(

@@ -28,6 +28,8 @@ from fedlsvi.report.run_page import outcome, privacy, unfinished
 from fedlsvi.run import Run
 from fedlsvi.storage import load
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 KNOWN = [what for what in DRAW if what != "returns"]
 """The figures of runs that have regret."""
 
@@ -147,7 +149,7 @@ def test_the_page_is_read_from_top_to_bottom(page: str) -> None:
     assert headings == [
         "fed-lsvi on random-linear", "Regret", "Rounds and traffic against the bounds",
         "When and why the agents synchronised", "What left each agent",
-        "Privacy: the smallest upload", "Where the time went", "Run it again",
+        "Privacy: what uploads give away", "Where the time went", "Run it again",
     ]  # fmt: skip
     assert page.index('class="outcome"') < page.index("<h2>")
 

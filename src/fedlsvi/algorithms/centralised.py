@@ -21,12 +21,14 @@ from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, rebuild
+from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, keeps_sums, rebuild
 from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.stepped_buffer import stepped_buffer
 from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import identity, pack, packed_size, unpack
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
@@ -61,12 +63,17 @@ class FiniteFollowers(Stateless):
 class ContinuousFollowers(Stateless):
     """All M agents where states are real vectors."""
 
+    values: BlockValues
+
     def __init__(self, plan: Plan) -> None:
-        p = plan.parameters
-        self.packing, self.dim = p.packing, p.dim
-        self.experience = plan.cohort(0, p.n_agents).experience
-        self.values: BlockValues = self.experience.values  # type: ignore[attr-defined]
+        self.plan, self.packing, self.dim = plan, plan.parameters.packing, plan.parameters.dim
+        self.get_ready()
         self.receive(*start(plan))
+
+    def get_ready(self) -> None:
+        """Make what they play with."""
+        experience: Any = self.plan.cohort(0, len(self.plan.envs)).experience
+        self.experience, self.values = experience, experience.values
 
     @property
     def policy(self) -> Any:
@@ -78,6 +85,9 @@ class ContinuousFollowers(Stateless):
         self.experience.begin(t - 1)
         self.experience.explore(1)
         seen = self.experience.history(t - 1, t)
+        if not self.plan.knows_values:
+            played: Any = self.experience
+            self.plan.returns.put(played.agents, t, played.returns(t - 1, t))
         return seen["states"][:, :-1], seen["actions"], seen["rewards"]
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
@@ -86,22 +96,37 @@ class ContinuousFollowers(Stateless):
             self.values.update(h, w[h - 1], one)
 
 
+class SteppedFollowers(ContinuousFollowers):
+    """All M agents in a black box whose states are real vectors."""
+
+    def get_ready(self) -> None:
+        values = self.plan.values()
+        assert isinstance(values, BlockValues)
+        self.values, self._explorer = values, Explorer(self.plan, np.arange(len(self.plan.envs)))
+
+    def play(self, t: int) -> Message:
+        """Episode t of every agent; steps after its end have the action −1."""
+        return self._explorer.play(t, 1, self.values)
+
+
 class EpisodeBuffer:
     """The server's copy of all episodes, relabelled from the start in every backward pass."""
 
     def __init__(self, plan: Plan) -> None:
         p = plan.parameters
         self.packing = p.packing
-        values = plan.values()
-        assert isinstance(values, BlockValues)
-        self.values = values
-        worlds: Any = plan.envs
-        self.experience = ContinuousExperience(
-            worlds, np.arange(p.n_agents), values, plan.seed, p.packing, Workers(plan.threads)
-        )
+        self.experience = self.memory(plan)
+        self.values = self.experience.values
         self.experience.begin(0)
         self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
         self.w = np.zeros((p.horizon, p.dim))
+
+    def memory(self, plan: Plan) -> Any:
+        """Where the episodes are kept."""
+        worlds: Any = plan.envs
+        everyone, packing = np.arange(len(worlds)), plan.parameters.packing
+        workers = Workers(plan.threads)
+        return ContinuousExperience(worlds, everyone, plan.values(), plan.seed, packing, workers)  # type: ignore[arg-type]
 
     def add(self, episodes: Message) -> None:
         """Append one episode of each agent."""
@@ -128,7 +153,8 @@ class EpisodeBuffer:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything: the whole history, and Λ."""
-        seen = self.experience.history(0, self.experience.t + self.experience.length)
+        last = self.experience.t + self.experience.length
+        seen: dict[str, np.ndarray] = self.experience.history(0, last)
         return seen | {"sums": self.gram}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
@@ -137,6 +163,32 @@ class EpisodeBuffer:
         part = {k: state[k] for k in ("states", "actions", "rewards")}
         self.experience.extend(0, part)
         self.experience.begin(part["actions"].shape[2])
+
+
+class SteppedBuffer(EpisodeBuffer):
+    """The server's copy of what was seen in a black box: episodes, or counts of transitions."""
+
+    def memory(self, plan: Plan) -> Any:
+        return stepped_buffer(plan)
+
+    def add(self, episodes: Message) -> None:
+        self.experience.take(episodes)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that is kept, where the run stands, and Λ."""
+        last = self.experience.t + self.experience.length
+        kept: dict[str, np.ndarray] = self.experience.history(0, last) | self.experience.state()
+        return kept | {"sums": self.gram, "at": np.array([last])}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put back what `state` gave."""
+        kept = dict(state)
+        self.gram[:], last = kept.pop("sums"), int(kept.pop("at")[0])
+        if "lengths" in kept:
+            self.experience.extend(0, kept)
+        else:
+            self.experience.restore(kept)
+        self.experience.begin(last)
 
 
 def start(plan: Plan) -> Message:
@@ -154,9 +206,12 @@ class CentralisedPlay(Play):
 
     def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        finite = isinstance(plan.envs[0], FiniteMDP)
-        self.agents = FiniteFollowers(plan) if finite else ContinuousFollowers(plan)
-        self.pool = LSVISums(plan) if finite else EpisodeBuffer(plan)
+        finite, stepped = hasattr(plan.envs[0], "n_states"), isinstance(plan.envs[0], GymWorld)
+        vectors = SteppedFollowers if stepped else ContinuousFollowers
+        buffer = SteppedBuffer if stepped else EpisodeBuffer
+        self.agents: FiniteFollowers | ContinuousFollowers
+        self.agents = FiniteFollowers(plan) if finite else vectors(plan)
+        self.pool = LSVISums(plan) if keeps_sums(plan) else buffer(plan)
         self.values = self.agents.values
         self.meter = self.regret_meter.group(range(plan.parameters.n_agents))
 
@@ -189,8 +244,9 @@ class Centralised(Comparator):
     name = "centralised"
     settings_type = LinearSettings
     play_type = CentralisedPlay
-    worlds = (FiniteMDP, ContinuousMDP)
+    worlds = (FiniteMDP, ContinuousMDP, GymWorld)
     sums_of = "server"
+    counts_where_large = True
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -30,6 +30,7 @@ from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.fedq import RoundsPlay, TabularAgents, TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.checks import number
+from fedlsvi.core.value import choose
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
@@ -121,7 +122,7 @@ class UCBVIServer(TabularServer):
         bonus = np.where(N >= 2, self.c * (H / once + np.sqrt(variance / once)), H)
         self.Q[h - 1] = np.where(N > 0, np.minimum(mean + bonus, self.top[h - 1]), self.top[h - 1])
         self.N[h - 1] = N
-        self.policy[h - 1] = self.Q[h - 1].argmax(axis=1)
+        choose(self.Q[h - 1], self.policy[h - 1])
         self.values[h - 1] = self.Q[h - 1].max(axis=1)
 
 

@@ -7,15 +7,16 @@ all and A = V − V_ref,
 
     Q ← min{r + ΣV/n + b₁, r + ΣV_ref/N + ΣA/n + b₂, Q}.
 
-V_ref(x) is set to V(x) once x has been visited N₀ times and stays. Rounds end by thresholds that
-depend on how far the stage has come.
+V_ref is the first, optimistic V; it is set to V(x) once x has N₀ visits in finished stages, and
+stays. Rounds end by thresholds that depend on how far the stage has come.
 
 Checked: regret Õ(√(H²SAMT)) in steps and rounds O(MH²SA·log H·log T) (reviews, abstract); stages,
-thresholds and the bonuses b₁ = √(2(H − h)²/n), b₂ = 2√(σ²_ref/N) + 2√(σ²_A/n) (public code; they
-assume that rewards are not random, and c scales both). Ours: thresholds are at least 1 (the code's
-floor can be 0); V_ref is optimistic until it is set (0 in the code, which is not); the encoding of
-the messages. From memory, and left out: the theory's ι factors and lower-order terms; N₀ = 200
-where the theory has 5184·SAH⁵ι/β² + 16MSAH³/β.
+thresholds, V_ref and which visits count for it, and the bonuses b₁ = √(2(H − h)²/n),
+b₂ = 2√(σ²_ref/N) + 2√(σ²_A/n) (the code that Fed-UCBVI's authors publish of it; c scales both).
+Ours: thresholds are at least 1 (the code's floor can be 0); r is the mean of what was paid (there
+the first reward seen, which assumes that rewards are not random); V_ref of step 1, which nothing
+needs, is set like the others; the encoding of the messages. From memory, and left out: the theory's
+ι factors and lower-order terms; N₀ = 200 where the theory has 5184·SAH⁵ι/β² + 16MSAH³/β.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class AdvantageSettings(TabularSettings):
     """Settings of FedQ-Advantage, in addition to `TabularSettings`.
 
     Attributes:
-        reference: N₀, visits of a state after which its reference value is set.
+        reference: N₀, visits of a state, in finished stages, after which its reference value is
+            set.
     """
 
     reference: int = 200
@@ -138,7 +140,8 @@ class AdvantageServer(TabularServer):
         tables = (self.Q, self.N, self.policy, self.previous, self.current, self.sums)
         learn(*tables, visits, rewards, np.stack(new), self.c, self.over)
         self.greedy()
-        ripe = (self.N.sum(axis=2) >= self.wanted) & ~self.settled
+        finished = (self.N - self.current).sum(axis=2)
+        ripe = (finished >= self.wanted) & ~self.settled
         self.reference[:-1][ripe] = self.values[:-1][ripe]
         self.settled |= ripe
 

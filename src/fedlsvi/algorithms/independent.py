@@ -20,12 +20,13 @@ import numpy as np
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.lsvi_sums import LSVISums
+from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, keeps_sums
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.algorithms.shared.settings import SingleAgentSettings
 from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, switch_counts
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.session import Player
 
@@ -107,11 +108,17 @@ class IndependentPlay(Play):
         return sums.w, sums.gram
 
 
-class ContinuousIndependentPlay(SingleAgentPlay):
-    """Where states are real vectors: a threshold of 1 renews the policy after every episode."""
+class CohortIndependentPlay(SingleAgentPlay):
+    """Where sums cannot be kept, as states are real vectors or very many: a threshold of 1 renews
+    the policy after every episode."""
 
     algorithm = "independent"
     goes_on = True
+
+    def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
+        super().__init__(plan, settings, keep_models)
+        for agent in self.agents:
+            agent.cohort.experience.block = 1  # whatever it looked ahead would be dropped
 
     def log_threshold(self) -> float:
         return 0.0
@@ -122,10 +129,10 @@ class Independent(Comparator):
 
     name = "independent"
     settings_type = SingleAgentSettings
-    worlds = (FiniteMDP, ContinuousMDP)
+    worlds = (FiniteMDP, ContinuousMDP, GymWorld)
     sums_of = "agents"
+    counts_where_large = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
-        finite = isinstance(plan.envs[0], FiniteMDP)
-        kind = IndependentPlay if finite else ContinuousIndependentPlay
+        kind = IndependentPlay if keeps_sums(plan) else CohortIndependentPlay
         return kind(plan, self.settings, keep_models)

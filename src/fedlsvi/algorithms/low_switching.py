@@ -20,6 +20,7 @@ from fedlsvi.algorithms.shared.single_agent import SingleAgentPlay, strictly_abo
 from fedlsvi.checks import number
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.run import Run
 
 
@@ -53,7 +54,7 @@ class LowSwitching(Comparator):
     name = "low-switching"
     settings_type = LowSwitchingSettings
     play_type = LowSwitchingPlay
-    worlds = (FiniteMDP, ContinuousMDP)
+    worlds = (FiniteMDP, ContinuousMDP, GymWorld)
 
 
 def scalars(run: Run) -> dict[str, int]:

@@ -39,7 +39,7 @@ from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset
 from fedlsvi.core.statistics import identity
-from fedlsvi.core.value import upper
+from fedlsvi.core.value import beats, choose, upper
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.experience.values import TabularValues
@@ -252,7 +252,7 @@ def renew_tables(  # type: ignore[no-untyped-def]
                 _backward(factor, y, model)
         w[h] = high
         for x in range(n_states):
-            best, chosen, least = -np.inf, 0, 0.0
+            best, above, chosen, least = -np.inf, -np.inf, 0, 0.0
             for a in range(n_actions):
                 if phi.size == 0:
                     i = index[x, a]
@@ -264,10 +264,11 @@ def renew_tables(  # type: ignore[no-untyped-def]
                 r = reward[h, x, a]
                 score[h, x, a] = min(score[h, x, a], upper(r + mean, norm2, beta))
                 low[h, x, a] = max(low[h, x, a], upper(r + floor, norm2, -bar))
-                if score[h, x, a] > best:
+                above = max(above, score[h, x, a])
+                if beats(score[h, x, a], best):
                     best, chosen = score[h, x, a], a
                 least = max(least, low[h, x, a])
-            values[h, x] = min(max(best, 0.0), top[h])
+            values[h, x] = min(max(above, 0.0), top[h])
             below[h, x] = least
             policy[h, x] = chosen
 
@@ -330,7 +331,7 @@ class PlusPlusAgent:
         for name in self.KEPT:
             getattr(self, name)[:] = state[name]
         self.k = int(state["k"][0])
-        self.policy[:] = self.score.argmax(axis=2)
+        choose(self.score.reshape(self.policy.size, -1), self.policy.reshape(-1))
 
 
 class PlusPlay(Play):
@@ -395,6 +396,7 @@ class LSVIUCBPlusPlus(Comparator):
     name = "lsvi-ucb-pp"
     settings_type = PlusSettings
     play_type = PlusPlay
+    needs_table = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         check_same_law(plan)

@@ -25,6 +25,7 @@ from fedlsvi.checks import integer
 from fedlsvi.config import Parameters
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 
 __all__ = ["RareSwitch", "log_growth", "scalars"]
 
@@ -67,4 +68,4 @@ class RareSwitch(Comparator):
     name = "rare-switch"
     settings_type = RareSwitchSettings
     play_type = RareSwitchPlay
-    worlds = (FiniteMDP, ContinuousMDP)
+    worlds = (FiniteMDP, ContinuousMDP, GymWorld)

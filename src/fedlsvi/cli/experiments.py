@@ -131,10 +131,11 @@ def tune(
     with closing(ResultFile(folder / RESULTS)) as results:
         new = _play(cells, results, jobs, quiet)
         tuned = grouped(cells, results.outcomes)
-        best = {name: sorted({choose(tuned[name]), 1.0}) for name in question.names}
+        highest = plan.by_return
+        best = {name: sorted({choose(tuned[name], highest), 1.0}) for name in question.names}
         cells = plan.specs(others, best)
         new += _play(cells, results, jobs, quiet)
-    found = rows(scales, tuned, grouped(cells, results.outcomes))
+    found = rows(scales, tuned, grouped(cells, results.outcomes), highest)
     files.write(folder / "table.md", markdown(*table(found)).encode() + b"\n")
     files.write_json(folder / "summary.json", {"tuned": [row.to_dict() for row in found]})
     if form == "json":
@@ -148,7 +149,8 @@ def tune(
         if plan.varies
         else f"{plural(len(seeds), 'run')} of one problem"
     )
-    print(f"regret as a fraction of the uniform policy's; {len(FACTORS)} scales on {on}, "
+    what = "return, last tenth" if highest else "regret as a fraction of the uniform policy's"
+    print(f"{what}; {len(FACTORS)} scales on {on}, "
           f"reported on {plural(len(others), 'other')}; {_made(new)}")  # fmt: skip
     print(f"folder: {folder}")
     return 0

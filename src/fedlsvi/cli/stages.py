@@ -22,7 +22,7 @@ from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
 
-LEARNING = ("env.reward_range", "env.tables")
+LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
 """Parameters of Gymnasium environments that matter for learning only."""
 
 
@@ -36,6 +36,8 @@ class Stage(NamedTuple):
     name: str
     agent: int = 0
     """Whose it is."""
+    repeat: int = 1
+    """Steps for which an action is held."""
 
 
 class Learned(NamedTuple):
@@ -63,7 +65,9 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
-            env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
+            env = as_environment(
+                env, horizon=H, kwargs=stages[0].kwargs, tables=False, repeat=stages[0].repeat
+            )
         policy = _learned(request.policy, env).policy
     return policy, stages
 
@@ -129,7 +133,8 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         raise InvalidInput(
             f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE", code="bad-kwargs"
         )
-    return [Stage(id, kwargs, _with(id, kwargs))]
+    shown = kwargs | {key: value for key, value in entry.items() if key == "repeat"}
+    return [Stage(id, kwargs, _with(id, shown), repeat=entry.get("repeat", 1))]
 
 
 def _named(env: Environment) -> str:

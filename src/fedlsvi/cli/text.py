@@ -68,7 +68,9 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
+        *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
+        *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
@@ -120,6 +122,17 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows or [("return", "–", "not known here")]
 
 
+def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a black box was asked to do."""
+    steps, clipped = summary.get("steps"), summary.get("clipped")
+    if steps is None:
+        return []
+    text = "taken in the environment, with episodes played ahead"
+    if clipped:
+        text += f"; {plural(clipped, 'reward')} clipped to reward_range"
+    return [("steps", number(steps), text)]
+
+
 def _least(summary: Mapping[str, Any]) -> str:
     """What the shortest round means for privacy."""
     least, shortest = summary["smallest_upload"], summary["shortest_round"]
@@ -128,6 +141,18 @@ def _least(summary: Mapping[str, Any]) -> str:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
     fix = "; --set min_round=10 lengthens them" if shortest == 1 and _together(summary) else ""
     return f"{unit}; short rounds reveal more about each episode{fix}"
+
+
+def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Which visits can be computed from uploads, however long the rounds."""
+    found = summary.get("recovery")
+    if not found or found["rank"] is None:
+        return []
+    kinds, solved = found["kinds"], found["solved"]
+    text = f"of {kinds:,} visit counts follow from any upload"
+    if solved < kinds:
+        text += f"; nearly all do where a round has fewer than {found['rank']:,} episodes"
+    return [("given away", number(solved), text)]
 
 
 def _most(summary: Mapping[str, Any]) -> str:

@@ -113,15 +113,52 @@ def rounds_floor(T: int, gamma: float) -> int:
     return math.ceil(T / math.ceil(gamma))
 
 
-def scalars_per_round(d: int, H: int, M: int, packing: Packing, signals: int) -> int:
-    """2MH(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it."""
-    return 2 * M * H * (packed_size(d, packing) + d) + M + 2 * signals
+def scalars_model(d: int, H: int, packing: Packing, stationary: bool = False) -> int:
+    """H(P + d), the scalars of one model; P + Hd where all steps share a Gram matrix."""
+    return (1 if stationary else H) * packed_size(d, packing) + H * d
 
 
-def scalars_total(d: int, H: int, M: int, packing: Packing, rounds: int, total_signals: int) -> int:
-    """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs: the whole run, first broadcast included."""
-    first = M * (H * (packed_size(d, packing) + d) + 3)
-    return first + rounds * scalars_per_round(d, H, M, packing, 0) + 2 * total_signals
+def scalars_per_round(
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    signals: int,
+    sites: int | None = None,
+    stationary: bool = False,
+) -> int:
+    """(C + M)H(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it.
+
+    C is the number of parties that upload: all M agents, or with secure sums the sites.
+    """
+    uploads = M if sites is None else sites
+    return (uploads + M) * scalars_model(d, H, packing, stationary) + M + 2 * signals
+
+
+def scalars_total(
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    rounds: int,
+    total_signals: int,
+    sites: int | None = None,
+    stationary: bool = False,
+) -> int:
+    """M(H(P + d) + 3) + K((C + M)H(P + d) + M) + 2Σs: the whole run, first broadcast included.
+
+    With secure sums, C sites exchange keys first and upload one sum each; else C = M.
+    """
+    first = M * (scalars_model(d, H, packing, stationary) + 3)
+    if sites is not None:
+        first += scalars_keys(sites)
+    each = scalars_per_round(d, H, M, packing, 0, sites, stationary)
+    return first + rounds * each + 2 * total_signals
+
+
+def scalars_keys(sites: int) -> int:
+    """4C + 4C²: each of C sites sends a public key of 32 bytes and receives those of all."""
+    return 4 * sites + 4 * sites**2
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

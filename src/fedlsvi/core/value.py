@@ -26,7 +26,7 @@ def upper(mean, norm2, beta):  # type: ignore[no-untyped-def]
     return mean + beta * np.sqrt(norm2)
 
 
-# reassociation lets the two sums over d use vector registers; their order is fixed by d alone
+# reassociation lets the two sums over d use vector registers; their order is fixed by d and the CPU
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyped-def]
     """values[x] = max_a Q(x,a) and greedy[x] = argmax_a of the unclipped score, lowest index first;
@@ -50,6 +50,31 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
         values[x] = min(max(top, 0.0), ceiling)
         greedy[x] = chosen
         norms[x] = norm
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def maximum(phi, norms2, w, beta, ceiling, values):  # type: ignore[no-untyped-def]
+    """values[x] = max_a Q(x,a), given φ (n, A, d) itself and ‖φ‖²_{Λ⁻¹} (n, A)."""
+    n, n_actions, dim = phi.shape
+    for x in range(n):
+        top = -np.inf
+        for a in range(n_actions):
+            mean = 0.0
+            for i in range(dim):
+                mean += phi[x, a, i] * w[i]
+            top = max(top, upper(mean, norms2[x, a], beta))
+        values[x] = min(max(top, 0.0), ceiling)
+
+
+@njit(cache=True, nogil=True)
+def choose(score, greedy):  # type: ignore[no-untyped-def]
+    """greedy[x] = argmax_a score[x, a], lowest index first up to `TIE`; score is (n, A)."""
+    for x in range(score.shape[0]):
+        best, chosen = -np.inf, 0
+        for a in range(score.shape[1]):
+            if beats(score[x, a], best):
+                best, chosen = score[x, a], a
+        greedy[x] = chosen
 
 
 @njit(cache=True, nogil=True)

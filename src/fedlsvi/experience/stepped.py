@@ -293,7 +293,7 @@ class GymFiniteExperience:
                 return actions
 
             played = players.play(self.t + self.length + 1, n, act)
-            _close_off(played, env)
+            close_off(played, env)
             self._log[lo:hi, :-1, new] = played.states.transpose(0, 2, 1)
             self._log[lo:hi, -1, new] = played.last
             self._paid[lo:hi, :, new] = played.rewards.transpose(0, 2, 1)
@@ -314,27 +314,37 @@ class GymFiniteExperience:
         n_states, n_actions = self._shape
         diagonal = self.values.phi.size == 0
         wire: Packing = "diagonal" if diagonal else "packed"
-        horizon, m = len(self._policy), len(self.agents)
-        self._gram = np.zeros((horizon, m, packed_size(self.dim, wire)))
-        for h in range(horizon):
+        groups, m = len(self.seen), len(self.agents)
+        size = len(self._policy) // groups  # steps whose transitions are counted together
+        self._gram = np.zeros((groups, m, packed_size(self.dim, wire)))
+        for g in range(groups):
+            steps = np.arange(g * size, (g + 1) * size)
             for i in range(m):
-                x = self._log[i, h, :length].astype(np.int64)
-                pair = x * n_actions + self._policy[h, x]
-                to = self._log[i, h + 1, :length].astype(np.int64)
-                keys, counts = self.seen[h][i].add(pair * n_states + to, self._paid[i, h, :length])
+                x = self._log[i, steps, :length].astype(np.int64)
+                pair = x * n_actions + self._policy[steps[:, None], x]
+                to = self._log[i, steps + 1, :length].astype(np.int64)
+                paid = self._paid[i, steps, :length].ravel()
+                keys, counts = self.seen[g][i].add((pair * n_states + to).ravel(), paid)
                 x, a = np.divmod(keys // n_states, n_actions)
                 if diagonal:
                     at = self.values.index[x, a]
-                    self._gram[h, i] = np.bincount(at, counts, minlength=self.dim)
+                    self._gram[g, i] = np.bincount(at, counts, minlength=self.dim)
                 else:
                     phi = self.values.phi[x, a]
-                    self._gram[h, i] = pack((phi.T * counts) @ phi, "packed")
+                    self._gram[g, i] = pack((phi.T * counts) @ phi, "packed")
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        gram = self._gram[h - 1]
+        if self.packing == "dense":
+            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
+        return gram, self._respond(h, h - 1)
+
+    def _respond(self, h: int, row: int) -> np.ndarray:
+        """b_h (m, d) from the transitions in this row, with V_{h+1}."""
         n_states, n_actions = self._shape
         b = np.empty((len(self.agents), self.dim))
-        for i, seen in enumerate(self.seen[h - 1]):
+        for i, seen in enumerate(self.seen[row]):
             pair, to = np.divmod(seen.keys, n_states)
             x, a = np.divmod(pair, n_actions)
             targets = seen.earned + seen.counts * self.values.values[h][to]
@@ -342,10 +352,7 @@ class GymFiniteExperience:
                 b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
             else:
                 b[i] = targets @ self.values.phi[x, a]
-        gram = self._gram[h - 1]
-        if self.packing == "dense":
-            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
-        return gram, b
+        return b
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of the episodes first+1 … last of the round just closed, in the
@@ -394,7 +401,7 @@ class GymFiniteExperience:
             setattr(self, name, grown(old, max(need, 2 * size), self._logged, axis=2))
 
 
-def _close_off(played: Played, env: GymWorld) -> None:
+def close_off(played: Played, env: GymWorld) -> None:
     """Fill in what follows the ends: the absorbing state and its reward."""
     over = np.arange(env.horizon) >= played.lengths[:, :, None]
     played.states[over] = env.n_states - 1

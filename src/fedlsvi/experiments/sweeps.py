@@ -87,8 +87,9 @@ def lost(outcome: Outcome) -> float:
 
 
 def theorem_3(o: Outcome) -> float:
-    """The right-hand side of Theorem 3 as printed; `Run.bounds` caps it at T."""
-    return theory.rounds_bound(o.dim, o.horizon, o.n_agents, o.episodes, o.gamma, o.lam)
+    """The right-hand side of Theorem 3, and at most T: no run has more rounds than episodes."""
+    bound = theory.rounds_bound(o.dim, o.horizon, o.n_agents, o.episodes, o.gamma, o.lam)
+    return min(bound, float(o.episodes))
 
 
 def curve(label: str, x: np.ndarray, runs: np.ndarray, **how: Any) -> Curve:

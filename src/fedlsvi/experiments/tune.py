@@ -2,7 +2,8 @@
 
 Every algorithm has one number that sets how much it explores. Each is given the same factors on its
 default, the same tuning instances and episodes; the factor with the lowest mean regret, divided by
-the uniform policy's, is chosen. What is reported comes from instances that took no part.
+the uniform policy's, is chosen. Where regret is not known, it is the factor with the highest mean
+return over the last tenth of the episodes. What is reported comes from instances that took no part.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedlsvi.envs import registry as environments
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Outcome, RunSpec, uniform
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.report.intervals import Interval, median
 from fedlsvi.storage.job import ARRAYS
 from fedlsvi.storage.settings_file import Table
@@ -32,7 +34,8 @@ FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 def _refusal(uniform_regret: float | None) -> InvalidInput:
     if uniform_regret is None:
         return InvalidInput(
-            "tuning needs regret and the uniform policy's value: choose a finite environment",
+            "tuning needs the uniform policy's value beside regret: choose a finite problem, or "
+            "a black box, which is tuned by return",
             code="regret-unknown",
         )
     return InvalidInput(
@@ -110,16 +113,26 @@ class Tuning:
             )
 
     @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """Of every algorithm, made once: every environment is made for it."""
+        return replace(self.question, seeds=[*self.tune, *self.test]).check()
+
+    @property
+    def by_return(self) -> bool:
+        """Whether scores are returns, of which the highest is the best."""
+        return not any(plan.knows_values for plan in self.plans.values())
+
+    @cached_property
     def scales(self) -> dict[str, Scale]:
-        """Of every algorithm, checked once: every environment is made for it."""
+        """Of every algorithm, checked."""
         found = {}
-        every = replace(self.question, seeds=[*self.tune, *self.test])
-        for name, plan in every.check().items():
+        for name, plan in self.plans.items():
             alike = all(env is plan.envs[0] for env in plan.envs)
             envs = plan.envs[:1] if alike else plan.envs
-            lost = uniform(envs, plan.parameters.n_agents, plan.parameters.episodes)
-            if not lost:
-                raise _refusal(lost)
+            if plan.knows_values:
+                lost = uniform(envs, plan.parameters.n_agents, plan.parameters.episodes)
+                if not lost:
+                    raise _refusal(lost)
             found[name] = scale_of(name, plan.parameters)
             if found[name].parameter in self.question.own[name]:
                 raise InvalidInput(
@@ -150,15 +163,19 @@ class Tuning:
 
 
 def score(outcome: Outcome) -> float:
-    """Regret divided by that of the uniform policy: 1 is no better than random."""
+    """Regret divided by that of the uniform policy: 1 is no better than random. The return over the
+    last tenth of the episodes, where regret is not known."""
+    if outcome.regret is None and outcome.late_return is not None:
+        return outcome.late_return
     if outcome.regret is None or not outcome.uniform:
         raise _refusal(None if outcome.regret is None else outcome.uniform)
     return outcome.regret / outcome.uniform
 
 
-def choose(scores: Mapping[float, Sequence[float]]) -> float:
-    """The factor of the lowest mean score; of equal ones that nearest to the default."""
-    return min(scores, key=lambda f: (float(np.mean(scores[f])), abs(float(np.log(f)))))
+def choose(scores: Mapping[float, Sequence[float]], highest: bool = False) -> float:
+    """The factor of the best mean score; of equal ones that nearest to the default."""
+    sign = -1.0 if highest else 1.0
+    return min(scores, key=lambda f: (sign * float(np.mean(scores[f])), abs(float(np.log(f)))))
 
 
 @dataclass(frozen=True)
@@ -202,16 +219,17 @@ def rows(
     scales: Mapping[str, Scale],
     tuning: Mapping[str, Mapping[float, Sequence[float]]],
     testing: Mapping[str, Mapping[float, Sequence[float]]],
+    highest: bool = False,
 ) -> list[Row]:
     """Every algorithm at its chosen factor, the best first on the instances held out."""
     found = []
     for name, scores in tuning.items():
-        factor = choose(scores)
+        factor = choose(scores, highest)
         row = Row(name, scales[name], factor, float(np.mean(scores[factor])),
                   median(testing[name][factor]), median(testing[name][1.0]),
                   factor in (min(scores), max(scores)))  # fmt: skip
         found.append(row)
-    return sorted(found, key=lambda row: row.held_out.mid)
+    return sorted(found, key=lambda row: row.held_out.mid, reverse=highest)
 
 
 def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedlsvi.features.hat import HatFeatures as HatFeatures
     from fedlsvi.features.lowrank import LowRankFeatures as LowRankFeatures
     from fedlsvi.features.rbf import RBFFeatures as RBFFeatures
+    from fedlsvi.features.recovery import visit_recovery as visit_recovery
     from fedlsvi.features.registry import make as make
     from fedlsvi.features.registry import names as names
     from fedlsvi.features.registry import register as register
@@ -43,6 +44,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "hat": "HatFeatures",
         "lowrank": "LowRankFeatures",
         "rbf": "RBFFeatures",
+        "recovery": "visit_recovery",
         "registry": "make names register",
         "scaling": "scale",
         "tabular": "OneHot TableFeatures",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,16 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.returns import ReturnLog
+from fedlsvi.experience.stationary_finite import (
+    StationaryFiniteExperience,
+    StationaryGymFiniteExperience,
+    StationarySparseExperience,
+)
+from fedlsvi.experience.stationary_vectors import (
+    StationaryContinuousExperience,
+    StationaryGymExperience,
+)
 from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
@@ -40,6 +50,14 @@ STEPPED = (
     ". One that is stepped has one state more, after the end of an episode: step all of them, "
     "as_environment(env, tables=False)"
 )
+POOLED: dict[Any, Any] = {
+    ContinuousExperience: StationaryContinuousExperience,
+    GymExperience: StationaryGymExperience,
+    GymFiniteExperience: StationaryGymFiniteExperience,
+    FiniteExperience: StationaryFiniteExperience,
+    SparseExperience: StationarySparseExperience,
+}
+"""The same experience where all steps share their data."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
 
 
@@ -53,6 +71,23 @@ class Plan:
     seed: int
     threads: int | None = None
     block: int | None = None
+    returns: ReturnLog = field(default_factory=ReturnLog, compare=False, repr=False)
+    """Of episodes just played, where values are not known; explorers write it, meters read it."""
+
+    @property
+    def knows_values(self) -> bool:
+        """Whether V* and V^π are known, and with them regret."""
+        stepped = isinstance(self.envs[0], GymWorld)
+        return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
+
+    @property
+    def stepped(self) -> tuple[int, int] | None:
+        """Steps taken here in black boxes so far, and rewards of theirs that were clipped; None
+        where nothing is stepped."""
+        worlds = {id(env): env for env in self.envs if isinstance(env, GymWorld)}.values()
+        if not worlds:
+            return None
+        return sum(env.stepped for env in worlds), sum(env.clipped for env in worlds)
 
     @property
     def layout(self) -> Layout:
@@ -77,9 +112,10 @@ class Plan:
         if isinstance(envs[0], GymWorld):
             kind = GymFiniteExperience if envs[0].finite else GymExperience
         elif isinstance(values, TabularValues):
-            size = (p.horizon, p.dim, len(values.values[0]), envs[0].n_actions)
+            size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
             kind = SparseExperience if sparse else FiniteExperience
+        kind = POOLED[kind] if p.stationary else kind
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
         if self.block is not None:
             experience.block = min(self.block, experience.block)
@@ -97,8 +133,7 @@ class Plan:
 
     def evaluator(self, values: TabularValues | BlockValues) -> Evaluator | None:
         """Measures the policy that `values` holds; None where V* is not known."""
-        stepped = isinstance(self.envs[0], GymWorld)
-        if stepped or not all(getattr(env, "knows_values", True) for env in self.envs):
+        if not self.knows_values:
             return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
         evaluator: Evaluator = kind(self.envs, self.seed, values)
@@ -122,9 +157,26 @@ def make_plan(
     threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
-    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    steady = all(env.stationary for env in {id(env): env for env in envs}.values())
+    # settings of other algorithms need not know what a stationary model is
+    told = {"steady": steady} if getattr(settings, "stationary", None) == "auto" else {}
+    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
+    if parameters.stationary and not steady:
+        _refuse_steps(envs)
     _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def _refuse_steps(envs: Sequence[Environment]) -> None:
+    """The error for stationary=True where steps differ, or nobody says that they do not."""
+    m, env = next((m, env) for m, env in enumerate(envs) if not env.stationary)
+    why = "depends on the step" if isinstance(env, FiniteMDP) else "does not say that it is"
+    fix = "" if isinstance(env, FiniteMDP) else ", or set stationary = True on its class"
+    raise InvalidSetting(
+        f"stationary=True needs environments whose laws and rewards are the same at every step, "
+        f"and {env.name} of agent {m} {why}: leave it out{fix}",
+        code="not-stationary",
+    )
 
 
 def _count(name: str, value: Any) -> int | None:
@@ -167,13 +219,13 @@ def same_features(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
 def _check_room(p: Parameters, env: Environment) -> None:
     """Refuse a run whose regret, model or agents this machine cannot hold."""
     packed = packed_size(p.dim, p.packing)
-    each = p.horizon * (packed + p.dim)  # Λ^loc and u, or what takes their place
+    each = p.matrices * (packed + p.dim)  # Λ^loc and u, or what takes their place
     n_states = getattr(env, "n_states", 0)
     if isinstance(env, FiniteMDP):
-        sparse = prefers_sparse(p.horizon, p.dim, n_states, env.n_actions)
+        sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
         if not (sparse and p.packing == "diagonal"):
-            each += (p.horizon - 1) * p.dim * n_states  # N
-    model = p.horizon * packed
+            each += max(p.matrices - 1, 1) * p.dim * n_states  # N
+    model = p.matrices * packed + p.horizon * (p.dim + n_states)
     for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),

@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import add_rows, identity, pack, packed_size, unpack
-from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.core.statistics import identity, pack, shared, unpack
+from fedlsvi.protocol.aggregation import Aggregation, FloatSums
+from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop
 
 
 class Agents(Protocol):
@@ -39,11 +40,19 @@ class Server:
     """Holds the model {w_h, Λ_h} and the episode counter t; never sees a trajectory."""
 
     def __init__(
-        self, layout: Layout, lam: float, gamma: float, beta: float, episodes: int
+        self,
+        layout: Layout,
+        lam: float,
+        gamma: float,
+        beta: float,
+        episodes: int,
+        aggregation: Aggregation | None = None,
     ) -> None:
+        self._sum = aggregation or FloatSums(layout)
         self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
         H, d = layout.horizon, layout.dim
-        self.gram = np.stack([identity(d, lam, layout.packing)] * H)  # line 2
+        one = identity(d, lam, layout.packing)
+        self.gram = shared(one[None], H) if layout.stationary else np.stack([one] * H)  # line 2
         self.w = np.zeros((H, d))
         self.t = 0
         self.k = 0
@@ -72,12 +81,13 @@ class Server:
 
     def parameters(self) -> Start:
         """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
-        w, gram = self.w.copy(), self._pack(self.gram)
+        w, gram = self.w.copy(), self._pack(self.gram[: self.layout.matrices])
         return Start(w, gram, self.gamma, self.beta, self.T, self.t)
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
-        return Model(h, self.w[h - 1].copy(), self._pack(self.gram[h - 1]))
+        gram = self._pack(self.gram[h - 1])[: self.layout.gram_size(h)]
+        return Model(h, self.w[h - 1].copy(), gram)
 
     def _pack(self, gram: np.ndarray) -> np.ndarray:
         """The wire form in a new array: Λ grows in place, a message stays what it was."""
@@ -85,14 +95,3 @@ class Server:
 
     def _unpack(self, gram: np.ndarray) -> np.ndarray:
         return unpack(gram, self.layout.dim, self.layout.packing)
-
-    def _sum(self, uploads: Sequence[Reply], h: int) -> tuple[np.ndarray, np.ndarray]:
-        """Σ_m Λ_h^loc (packed) and Σ_m b_h, agent after agent, so that no bit of the sums depends
-        on how agents are split into cohorts."""
-        size = packed_size(self.layout.dim, self.layout.packing)
-        gram, b = np.zeros(size), np.zeros(self.layout.dim)
-        for upload in uploads:
-            if isinstance(upload, Upload) and upload.h == h:
-                add_rows(gram, np.ascontiguousarray(upload.gram))
-                add_rows(b, np.ascontiguousarray(upload.b))
-        return gram, b

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -19,12 +18,14 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
-from fedlsvi.protocol.transport import InProcess, Transport, layout
+from fedlsvi.protocol.transport import Transport, layout
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,6 +46,8 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    steps: int | None = None
+    clipped: int | None = None
 
 
 class Player(Protocol):
@@ -192,6 +195,8 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                steps=done.steps,
+                clipped=done.clipped,
             )
             self.records.append(record)
             player.rest()
@@ -227,8 +232,6 @@ class Session:
 class FederatedPlayer:
     """Algorithm 1 on a transport: Fed-LSVI's server, and its agents wherever they are."""
 
-    counts: Mapping[str, int] = MappingProxyType({})
-
     def __init__(
         self,
         parameters: Parameters,
@@ -250,7 +253,9 @@ class FederatedPlayer:
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
         self.algorithm, self.goes_on = algorithm, bool(cohorts)
-        self.server = Server(layout(p), p.lam, p.gamma, p.beta, p.episodes)
+        size = layout(p)
+        adds = aggregation_of(p, size)
+        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
@@ -265,7 +270,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan)
         here = plan.cohorts(cohorts)
-        return cls(p, InProcess(here, p.trigger, p.overshoot), plan, here)
+        return cls(p, in_process(here, p), plan, here)
 
     @property
     def t(self) -> int:
@@ -287,6 +292,11 @@ class FederatedPlayer:
     def ledger(self) -> Ledger:
         return self.transport.ledger
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        secure = self.parameters.aggregation == "secure"
+        return {"sites": len(self.transport.sites())} if secure else {}
+
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
         return table
@@ -304,7 +314,7 @@ class FederatedPlayer:
         began = perf_counter()
         if self.evaluator is not None:
             self.evaluator.begin()
-        measured = perf_counter()
+        measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.transport)
         ended, last = perf_counter(), self.server.t
         gaps = None
@@ -317,6 +327,7 @@ class FederatedPlayer:
             "evaluate": perf_counter() - ended + measured - began,
         }
         self._follow()
+        steps, clipped = since(before, self._stepped())
         return Played(
             first=done.first,
             last=last,
@@ -329,6 +340,8 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:
@@ -339,6 +352,10 @@ class FederatedPlayer:
         if self.values is not None and not self.cohorts:
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+
+    def _stepped(self) -> tuple[int, int] | None:
+        """What the agents here have done in a black box so far."""
+        return self.plan.stepped if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
@@ -356,7 +373,8 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {
@@ -365,6 +383,7 @@ class FederatedPlayer:
             "last": self.transport.last,
             "ledger": self.transport.ledger.to_dict(),
             "transport": own,
+            "counts": dict(self.counts),
         }
         return arrays, plain
 
@@ -392,6 +411,15 @@ class FederatedPlayer:
         for cohort in self.cohorts:
             cohort.experience.workers.close()
         self.transport.close()
+
+
+def since(
+    before: tuple[int, int] | None, now: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    if before is None or now is None:
+        return None, None
+    return now[0] - before[0], now[1] - before[1]
 
 
 def part_of(name: str, arrays: Arrays) -> Arrays:

@@ -55,8 +55,8 @@ class Snapshot:
 
 
 def memory_of(session: Session) -> Snapshot | None:
-    """What a longer run starts from: the state now or, where T cut the last round short, before
-    it. None where agents are elsewhere, or where the algorithm cannot go on."""
+    """What a longer run starts from: the state now or, where T cut the last round short, the one
+    before it. None where agents are elsewhere, or where the algorithm cannot go on."""
     player = session.player
     finished = player.t >= player.parameters.episodes
     elsewhere = hasattr(player, "transport") and not player.cohorts

@@ -25,6 +25,7 @@ from fedlsvi.protocol.messages import (
     Explore,
     Keep,
     Layout,
+    MaskedUpload,
     Model,
     Reply,
     Request,
@@ -39,7 +40,8 @@ DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
 
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing)
+    secure = p.aggregation == "secure"
+    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.stationary, secure)
 
 
 class Transport(ABC):
@@ -89,6 +91,9 @@ class Transport(ABC):
                 # equal for all agents: enter it once, as a share of each
                 self.enter("up_stats", reply.scalars // len(reply.b))
                 break
+            if isinstance(reply, MaskedUpload):
+                self.enter_sites("up_stats", reply.scalars)
+                break
         return replies
 
     def enter(self, category: str, scalars: int) -> None:
@@ -98,6 +103,14 @@ class Transport(ABC):
     def may_end(self, t: int) -> bool:
         """Whether the round that begins after episode t may last until T."""
         return self.trigger.longest(t) >= self.trigger.episodes - t
+
+    def sites(self) -> np.ndarray:
+        """The first agent of each site, which stands for it in the ledger."""
+        raise NotImplementedError
+
+    def enter_sites(self, category: str, scalars: int) -> None:
+        """Every site sent or received this many scalars, however many agents it has."""
+        self.ledger.some(category, self.sites(), scalars)
 
     def wait(self, t: int, left: int) -> Signal:
         """The first signal of the round that began after episode t; `left` episodes remain."""
@@ -143,6 +156,9 @@ class InProcess(Transport):
 
     def deliver(self, message: Request) -> Sequence[Reply]:
         return [cohort.receive(message) for cohort in self.cohorts]
+
+    def sites(self) -> np.ndarray:
+        return np.array([cohort.agents[0] for cohort in self.cohorts])
 
 
 def merge(replies: Sequence[Reply]) -> Signal:

@@ -28,6 +28,7 @@ from threading import Lock
 from typing import Any
 
 from fedlsvi.errors import DamagedFile, InvalidInput
+from fedlsvi.protocol.messages import KEY_SCALARS
 from fedlsvi.remote import codec
 from fedlsvi.storage import files
 
@@ -37,6 +38,9 @@ RUN = re.compile("[0-9a-f]{16}")
 
 ROTATE_BYTES = 4_000_000
 """After so many bytes, about 10,000 lines, a new file begins."""
+
+UPLOADS = (codec.KINDS[codec.UPLOAD], codec.KINDS[codec.MASKED])
+"""Kinds of messages that carry statistics."""
 
 Place = tuple[int, int]
 """Round and step of an upload."""
@@ -116,7 +120,9 @@ class Audit:
         """This frame is about to leave."""
         kind, step, address = codec.peek(frame)
         body = frame[codec.HEADER_BYTES :]
-        scalars = {codec.UPLOAD: len(body) // 8, codec.SIGNAL: len(body) // 8 - 1}.get(kind, 0)
+        words = len(body) // 8
+        counted = {codec.UPLOAD: words, codec.MASKED: words, codec.SIGNAL: words - 1}
+        scalars = counted.get(kind, KEY_SCALARS if kind == codec.SITE_KEY else 0)
         self.note(
             codec.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
             first=address.first, agents=address.agents, scalars=scalars, bytes=len(frame),
@@ -272,7 +278,7 @@ def verify(
                 f"line {line['n']} of the log {path} has an invalid {odd}", code=f"bad-{odd}"
             )
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]
-        if line["kind"] == "Upload":
+        if line["kind"] in UPLOADS:
             place, of, first = (line["round"], line["step"]), line["run"], line["first"]
             origins[of, first, first + line["agents"]] = None
             theirs = run is None or of == run
@@ -319,7 +325,7 @@ def _odd(line: Mapping[str, Any]) -> str:
     if line.get("kind") not in KINDS:
         return "kind"
     least = dict.fromkeys({"scalars", "bytes"} & line.keys(), 0)
-    if line["kind"] == "Upload":
+    if line["kind"] in UPLOADS:
         least |= {"round": 1, "step": 1, "scalars": 1, "first": 0, "agents": 1}
         if not isinstance(line.get("digest"), str):
             return "digest"

@@ -28,11 +28,16 @@ from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Explore,
     Keep,
+    KeyRequest,
     Layout,
+    MaskedUpload,
+    Member,
     Model,
     Reply,
     Request,
+    Roster,
     Signal,
+    SiteKey,
     Start,
     Stop,
     Upload,
@@ -46,13 +51,21 @@ HEADER_BYTES = _HEADER.size + _CHECK.size
 Part = bytes | memoryview
 
 START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
+MASKED, KEY_REQUEST, SITE_KEY, ROSTER = range(10, 14)
 KINDS = {
     START: "Start", EXPLORE: "Explore", STOP: "Stop", MODEL: "Model", KEEP: "Keep",
     SIGNAL: "Signal", UPLOAD: "Upload", ACK: "Ack", FAILURE: "Failure",
+    MASKED: "MaskedUpload", KEY_REQUEST: "KeyRequest", SITE_KEY: "SiteKey", ROSTER: "Roster",
 }  # fmt: skip
 
 NAME_BYTES = 64
 """Longest name of an error that an agent may report."""
+
+PROOF_BYTES = 8192
+"""Longest proof that a public key is a site's: a certificate and a signature."""
+
+_SITE_KEY = struct.Struct("<32sQ")  # public key, bytes of its proof
+_MEMBER = struct.Struct("<qq")  # first agent, agents
 
 NAMELESS = "UnnamedError"
 """Stands for an error name that is not an identifier: names appear in logs and on terminals."""
@@ -116,9 +129,23 @@ def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, .
             return SIGNAL, 0, struct.pack("<q", t), _integers(agents), _integers(steps)
         case Upload(h=h, gram=gram, b=b):
             return UPLOAD, h, _reals(gram), _reals(b)
+        case MaskedUpload(h=h, words=words):
+            return MASKED, h, np.ascontiguousarray(words, "<u8").data
+        case KeyRequest():
+            return KEY_REQUEST, 0, b""
+        case SiteKey(public=public, proof=proof):
+            return SITE_KEY, 0, _key(public, proof)
+        case Roster(members=members):
+            keys = (_MEMBER.pack(m.first, m.agents) + _key(m.public, m.proof) for m in members)
+            return ROSTER, 0, b"".join(keys)
         case Failure(name=name):
             return FAILURE, 0, name.encode()[:NAME_BYTES].ljust(NAME_BYTES)
     return ACK, 0
+
+
+def _key(public: bytes, proof: bytes) -> bytes:
+    """A public key and its proof, filled up to whole words."""
+    return _SITE_KEY.pack(public, len(proof)) + proof + bytes(-len(proof) % 8)
 
 
 def _reals(array: np.ndarray) -> memoryview:
@@ -130,15 +157,17 @@ def _integers(array: np.ndarray) -> memoryview:
 
 
 def longest_request(layout: Layout) -> int:
-    """Bytes of the longest frame that a server may send: a Start."""
+    """Bytes of the longest frame that a server may send: a Start, or the keys of all sites."""
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
-    return HEADER_BYTES + 8 * (H * (d + P) + 4)
+    keys = layout.secure * layout.n_agents * (_MEMBER.size + _SITE_KEY.size + PROOF_BYTES)
+    return HEADER_BYTES + max(8 * (H * d + layout.matrices * P + 4), keys)
 
 
 def longest_reply(layout: Layout, agents: int) -> int:
     """Bytes of the longest frame that a cohort of so many agents may send."""
     upload = agents * (layout.dim + packed_size(layout.dim, layout.packing))
-    return HEADER_BYTES + max(8 * upload, 8 * (1 + 2 * agents), NAME_BYTES)
+    key = layout.secure * (_SITE_KEY.size + PROOF_BYTES)
+    return HEADER_BYTES + max(8 * upload, 8 * (1 + 2 * agents), NAME_BYTES, key)
 
 
 def split(data: bytes) -> Iterator[bytes]:
@@ -182,14 +211,16 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
     match kind:
         case k if k == START:
-            _expect(body, H * (d + P) + 4)
-            w, gram = _real(body, 0, (H, d)), _real(body, H * d, (H, P))
-            gamma, beta, episodes, t = struct.unpack_from("<ddqq", body, 8 * H * (d + P))
+            G, size = layout.matrices, H * d + layout.matrices * P
+            _expect(body, size + 4)
+            w, gram = _real(body, 0, (H, d)), _real(body, H * d, (G, P))
+            gamma, beta, episodes, t = struct.unpack_from("<ddqq", body, 8 * size)
             return address, Start(w, gram, gamma, beta, episodes, t)
         case k if k == MODEL:
-            _expect(body, d + P)
             if not 1 <= step <= H:
                 _refuse("step", str(step), f"1 to {H}")
+            P = layout.gram_size(step)
+            _expect(body, d + P)
             return address, Model(step, _real(body, 0, (d,)), _real(body, d, (P,)))
         case k if k in (EXPLORE, STOP, KEEP):
             _expect(body, 1)
@@ -197,7 +228,35 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
             types: dict[int, type[Explore] | type[Stop] | type[Keep]]
             types = {EXPLORE: Explore, STOP: Stop, KEEP: Keep}
             return address, types[kind](number)
+        case k if k == KEY_REQUEST:
+            _expect(body, 0)
+            return address, KeyRequest()
+        case k if k == ROSTER:
+            return address, Roster(tuple(_members(body)))
     _refuse("kind", KINDS[kind], "a request")
+
+
+def _members(body: memoryview) -> Iterator[Member]:
+    """The sites of a roster."""
+    at = 0
+    while at < len(body):
+        if at + _MEMBER.size > len(body):
+            _refuse("length", f"{len(body)} bytes of scalars", "whole keys")
+        first, agents = _MEMBER.unpack_from(body, at)
+        public, proof, at = _key_at(body, at + _MEMBER.size)
+        yield Member(first, agents, public, proof)
+
+
+def _key_at(body: memoryview, at: int) -> tuple[bytes, bytes, int]:
+    """The public key and the proof that begin here, and where they end."""
+    begin = at + _SITE_KEY.size
+    if begin > len(body):
+        _refuse("length", f"{len(body)} bytes of scalars", "whole keys")
+    public, size = _SITE_KEY.unpack_from(body, at)
+    end = begin + size + -size % 8
+    if size > PROOF_BYTES or end > len(body):
+        _refuse("length", f"{len(body)} bytes of scalars", "whole keys")
+    return public, bytes(body[begin : begin + size]), end
 
 
 def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure]:
@@ -215,9 +274,17 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             words = np.frombuffer(body, "<i8").astype(np.int64)
             return address, Signal(int(words[0]), *words[1:].reshape(2, signalling))
         case k if k == UPLOAD:
-            m, d, P = address.agents, layout.dim, packed_size(layout.dim, layout.packing)
+            m, d, P = address.agents, layout.dim, layout.gram_size(step)
             _expect(body, m * (P + d))
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
+        case k if k == MASKED:
+            _expect(body, layout.dim + layout.gram_size(step))
+            return address, MaskedUpload(step, np.frombuffer(body, "<u8"))
+        case k if k == SITE_KEY:
+            public, proof, end = _key_at(body, 0)
+            if end != len(body):
+                _refuse("length", f"{len(body)} bytes of scalars", f"{end}")
+            return address, SiteKey(public, proof)
         case k if k == FAILURE:
             _expect(body, NAME_BYTES // 8)
             name = bytes(body).decode(errors="replace").rstrip(" ")

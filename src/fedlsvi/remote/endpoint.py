@@ -31,11 +31,26 @@ from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
 from fedlsvi.protocol.agent import Cohort, Experience
-from fedlsvi.protocol.messages import Explore, Keep, Model, Request, Signal, Start, Stop
+from fedlsvi.protocol.messages import (
+    Explore,
+    Keep,
+    KeyRequest,
+    Model,
+    Reply,
+    Request,
+    Roster,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+    gram_of,
+)
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal, Snapshot
+from fedlsvi.remote.masking import Masking
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
@@ -163,6 +178,7 @@ class Endpoint:
         run: The number that the frames of this run carry.
         journal: Where snapshots and requests are written; None keeps nothing.
         outbox: The log of every frame that leaves.
+        identity: Signs this site's key and verifies those of others; needed for secure sums.
     """
 
     def __init__(
@@ -172,11 +188,13 @@ class Endpoint:
         run: int,
         journal: Journal | None = None,
         outbox: Audit | None = None,
+        identity: SiteIdentity | None = None,
     ) -> None:
         p = parameters
         self.make, self.parameters, self.run = make, p, run
         self.layout = layout(p)
-        self.journal, self.outbox = journal, outbox
+        self.journal, self.outbox, self.identity = journal, outbox, identity
+        self._masking: Masking | None = None
         self._lock = Lock()
         self._last, self._reply = NOTHING_YET, b""  # the last request's epoch and number, answer
         self._build()
@@ -197,7 +215,9 @@ class Endpoint:
         self._order = RequestOrder(self.parameters)
         self.cohort, self._foreign = self.make(), ""
         if self.journal is None:
+            self._masking = self._masking or self._masks()
             return
+        self._masking = self._masks()
         snapshot, frames = self.journal.newest()
         with suspect(self.journal.folder):
             self._foreign = self._other_owner(snapshot, frames)
@@ -211,6 +231,21 @@ class Endpoint:
                 self._answered(address, encode(None, address))
         for frame in frames:
             self._repeat(frame)
+
+    def _masks(self) -> Masking | None:
+        """The site's part in secure sums, as its journal has it; None where sums are not secure."""
+        if self.parameters.aggregation != "secure":
+            return None
+        if self.identity is None:
+            raise InvalidInput(
+                'aggregation="secure" needs a SiteIdentity for each endpoint, so that the server '
+                "cannot pass off keys of its own: give identity=",
+                code="no-identity",
+            )
+        where = (
+            (None, True) if self.journal is None else (self.journal.folder, self.journal.durable)
+        )
+        return Masking(self.parameters, self.run, self.agents, self.identity, *where)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out a request of the journal again; a gap before it is noticed."""
@@ -350,12 +385,27 @@ class Endpoint:
         if signals is not None and isinstance(message, Explore):
             signals.begin(address.epoch, address.number)
             until = signals.until
-        reply = self.cohort.receive(message, until)
+        reply = self._reply_to(address, message, until)
         self._follow(message)
         frame = encode(reply, address)
         if signals is not None and isinstance(reply, Signal) and reply.t > 0:
             signals.fired(frame)
         return frame
+
+    def _reply_to(
+        self, address: Address, message: Request, until: Callable[[int], int] | None
+    ) -> Reply:
+        """What the cohort answers, masked where sums are secure."""
+        masking = self._masking
+        if masking is None:
+            return self.cohort.receive(message, until)
+        if isinstance(message, KeyRequest):
+            return masking.offer()
+        if isinstance(message, Roster):
+            masking.agree(message)
+            return None
+        reply = self.cohort.receive(message, until)
+        return masking.mask(address.round, reply) if isinstance(reply, Upload) else reply
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply
@@ -367,7 +417,8 @@ class Endpoint:
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
         elif isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""
@@ -380,6 +431,8 @@ class Endpoint:
             )
         self._close()
         self.cohort, self._kept, self._foreign = self.make(), 0, ""
+        if self._masking is not None and t == 0:
+            self._masking.begin()
         if snapshot is not None and self.journal is not None:
             with suspect(self.journal.folder):
                 self._restore(snapshot)

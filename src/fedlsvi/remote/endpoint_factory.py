@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.guard import Facts, Guard
+from fedlsvi.remote.identity import SiteIdentity, run_identities
 from fedlsvi.remote.journal import Journal
 from fedlsvi.storage import files
 
@@ -27,6 +30,7 @@ class EndpointFactory:
         durable: Whether the journal survives a power failure.
         lock_seconds: How long to wait for a process that is ending to release the journal.
         scratch: Whether the journal is deleted when its endpoint is closed.
+        identity: Of its site, where sums are secure.
     """
 
     plan: Plan
@@ -36,6 +40,7 @@ class EndpointFactory:
     durable: bool = True
     lock_seconds: float = 0.0
     scratch: bool = False
+    identity: SiteIdentity | None = None
 
     def cohort(self) -> Cohort:
         """The agents before their first message."""
@@ -49,7 +54,7 @@ class EndpointFactory:
             journal = Journal(own, self.durable, self.lock_seconds, self.scratch)
         run = run_id(self.plan.parameters, self.plan.seed)
         try:
-            return Endpoint(self.cohort, self.plan.parameters, run, journal)
+            return Endpoint(self.cohort, self.plan.parameters, run, journal, identity=self.identity)
         except BaseException:
             if journal is not None:
                 journal.release()
@@ -77,9 +82,13 @@ def endpoint_factories(
         plan = replace(plan, threads=threads)
     cuts = [plan.parameters.n_agents * c // cohorts for c in range(cohorts + 1)]
     where = None if folder is None else Path(folder)
+    identities: Sequence[SiteIdentity | None] = [None] * cohorts
+    if plan.parameters.aggregation == "secure":
+        check_sites(cohorts)
+        identities = run_identities(cuts[:-1])
     return [
-        EndpointFactory(plan, lo, hi, where, durable, lock_seconds, scratch)
-        for lo, hi in pairwise(cuts)
+        EndpointFactory(plan, lo, hi, where, durable, lock_seconds, scratch, identity)
+        for (lo, hi), identity in zip(pairwise(cuts), identities, strict=True)
     ]
 
 

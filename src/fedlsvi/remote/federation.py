@@ -147,8 +147,14 @@ class Federation:
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen = Settings(n_agents=n_agents, **self.settings)
+        chosen = self._settings(n_agents)
         return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+
+    def _settings(self, n_agents: int) -> Settings:
+        """What is asked of Fed-LSVI. Sites know their environments and the server does not, so a
+        stationary model is one that the federation agreed on."""
+        own = {key: value for key, value in self.settings.items() if value != "auto"}
+        return Settings(**{"n_agents": n_agents, "stationary": False} | own)
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
@@ -168,7 +174,7 @@ class Federation:
 
     def plan(self, env: Any, n_agents: int) -> Plan:
         """The plan of a site whose environment this is; its sizes must be the federation's."""
-        settings = Settings(n_agents=n_agents, **self.settings)
+        settings = self._settings(n_agents)
         plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing"):

@@ -20,7 +20,23 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.messages import Keep, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.protocol.aggregation import FixedPointSums
+from fedlsvi.protocol.masks import check_sites
+from fedlsvi.protocol.messages import (
+    Keep,
+    KeyRequest,
+    MaskedUpload,
+    Member,
+    Model,
+    Reply,
+    Request,
+    Roster,
+    Signal,
+    SiteKey,
+    Start,
+    Stop,
+    Upload,
+)
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.codec import (
     Address,
@@ -34,6 +50,7 @@ from fedlsvi.remote.codec import (
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.sum_guard import SumGuard
 
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
@@ -88,6 +105,11 @@ class FrameTransport(Transport):
         self.clock = monotonic
         self._checkpoints = False
         self._round = 0  # of the request under way
+        self._sum_guard: SumGuard | None = None
+        if self.layout.secure:
+            check_secure(self.retry, len(self.cuts))
+            self._sum_guard = SumGuard(self.layout, self.guard.facts, p.scale_bits)
+            self._sums = FixedPointSums(self.layout, p.scale_bits)
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -100,9 +122,27 @@ class FrameTransport(Transport):
 
     def deliver(self, message: Request) -> Sequence[Reply]:
         """Ask every cohort that is present, retrying as the policy says; replies are checked."""
+        replies = self._deliver(message)
+        if self.layout.secure and isinstance(message, Start):
+            self._pass_keys_on()
+        return replies
+
+    def _pass_keys_on(self) -> None:
+        """Every site gives its key and receives those of all; it verifies them by itself."""
+        keys = [key for key in self._deliver(KeyRequest()) if isinstance(key, SiteKey)]
+        members = [
+            Member(*c, key.public, key.proof) for c, key in zip(self.cuts, keys, strict=True)
+        ]
+        roster = Roster(tuple(members))
+        self._deliver(roster)
+        self.enter_sites("init", keys[0].scalars + roster.scalars)
+
+    def _deliver(self, message: Request) -> Sequence[Reply]:
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
         self.guard.sends(message)
+        if self._sum_guard is not None:
+            self._sum_guard.sends(message)
         if self.membership.carries:
             self.membership.absentees.follow(message, self.guard.round - 1, self.guard.t)
         self.request, self._round = message, self.guard.round
@@ -220,17 +260,23 @@ class FrameTransport(Transport):
                 self.guard.since(int(absentees.upto[c][h - 1])).upload(first, agents, h, reply)
             else:
                 self.guard.upload(first, agents, h, reply)
+        elif isinstance(reply, MaskedUpload):
+            if reply.h != (h := self._step()):
+                raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
     def _expected(self) -> type:
+        upload = MaskedUpload if self.layout.secure else Upload
         match self.request:
             case Stop():
-                return Upload
+                return upload
             case Model(h=h):
-                return Upload if h > 1 else type(None)
-            case Start() | Keep():
+                return upload if h > 1 else type(None)
+            case Start() | Keep() | Roster():
                 return type(None)
+            case KeyRequest():
+                return SiteKey
         return Signal
 
     def _step(self) -> int:
@@ -243,7 +289,11 @@ class FrameTransport(Transport):
         if self.membership.carries and isinstance(message, Keep):
             absentees.snapshots_made(list(replies))
         if self._expected() is not Upload:
-            return [replies[c] for c in sorted(replies)]
+            every = [replies[c] for c in sorted(replies)]
+            if self._sum_guard is not None and self._expected() is MaskedUpload:
+                h = self._step()
+                self._sum_guard.check(self.guard.round, h, self._sums(every, h))
+            return every
         h, uploads = self._step(), list[Upload]()
         for c, (first, agents) in enumerate(self.cuts):
             upload = replies.get(c)
@@ -259,6 +309,9 @@ class FrameTransport(Transport):
         return uploads
 
     # the ledger and the records
+
+    def sites(self) -> np.ndarray:
+        return np.array([first for first, _ in self.cuts])
 
     def enter(self, category: str, scalars: int) -> None:
         present = self.membership.present()
@@ -345,6 +398,8 @@ class FrameTransport(Transport):
         self._checkpoints = True
         self.keep(t)
         arrays, plain = self.membership.state()
+        if self._sum_guard is not None:
+            arrays |= self._sum_guard.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
         return arrays | self.guard.state(), plain
@@ -361,6 +416,8 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
+        if self._sum_guard is not None:
+            self._sum_guard.restore(arrays, t, k)
         self.membership.restore(arrays, plain)
         # later than the server before this one, even if the clock was set back
         self.begin_at(plain["epoch"] + 1)
@@ -369,3 +426,15 @@ class FrameTransport(Transport):
         """Speak as a server process of at least this epoch."""
         self.epoch = max(self.epoch, epoch)
         self.turns = [(self.epoch, 0)] * len(self.cuts)
+
+
+def check_secure(retry: RetryPolicy, sites: int) -> None:
+    """Refuse what secure sums cannot do: a sum without one of its sites is only noise."""
+    check_sites(sites)
+    if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
+        raise InvalidSetting(
+            f'aggregation="secure" needs every site in every sum, and the policy is '
+            f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
+            'refused="refuse"',
+            code="bad-absent",
+        )

@@ -26,11 +26,11 @@ from fedlsvi.report.plotting import (
     make_figure,
     thin,
 )
+from fedlsvi.report.privacy import smallest_upload
 from fedlsvi.report.run_page import (
     CAPTIONS,
     described,
     folded_run,
-    smallest_upload,
     unfinished,
     units,
 )

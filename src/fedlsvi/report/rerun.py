@@ -112,5 +112,5 @@ def _kept_settings(run: Run) -> str | None:
 def _versions(run: Run) -> str:
     """The versions that decide the last bit."""
     found = versions() if run.folder is None else read_header(run.folder).versions
-    shown = ("fedlsvi", "python", "numpy", "scipy", "numba")
+    shown = ("fedlsvi", "python", "numpy", "scipy", "numba", "cpu")
     return ", ".join(f"{name} {found[name]}" for name in shown if found.get(name))

@@ -17,6 +17,7 @@ from fedlsvi.report import html
 from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
+from fedlsvi.report.privacy import privacy, smallest_upload
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.run import Bound, Run
 
@@ -122,7 +123,7 @@ def _closing(group: Group, level: int) -> list[str]:
         html.heading("What left each agent" + _only(group), level),
         sent(run),
         agents(run),
-        html.heading("Privacy: the smallest upload", level),
+        html.heading("Privacy: what uploads give away", level),
         html.paragraph(privacy(group)),
         html.heading("Where the time went", level),
         timing(group),
@@ -302,12 +303,6 @@ def each_seed(group: Group) -> str:
     return html.table(("run", name, "rounds", "scalars", "smallest upload"), rows, stack=True)
 
 
-def smallest_upload(runs: Sequence[Run]) -> str:
-    """Episodes in the smallest upload."""
-    uploaded = any(run.ledger.scalars["up_stats"] + run.ledger.scalars["up_raw"] for run in runs)
-    return f"{min(r.smallest for run in runs for r in run.records):,}" if uploaded else "–"
-
-
 def bounds(group: Group) -> str:
     """The theorems and what was measured; of several runs all must keep to them."""
     run, rows = group.first, []
@@ -440,56 +435,6 @@ def agents(run: Run) -> str:
     return html.table(head, rows, stack=True) + html.paragraph(note, "note")
 
 
-def privacy(group: Group) -> str:
-    """The smallest upload, and what can be read from it."""
-    ledgers = [run.ledger.scalars for run in group.runs]
-    if any(ledger["up_raw"] for ledger in ledgers):
-        most = max(ledger["up_raw"] for ledger in ledgers)
-        return (
-            f"Raw trajectories left the agents: {most:,} scalars of states, actions and rewards in "
-            "one run. This algorithm does not keep them private."
-        )
-    if not any(ledger["up_stats"] for ledger in ledgers):
-        return "Nothing was uploaded: the agents shared nothing."
-    sizes = [r.smallest for run in group.runs for r in run.records]
-    least = min(sizes)
-    seeds = "" if len(group.runs) == 1 else ", all seeds"
-    rounds = f"{sizes.count(least):,} of {plural(len(sizes), 'round')}{seeds}"
-    if least == 1:
-        text = (
-            f"The smallest upload covers a single episode ({rounds}). Such an upload reveals the "
-            "episode's feature vectors up to their sign, although no raw trajectory was sent. "
-            "Longer rounds reveal less about each episode."
-        )
-    else:
-        text = (
-            f"No raw trajectory was sent. The smallest upload sums over {plural(least, 'episode')} "
-            f"({rounds}); the more episodes it sums over, the less it reveals about each. One of a "
-            "single episode would reveal its feature vectors up to their sign."
-        )
-    return text + _early_ends(group)
-
-
-def _early_ends(group: Group) -> str:
-    """In a black box: late steps have fewer episodes than the round."""
-    if group.first.regret is not None:
-        return ""
-    records = [record for run in group.runs for record in run.records]
-    if any(record.fewest is None for record in records):
-        return (
-            " Episodes may have ended early here, and how many reached each step was not recorded: "
-            "at late steps an upload may reveal as much as that of a single episode."
-        )
-    shortest = min(record.shortest for record in records)
-    if min(record.smallest for record in records) == shortest:
-        return ""
-    return (
-        " Episodes that have ended do not take part in later steps: there an upload sums over the "
-        "longest episodes only, however long the round. The shortest round had "
-        f"{plural(shortest, 'episode')}."
-    )
-
-
 def timing(group: Group) -> str:
     """Seconds by phase, and each phase's share; the median where there are several runs."""
     found = [run.summary()["seconds"] for run in group.runs]
@@ -501,4 +446,22 @@ def timing(group: Group) -> str:
     ]
     each = number(1e3 * total / group.first.played)
     rows.append(("all", f"{total:.2f}", f"{each} ms per episode"))
-    return html.table(("phase", "seconds", "share"), rows)
+    return html.table(("phase", "seconds", "share"), rows) + _steps(group)
+
+
+def _steps(group: Group) -> str:
+    """What a black box was asked to do."""
+    counts = [(run.summary()["steps"], run.summary()["clipped"]) for run in group.runs]
+    if any(steps is None for steps, _ in counts):
+        return ""
+    steps, clipped = (round(float(np.median(each))) for each in zip(*counts, strict=True))
+    text = (
+        f"The agents took {plural(steps, 'step')} in the environment, those of episodes that were "
+        "played ahead and dropped included."
+    )
+    if clipped:
+        text += (
+            f" {plural(clipped, 'reward')} lay outside the reward range and "
+            f"{'was' if clipped == 1 else 'were'} clipped."
+        )
+    return html.paragraph(text)

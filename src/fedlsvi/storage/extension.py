@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedlsvi.config import what_differs
 from fedlsvi.errors import InvalidInput
-from fedlsvi.learner import refuse_longer
+from fedlsvi.going_on import refuse_longer
 from fedlsvi.protocol.snapshot import PREFIX, Snapshot
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
+from numba.core.config import CPU_NAME
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
@@ -32,6 +34,7 @@ from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
+from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
@@ -57,6 +60,7 @@ FACTS: Shape = {
     "features": _TEXT_OR_NOTHING,
     "reward_range": [float],
     "sites": (None, {"cuts": [[int]], "run": str}),
+    "visits": (None, shape_of(VisitRecovery)),
 }
 SEAL: Shape = {
     "format": int,
@@ -213,18 +217,20 @@ def versions() -> dict[str, Any]:
         except PackageNotFoundError:
             found[name] = None
     machine = {"platform": platform.platform(), "machine": platform.machine()}
-    return found | machine | {"cpus": os.cpu_count()}
+    return found | machine | {"cpus": os.cpu_count(), "cpu": CPU_NAME or get_host_cpu_name()}
 
 
 def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, bytes]:
     """Name → contents of the header of a run whose environments are here."""
     job, arrays = describe(plan, algorithm, settings)
+    visits = visit_recovery(plan.features)
     facts = {
         "raw_scalars_per_step": raw_scalars_per_step(plan),
         "fingerprints": fingerprints(plan),
         "features": features_fingerprint(plan),
         "reward_range": plain(plan.envs[0].reward_range),
         "sites": None,
+        "visits": visits and dataclasses.asdict(visits),
     }
     again = "`fedlsvi run` on this file plays the same run again."
     return _contents(job, plan.parameters, facts, arrays, again)
@@ -259,6 +265,7 @@ def header_files_at_sites(
         "features": None,
         "reward_range": list(reward_range),
         "sites": {"cuts": [list(cut) for cut in cuts], "run": run},
+        "visits": None,
     }
     return _contents(job, p, facts, {}, "The environments of this run are at its sites.")
 
@@ -296,6 +303,7 @@ class RunHeader:
         features: Fingerprint of the feature map; None where no environment is here.
         reward_range: What rewards 0 and 1 stand for in agent 0's environment.
         sites: Where agents are at sites: their `cuts`, and the name of the `run` in logs.
+        visits: What uploads give away about visits, where that is known.
         versions: What it ran on.
         extended: How the run differs from one that had its T from the start; see `Run.extended`.
     """
@@ -308,6 +316,7 @@ class RunHeader:
     features: str | None
     reward_range: tuple[float, float]
     sites: dict[str, Any] | None
+    visits: VisitRecovery | None
     versions: dict[str, Any]
     extended: tuple[str, ...] = ()
 
@@ -368,6 +377,7 @@ def parse_header(
     check_shape(run / PARAMETERS, facts, FACTS)
     facts["parameters"] = p = _checked(Parameters(**facts["parameters"]))
     facts["reward_range"] = units(facts["reward_range"])
+    facts["visits"] = facts["visits"] and VisitRecovery(**facts["visits"])
     if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
         raise DamagedFile(
             f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "

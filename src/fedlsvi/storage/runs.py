@@ -236,7 +236,8 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
         appended[REGRET] = files.write(target / REGRET, run.regret.astype("<f8").tobytes())
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
              "counts": run.counts, "ending": run.ending}  # fmt: skip
-    arrays = {"w": run.w, "gram": run.gram_packed} | reading.policy_table(run.policy.values)
+    grams = run.gram_packed[: run.parameters.matrices]
+    arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:
@@ -288,7 +289,7 @@ def _session(
         del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(
         world, p.episodes, header.job.seed, features=phi, threads=threads,
-        cohorts=plain.get("cohorts", 1) or None,
+        cohorts=plain.get("cohorts") or None,
         transport=placed(transport, header.run),
     )  # fmt: skip
     try:
@@ -349,9 +350,9 @@ def _restore(run: Path, session: Session, found: reading.Found) -> None:
 
 
 def _compare_versions(header: RunHeader) -> None:
-    """Another library may round differently: say so, and go on."""
+    """Another library or CPU may round differently: say so, and go on."""
     now = versions()
-    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine")
+    libraries = ("fedlsvi", "numpy", "scipy", "numba", "machine", "cpu")
     changed = [
         f"{name} {header.versions.get(name)} → {now[name]}"
         for name in libraries

@@ -40,6 +40,7 @@ from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.flare.log import line
 from fedlsvi.remote.flare.provision import flare, job_store
 from fedlsvi.storage import checkpoint, files
+from variants import MIXED, assert_kept, paid
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -243,17 +244,21 @@ AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
     retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
+VARIED = {
+    f"varied-{i}": (own, replace(FEDERATION, name=f"varied-{i}", settings=paid(own, 3, 5, 36 + 8)))
+    for i, own in enumerate(MIXED)
+}
 UNANSWERED = "agent 1 carried (no answer to"
 
 
 @pytest.fixture(scope="module")
 def others(finished: Path) -> Path:
-    """Two more jobs of the same parties at once. In one of them a site's process is held for some
+    """More jobs of the same parties at once. In one of them a site's process is held for some
     rounds, as by a network that fails, and goes on."""
     connection = project.console(finished)
     numbers = [
         connection.submit(flare("write_job")(f.table(), finished / "job", 3).absolute())
-        for f in (KEPT, AWAY)
+        for f in (KEPT, AWAY, *(f for _, f in VARIED.values()))
     ]
     connection.close()
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
@@ -288,6 +293,19 @@ def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     assert sum(record.overshoot for record in run.records) > 0
     assert [record.last for record in run.records] == ends
     assert run.w.tobytes() == server.w.tobytes()
+
+
+@pytest.mark.parametrize("name", list(VARIED))
+def test_other_triggers_are_the_in_process_run_too(others: Path, name: str) -> None:
+    own, federation = VARIED[name]
+    server, ends, ledger = in_this_process(federation)
+    run = fedlsvi.load(others / name)
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    assert_kept(run, own)
+    for category in ("init", "up_stats", "down_model"):
+        assert run.ledger.scalars[category] == ledger.scalars[category]
 
 
 def test_a_site_that_is_held_is_carried_and_taken_back(others: Path) -> None:

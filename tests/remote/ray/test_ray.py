@@ -20,6 +20,7 @@ import pytest
 import fedlsvi
 import problems
 from fedlsvi import FedLSVI
+from fedlsvi.cli import main
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
@@ -31,8 +32,9 @@ from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
 from repeats import repeats
 from transports_over_frames import assert_same, learn
+from variants import MIXED, assert_kept, paid
 
-KILLS = repeats(2, 4)
+KILLS = repeats(1, 3)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -117,11 +119,21 @@ def _open_files(process: Path) -> list[Path]:
         return []
 
 
-@pytest.mark.parametrize("cohorts", [1, 2, 4])
+@pytest.mark.parametrize("cohorts", [2, 1, 4][: repeats(1, 3)])
 def test_same_run_as_in_process(cohorts: int) -> None:
-    for problem in (problems.simplex(), problems.continuous()):
+    for problem in (problems.simplex(), problems.continuous(), problems.chain()):
         here = learn(problem)
+        assert here.parameters.stationary == (problem.name == "chain")
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
+
+
+@pytest.mark.parametrize("own", MIXED, ids=str)
+def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
+    env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
+    learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))
+    there = learner.learn(env, 60, 1, progress=False, transport=partial(on_ray, cohorts=2))
+    assert_same(learner.learn(env, 60, 1, progress=False), there)
+    assert_kept(there, own)
 
 
 def test_ten_thousand_agents_over_two_actors() -> None:
@@ -180,8 +192,7 @@ def shell(*words: str) -> subprocess.Popen[str]:
 def in_process(tmp_path: Path, episodes: int) -> fedlsvi.Run:
     """The same run by the same command, with its agents in its own process."""
     folder = tmp_path / "here"
-    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", str(episodes)]
-    subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
+    assert main(["run", *ARGUMENTS, "--episodes", str(episodes), "--out", str(folder)]) == 0
     return fedlsvi.load(folder)
 
 

@@ -17,12 +17,11 @@ import numpy as np
 
 from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.contract import Segment, check_model, check_segment, party_states
-from fedlsvi.algorithms.shared.lsvi_sums import check_room
+from fedlsvi.algorithms.shared.lsvi_sums import check_room, keeps_sums
 from fedlsvi.algorithms.shared.regret_meter import RegretMeter
 from fedlsvi.core.statistics import identity
-from fedlsvi.envs.base import Environment
-from fedlsvi.envs.continuous import VALUES, ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting, refuse_unknown
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.learner import Algorithm
@@ -30,7 +29,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, per_agent
 from fedlsvi.protocol.records import LISTED
-from fedlsvi.protocol.session import Played, Player, Session, part_of
+from fedlsvi.protocol.session import Played, Player, Session, part_of, since
 
 __all__ = ["Comparator", "Play", "Segment"]
 
@@ -39,6 +38,10 @@ RECORDS = 1024
 
 PAUSE = 1000
 """A long round is interrupted by a record after this many episodes, so that observers see it."""
+
+
+ANYWHERE = '"fed-lsvi", "centralised", "independent", "periodic", "stale" or "low-switching"'
+"""Some algorithms that play every environment."""
 
 
 class Play(ABC):
@@ -50,7 +53,6 @@ class Play(ABC):
 
     algorithm: str
     cohorts: Sequence[Cohort] = ()
-    measured = True
     goes_on: ClassVar[bool] = False
     """Whether a longer run would have begun in the same way. Not so where a constant or a schedule
     follows T, or where T ends a round or a turn."""
@@ -58,6 +60,7 @@ class Play(ABC):
     def __init__(self, plan: Plan, settings: Any, keep_models: bool = False) -> None:
         p = plan.parameters
         self.plan, self.parameters, self.settings = plan, p, settings
+        self.measured = plan.knows_values
         self.ledger = Ledger(p.n_agents)
         self.channel, self.regret_meter = Channel(self.ledger), RegretMeter(plan)
         self.values: Any = plan.values()
@@ -104,7 +107,7 @@ class Play(ABC):
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""
         began, first = perf_counter(), self.t + 1
-        self.planning, measured = 0.0, self.regret_meter.seconds
+        self.planning, measured, before = 0.0, self.regret_meter.seconds, self.plan.stepped
         done = self.advance()
         check_segment(self.algorithm, done, self.t, self.parameters)
         self.regret_meter.check_complete(self.algorithm, first, done.last)
@@ -116,15 +119,20 @@ class Play(ABC):
             check_model(self.algorithm, model, self.w, self.gram)
             self.w[:], self.gram[:] = model
         diagonal = self.gram.ndim == 2
+        gaps = self.regret_meter.gaps[first - 1 : self.t]
+        steps, clipped = since(before, self.plan.stepped)
         return Played(
             first=first,
             last=self.t,
             signals=int(done.signals),
             triggers=[(int(m), int(h)) for m, h in done.triggers[:LISTED]],
             logdet=np.log(self.gram).sum(axis=1) if diagonal else np.linalg.slogdet(self.gram)[1],
-            gaps=self.regret_meter.gaps[first - 1 : self.t],
+            gaps=gaps if self.measured else None,
+            mean_return=None if self.measured else float(gaps.mean() / self.parameters.n_agents),
             seconds={"explore": explored, "synchronise": self.planning, "evaluate": measured},
             rounds=int(done.rounds),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:  # noqa: B027
@@ -166,11 +174,16 @@ class Comparator(Algorithm):
     settings_type: ClassVar[type]
     play_type: ClassVar[type]
     worlds: ClassVar[tuple[type, ...]] = (FiniteMDP,)
-    """The kinds of environments that it can play."""
+    """The kinds of environments that it can play. FiniteMDP includes a Gymnasium environment that
+    can only be stepped and has finitely many states; GymWorld is any that can only be stepped."""
     tabular: ClassVar[bool] = False
     """Whether it uses one-hot features, whatever features are given."""
     sums_of: ClassVar[Literal["nobody", "server", "agents"]] = "nobody"
     """Who keeps dense sums over (h, feature, next state)."""
+    counts_where_large: ClassVar[bool] = False
+    """Whether it counts transitions instead where `keeps_sums` says that sums are too many."""
+    needs_table: ClassVar[bool] = False
+    """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
     def __init_subclass__(cls) -> None:
         if "settings_type" in vars(cls):
@@ -203,13 +216,13 @@ class Comparator(Algorithm):
             )
         envs = per_agent(env, self.settings.n_agents)
         for world in {id(world): world for world in envs}.values():
-            check_world(self.name, world, self.worlds)
+            check_world(self.name, world, self.worlds, self.needs_table)
         given = OneHot() if self.tabular else features
         plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
-        n_states = getattr(plan.envs[0], "n_states", 0)
-        numbers = plan.parameters.horizon * plan.parameters.dim * n_states
-        parties = {"nobody": 0, "server": 1, "agents": plan.parameters.n_agents}
-        check_room(self.name, numbers, parties[self.sums_of])
+        p, n_states = plan.parameters, getattr(plan.envs[0], "n_states", 0)
+        parties = {"nobody": 0, "server": 1, "agents": p.n_agents}
+        if not self.counts_where_large or keeps_sums(plan):
+            check_room(self.name, p.horizon * p.dim * n_states, parties[self.sums_of])
         return Session(self.play(plan, cohorts, keep_models), keep_models)
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
@@ -218,27 +231,18 @@ class Comparator(Algorithm):
         return player
 
 
-def check_world(name: str, env: Any, worlds: tuple[type, ...]) -> None:
+def check_world(name: str, env: Any, worlds: tuple[type, ...], needs_table: bool = False) -> None:
     """Refuse an environment that the algorithm cannot play."""
-    measuring = '"centralised", "independent", "low-switching", "rare-switch", '
-    anywhere = '"fed-lsvi", "periodic" or "stale"'
-    measured = not isinstance(env, ContinuousMDP) or env.knows_values
-    if isinstance(env, worlds) and (measured or Environment in worlds):
+    stepped = isinstance(env, GymWorld)
+    if stepped and needs_table:
+        raise InvalidEnvironment(
+            f"{name} needs a table of rewards, but {env.name} can only be stepped: choose "
+            f"{ANYWHERE}",
+            code="needs-known-transitions",
+        )
+    if isinstance(env, worlds) or (stepped and env.finite and FiniteMDP in worlds):
         return
-    if isinstance(env, ContinuousMDP) and issubclass(ContinuousMDP, worlds):
-        raise InvalidEnvironment(
-            f"{name} needs an environment that knows V* and V^π, {env.name} does not: write its "
-            f"{' and '.join(VALUES)}, or choose {anywhere}",
-            code="values-unknown",
-        )
-    if isinstance(env, ContinuousMDP):
-        raise InvalidEnvironment(
-            f"{name} needs a finite state space, {env.name} has a continuous one: choose "
-            f"{measuring if measured else ''}{anywhere}",
-            code="needs-finite-states",
-        )
     raise InvalidEnvironment(
-        f"{name} needs known transition probabilities, but {env.name} is a {type(env).__name__}, "
-        f"which can only be stepped: choose {anywhere}",
-        code="needs-known-transitions",
+        f"{name} needs a finite state space, {env.name} has a continuous one: choose {ANYWHERE}",
+        code="needs-finite-states",
     )

@@ -15,6 +15,7 @@ from numba import njit
 from fedlsvi.checks import integer, is_integer
 from fedlsvi.config import Parameters
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidInput
 
 
@@ -129,7 +130,7 @@ def is_integer_table(policy: Any, shape: tuple[int, ...]) -> bool:
     return isinstance(policy, np.ndarray) and policy.shape == shape and policy.dtype.kind in "iu"
 
 
-def not_a_policy(policy: Any, env: FiniteMDP) -> InvalidInput:
+def not_a_policy(policy: Any, env: FiniteMDP | GymWorld) -> InvalidInput:
     """The error for a table that is not a policy (H, S) of the environment."""
     if np.shape(policy) != (env.horizon, env.n_states):
         fault = f"has shape {np.shape(policy)}"

@@ -1,18 +1,23 @@
-"""Agents that play a finite MDP and return what they saw, as raw episodes.
+"""Agents that play and return what they saw, as raw episodes.
 
-The compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias tables, a policy
-that is frozen while a block is played. Episodes beyond a synchronisation are discarded; playing
-them again gives the same states.
+In a finite MDP the compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias
+tables, a policy that is frozen while a block is played. An environment that can only be stepped is
+played by `stepped_explorer`. Episodes beyond a synchronisation are discarded; playing them again
+gives the same states.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
+from fedlsvi.algorithms.shared.stepped_explorer import SteppedExplorer
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.simulation import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
@@ -53,16 +58,18 @@ class Explorer:
     def __init__(self, plan: Plan, agents: np.ndarray) -> None:
         self.agents, self.seed = np.asarray(agents, np.int64), plan.seed
         envs = [plan.envs[m] for m in agents]
-        self._groups = [(lo, hi, _world(env)) for lo, hi, env in contiguous_runs(envs)]
-        env = envs[0]
-        assert isinstance(env, FiniteMDP)
-        self._env = env
-        self._first = np.empty((env.horizon, env.n_states), np.int64)
-        self._width = np.empty((env.horizon, env.n_states))
-        self._shape = (len(envs), env.horizon)
-        self._log = np.empty((len(envs), env.horizon + 1, 0), np.uint32)
+        self._env: Any = envs[0]
+        self._stepped: SteppedExplorer | None = None
+        if isinstance(self._env, GymWorld):
+            self._stepped = SteppedExplorer(plan, self.agents)
+        else:
+            self._groups = [(lo, hi, _world(env)) for lo, hi, env in contiguous_runs(envs)]
+        self._shape = (len(envs), self._env.horizon)
+        tables = self._env.horizon, getattr(self._env, "n_states", 0)
+        self._first, self._width = np.empty(tables, np.int64), np.empty(tables)
+        self._log = np.empty((len(envs), self._env.horizon + 1, 0), np.uint32)
 
-    def play(self, first: int, n: int, policy: np.ndarray) -> Message:
+    def play(self, first: int, n: int, policy: Any) -> Message:
         """Play episodes and return (states, actions, rewards), each (m, H, n).
 
         These are read-only views of the explorer's buffers: use or send them before it plays again.
@@ -70,8 +77,10 @@ class Explorer:
         Args:
             first: The first episode, counted from 1.
             n: How many.
-            policy: Integer table (H, S).
+            policy: Integer table (H, S); in a black box whose states are vectors, `BlockValues`.
         """
+        if self._stepped is not None:
+            return self._step(first, n, policy)
         self._room(n)
         for lo, hi, world in self._groups:
             if not is_integer_table(policy, self._first.shape) or not _play(
@@ -79,6 +88,21 @@ class Explorer:
                 self._log, self._actions, self._rewards,
             ):  # fmt: skip
                 raise not_a_policy(policy, self._env)
+        return self._views(n)
+
+    def _step(self, first: int, n: int, policy: Any) -> Message:
+        """Play in a black box. Numbers of states go into the buffers that the kernels know."""
+        assert self._stepped is not None
+        log, actions, rewards = self._stepped.play(first, n, policy)
+        if not self._env.finite:
+            return log[:, :-1], actions, rewards
+        self._room(n)
+        self._log[:, :, :n], self._rewards[:, :, :n] = log, rewards
+        steps = np.arange(self._env.horizon)[:, None]
+        self._actions[:, :, :n] = policy[steps, log[:, :-1]]  # also after the end
+        return self._views(n)
+
+    def _views(self, n: int) -> Message:
         seen = self._log[:, :-1, :n], self._actions[:, :, :n], self._rewards[:, :, :n]
         for view in seen:
             view.setflags(write=False)

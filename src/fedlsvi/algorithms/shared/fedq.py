@@ -20,7 +20,9 @@ from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.core.value import choose
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
@@ -78,7 +80,7 @@ class TabularAgents(Stateless):
 
     def __init__(self, plan: Plan) -> None:
         env, p = plan.envs[0], plan.parameters
-        assert isinstance(env, FiniteMDP)
+        assert isinstance(env, FiniteMDP | GymWorld)
         self._explorer = Explorer(plan, np.arange(p.n_agents))
         self.values = np.zeros((p.horizon + 1, env.n_states))
         self.policy = np.zeros((p.horizon, env.n_states), np.int32)
@@ -116,7 +118,7 @@ class TabularServer:
 
     def __init__(self, plan: Plan) -> None:
         p, env = plan.parameters, plan.envs[0]
-        assert isinstance(env, FiniteMDP)
+        assert isinstance(env, FiniteMDP | GymWorld)
         self.top = p.ceilings
         self.Q = np.repeat(self.top, env.n_states * env.n_actions).reshape(
             p.horizon, env.n_states, env.n_actions
@@ -128,7 +130,7 @@ class TabularServer:
 
     def greedy(self) -> None:
         """π = argmax Q, lowest index first; V = min(c_h, max Q)."""
-        self.policy[:] = self.Q.argmax(axis=2)
+        choose(self.Q.reshape(self.policy.size, -1), self.policy.reshape(-1))
         np.minimum(self.Q.max(axis=2), self.top[:, None], out=self.values[:-1])
 
     def at_policy(self, table: np.ndarray) -> np.ndarray:

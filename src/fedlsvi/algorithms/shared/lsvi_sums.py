@@ -12,12 +12,25 @@ from fedlsvi.algorithms.shared import backward_kernels as kernels
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.core.statistics import identity, pack, unpack
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 
 LARGEST = 4 * 2**30
 """Bytes that the sums of all parties of a run may take in total."""
+
+
+SMALL = 2**22
+"""Numbers of a black box's sums that are kept densely; above it, transitions are counted."""
+
+
+def keeps_sums(plan: Plan) -> bool:
+    """Whether sums over (h, feature, next state) are the way to remember this problem."""
+    env, p = plan.envs[0], plan.parameters
+    if isinstance(env, GymWorld):
+        return env.finite and p.horizon * p.dim * env.n_states <= SMALL
+    return isinstance(env, FiniteMDP)
 
 
 def check_room(name: str, numbers: int, parties: int = 1) -> None:
@@ -45,7 +58,7 @@ class LSVISums:
 
     def __init__(self, plan: Plan) -> None:
         p, env = plan.parameters, plan.envs[0]
-        assert isinstance(env, FiniteMDP)
+        assert isinstance(env, FiniteMDP | GymWorld)
         values = plan.values()
         assert isinstance(values, TabularValues)
         self.values, self.packing = values, p.packing

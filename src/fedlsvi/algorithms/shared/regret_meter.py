@@ -3,6 +3,8 @@
 A measuring instrument, like `protocol.evaluation`: it knows the environments and, because
 randomness is keyed, every initial state. A policy is evaluated again only when it has changed. The
 meter counts who was recorded when, so that a regret curve has every agent in every episode once.
+
+Where values are not known, what the agents earned takes the place of what they lost.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ class RegretMeter:
     """Group regret of every episode, and how many agents it includes so far.
 
     Attributes:
-        gaps: Σ_m V*₁ − V^π₁ at the initial states of each episode, (T,).
+        gaps: Σ_m V*₁ − V^π₁ at the initial states of each episode, (T,); Σ_m return, where values
+            are not known.
         recorded: How many agents each episode includes, (T,).
         until: The last episode recorded of each agent, (M,), so that none is recorded twice; a
             resumed run starts it at 0.
@@ -161,7 +164,8 @@ class GroupMeter:
     def __init__(self, whole: RegretMeter, agents: np.ndarray) -> None:
         self.whole, self._agents = whole, agents
         envs = whole.plan.envs
-        distinct = {id(envs[m]): envs[m] for m in agents}
+        known = agents if whole.plan.knows_values else agents[:0]
+        distinct = {id(envs[m]): envs[m] for m in known}
         self._groups = [
             (env, np.array([m for m in agents if envs[m] is env], np.int64), _evaluation(env))
             for env in distinct.values()
@@ -197,7 +201,11 @@ class GroupMeter:
         _enter_at(when, self.measure(first, n, policy), self.whole.gaps, self.whole.recorded)
 
     def measure(self, first: int, n: int, policy: Any) -> np.ndarray:
-        """The regret of n episodes, summed over the agents, (n,)."""
+        """The regret of n episodes, summed over the agents, (n,); what they earned there, where
+        values are not known."""
+        if not self.whole.plan.knows_values:
+            earned: np.ndarray = self.whole.plan.returns.take(self._agents, first, n).sum(axis=0)
+            return earned
         began = perf_counter()
         out = np.zeros(n)
         seed = self.whole.plan.seed

@@ -1,8 +1,8 @@
 """Single agents whose policy is frozen between switches: each is a Fed-LSVI federation of one.
 
 Exploration, trigger and backup are Algorithms 1 and 2; nothing crosses a network, so nothing is
-counted. Finite and continuous states both work. The algorithms built on it differ in when they
-renew a policy (`log_eta`).
+counted. Finite and continuous states both work, and environments that can only be stepped. The
+algorithms built on it differ in when they renew a policy (`log_eta`).
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class SingleAgent:
         began = perf_counter()
         done = self.server.round(self.transport)
         self.planning = perf_counter() - began - self.transport.explored
+        plan = self.meter.whole.plan
+        if not plan.knows_values:
+            played: Any = self.cohort.experience
+            plan.returns.put([self.m], done.first, played.returns(done.first - 1, self.server.t))
         self.meter.record(done.first, self.server.t - done.first + 1, followed)
         self.fired = [(self.m, int(h)) for h in done.signal.steps]
 

@@ -15,6 +15,7 @@ from numba import njit
 
 from fedlsvi.algorithms.shared.backward_kernels import factor
 from fedlsvi.core.random import fill_uniforms
+from fedlsvi.core.value import beats
 from fedlsvi.experience.accumulation import respond
 
 
@@ -34,16 +35,19 @@ def normals(seed, stream, agent, episode, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _best(score, ceiling, values, greedy):  # type: ignore[no-untyped-def]
+def best_sample(score, ceiling, values, greedy):  # type: ignore[no-untyped-def]
     """V and π from scores (S, A, N): the best action of the best sample, lowest index first."""
     n_states, n_actions, samples = score.shape
     for x in range(n_states):
-        best, chosen = -np.inf, 0
+        best, top, chosen = -np.inf, -np.inf, 0
         for a in range(n_actions):
+            highest = -np.inf
             for n in range(samples):
-                if score[x, a, n] > best:
-                    best, chosen = score[x, a, n], a
-        values[x] = min(max(best, 0.0), ceiling)
+                highest = max(highest, score[x, a, n])
+            top = max(top, highest)
+            if beats(highest, best):
+                best, chosen = highest, a
+        values[x] = min(max(top, 0.0), ceiling)
         greedy[x] = chosen
 
 
@@ -55,7 +59,7 @@ def _best_entries(index, models, ceiling, values, greedy):  # type: ignore[no-un
     for x in range(n_states):
         for a in range(n_actions):
             score[x, a] = models[:, index[x, a]]
-    _best(score, ceiling, values, greedy)
+    best_sample(score, ceiling, values, greedy)
 
 
 @njit(cache=True, nogil=True)
@@ -77,7 +81,7 @@ def phe_dense(phi, u, response, gram, sigma, noise, top, w, values, policy):  # 
             for i in range(dim):
                 targets[i, n] = z[i] + sigma * noise[h, n, i]
         score = np.dot(whitened, targets).reshape(n_states, n_actions, samples)
-        _best(score, top[h], values[h], policy[h])
+        best_sample(score, top[h], values[h], policy[h])
 
 
 @njit(cache=True, nogil=True)
@@ -124,7 +128,7 @@ def lmc_dense(phi, u, response, gram, sigma, steps, noise, top, w, chain, values
         langevin(target, curvature, steps, sigma, noise[h], turned)
         chain[h] = np.dot(turned, np.ascontiguousarray(basis.T))
         score = np.dot(flat, np.ascontiguousarray(chain[h].T))
-        _best(score.reshape(n_states, n_actions, len(turned)), top[h], values[h], policy[h])
+        best_sample(score.reshape(n_states, n_actions, len(turned)), top[h], values[h], policy[h])
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 from typing import Any
 
-from fedlsvi.config import Parameters, cohort_count
+from fedlsvi.config import FEWEST_SITES, Parameters, cohort_count
 from fedlsvi.errors import StoreError, TransportError
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import longest_request, run_id
@@ -116,7 +116,9 @@ def on_ray(
     n_agents = plan.parameters.n_agents
     if cohorts is None:
         cluster.connect(address)
-        cohorts = min(n_agents, max(1, cluster.cpus(ray_library())))
+        secure = plan.parameters.aggregation == "secure"
+        few = FEWEST_SITES if secure else 1
+        cohorts = min(n_agents, max(few, cluster.cpus(ray_library())))
     cohorts = cohort_count(cohorts, n_agents)
     scratch = None
     if journal is None:
