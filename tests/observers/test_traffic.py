@@ -101,7 +101,20 @@ def test_what_only_the_run_shows_is_said_when_it_happens() -> None:
     assert run.ledger.total > run.scalars_raw
     assert min(r.length for r in run.records) == 1
     assert len(said) == 2
-    assert all("min_round=" in text for text in said)
+    assert "min_round=10" in said[0]
+    assert f"rounds={traffic(run).paid}" in said[1]
+
+
+def test_the_budget_that_is_named_pays(capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = caught(gamma=30.0, episodes=60)
+    paid = learn(episodes=60, rounds=traffic(run).paid)
+    assert paid.scalars_raw is not None
+    assert paid.ledger.total <= paid.scalars_raw
+    words = ["run", "--env", "river-swim", "--agents", "3", "--episodes", "200", "--out", "-"]
+    assert main([*words, "--set", "gamma=1", "-q"]) == 0
+    advice = capsys.readouterr().out.partition("--set ")[2].split()[0]
+    assert main([*words, "--set", advice, "-q"]) == 0
+    assert "sends less" not in capsys.readouterr().out
 
 
 def test_where_no_setting_helps_another_way_is_named() -> None:

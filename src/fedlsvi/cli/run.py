@@ -157,7 +157,8 @@ def run(
 
 @contextmanager
 def spoken(quiet: bool) -> Iterator[None]:
-    """What a run says of its traffic, as lines on standard error, each once; nothing if `quiet`."""
+    """What a run warns of and says of its traffic, as lines on standard error, each once; nothing
+    if `quiet`."""
     import logging
 
     from fedlsvi.errors import FedLSVIWarning
@@ -255,9 +256,12 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             code="needs-ray",
         )
     if not family.is_one(where):
-        run = _resumable(
-            where, engine, lambda: continue_run(where, episodes=episodes, **engine.options(where))
-        )
+        with spoken(engine.quiet):
+            run = _resumable(
+                where,
+                engine,
+                lambda: continue_run(where, episodes=episodes, **engine.options(where)),
+            )
         return _print([run], where, form, False)
     if episodes is not None:
         family.lengthen(where, episodes)
@@ -272,7 +276,8 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             **engine.options(member),
         )  # fmt: skip
 
-    runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
+    with spoken(engine.quiet):
+        runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
     return _print(runs, where, form, True)
 
 

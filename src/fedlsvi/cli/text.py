@@ -88,7 +88,13 @@ def _raw(summary: Mapping[str, Any]) -> str:
     text = f"sharing every trajectory: {number(raw)}"
     if not _together(summary) or summary["scalars"] <= raw:
         return text
-    return f"{text}; --set rounds=20 or min_round=10 sends less"
+    from fedlsvi.config import Parameters
+    from fedlsvi.observers.traffic import rounds_paid_for
+
+    p = Parameters(**summary["parameters"])
+    steps = p.n_agents * summary["episodes"] * p.horizon
+    paid = rounds_paid_for(p, raw // steps)
+    return f"{text}; --set rounds={paid} sends less" if paid else text
 
 
 def _together(summary: Mapping[str, Any]) -> bool:
@@ -139,7 +145,9 @@ def _least(summary: Mapping[str, Any]) -> str:
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
-    fix = "; --set min_round=10 lengthens them" if shortest == 1 and _together(summary) else ""
+    floor = min(10, summary["episodes"])
+    lengthen = shortest < floor and shortest == 1 and _together(summary)
+    fix = f"; --set min_round={floor} lengthens them" if lengthen else ""
     return f"{unit}; short rounds reveal more about each episode{fix}"
 
 
@@ -175,4 +183,7 @@ def several_lines(
     for label, name in labels.items() if len(summaries) > 1 else ():
         rows.append([name, *(number(together[k] and together[k][label]) for k in kinds)])
     lines = [heading(summaries[0]), *columns(rows, "<>", "  ")]
+    lines += [
+        f"  note: {text}" for text in dict.fromkeys(t for s in summaries for t in s["extended"])
+    ]
     return lines if out is None else [*lines, _location(str(out))]

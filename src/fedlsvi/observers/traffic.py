@@ -31,7 +31,8 @@ class Traffic:
         scalars: The fewest and the most scalars in Fed-LSVI's messages, both ways.
         raw: What sharing every trajectory would take, one way; None where ρ is not known.
         budget: Whether the most rounds are a budget, and not only a bound.
-        least: The scalars of a single round, than which no run sends fewer.
+        paid: The most rounds that send no more than the raw data; 0 where even one sends more.
+        floor: An example of a floor on rounds.
         single: Whether the first upload is certain to sum up a single episode.
         anytime: Whether γ grows with the episode, so that no floor or budget can be set.
     """
@@ -40,7 +41,8 @@ class Traffic:
     scalars: tuple[int, int]
     raw: int | None
     budget: bool
-    least: int
+    paid: int
+    floor: int
     single: bool
     anytime: bool
 
@@ -58,7 +60,8 @@ class Traffic:
             ),
             raw=theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step) or None,
             budget=p.rounds is not None and most == p.rounds,
-            least=theory.scalars_total(*size, 1, 1),
+            paid=rounds_paid_for(p, raw_per_step),
+            floor=min(10, p.episodes),
             single=_single(p),
             anytime=p.growth > 0.0,
         )
@@ -84,8 +87,8 @@ class Traffic:
         assert self.raw is not None
         times = sent / self.raw
         how_much = f"{times:.1f}" if times < 10.0 else f"{times:,.0f}"
-        change = self._change("rounds=20 or min_round=10")
-        if self.least > self.raw:
+        change = self._change(f"rounds={self.paid}")
+        if not self.paid:
             change = (
                 "one model is larger than all data, so play more episodes or use fewer features"
             )
@@ -98,13 +101,21 @@ class Traffic:
         """The warning of uploads of a single episode."""
         return (
             f"uploads {will} a single episode, which can be read from them: "
-            f"{self._change('min_round=10')}"
+            f"{self._change(f'min_round={self.floor}')}"
         )
 
     def _change(self, setting: str) -> str:
         """What to change, in words that Python and --set share."""
         other = ', with gamma="auto" in place of "anytime"' if self.anytime else ""
         return f"set {setting}, for example{other}"
+
+
+def rounds_paid_for(p: Parameters, raw_per_step: int) -> int:
+    """The most rounds of Fed-LSVI whose scalars are no more than those of the raw data."""
+    size = (p.dim, p.horizon, p.n_agents, p.packing)
+    raw = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step)
+    left = raw - theory.scalars_total(*size, 0, 0)
+    return max(0, left // theory.scalars_per_round(*size, p.n_agents))
 
 
 def fewest_rounds(p: Parameters) -> int:
