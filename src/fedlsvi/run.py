@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, integer
+from fedlsvi.checks import finite
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
@@ -25,6 +25,7 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.run_views import RunViews
 
 SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
 """Algorithms whose agents upload Σφφᵀ."""
@@ -57,7 +58,7 @@ class Bound:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(RunViews):
     """The outcome of `learn`."""
 
     regret: np.ndarray | None
@@ -243,8 +244,13 @@ class Run:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
             return self.plan.envs[0]
-        assert self.world is not None  # what `load` gives
-        return self.world()
+        if self.world is not None:  # what `load` gives
+            return self.world()
+        raise InvalidInput(
+            "this run was pickled without its environment, which pickle cannot write: use the run "
+            "that `learn` returned, or evaluate_policy(run.policy, env)",
+            code="not-pickled",
+        )
 
     @property
     def environment_name(self) -> str:
@@ -332,13 +338,6 @@ class Run:
             found["scalars"] = Bound(claim, scalars, self.ledger.total - control, exact=True)
         return found
 
-    def plot(self, what: str = "regret", path: str | None = None) -> Any:
-        """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers", "logdet" or "coverage"."""
-        from fedlsvi.report.figures import figure
-
-        return figure(what, self, path)
-
     def learn_more(
         self,
         episodes: int,
@@ -363,22 +362,10 @@ class Run:
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        more = integer("episodes", episodes, 1, "how many more to play", error=InvalidInput)
-        if self.folder is not None:
-            from fedlsvi.storage import resume
+        from fedlsvi.going_on import go_on
 
-            shared: dict[str, Any] = {"progress": progress, "threads": threads}
-            if env is None and self.plan is not None:
-                same = all(one is self.plan.envs[0] for one in self.plan.envs)
-                env = self.plan.envs[0] if same else list(self.plan.envs)
-                features = self.plan.features if features is None else features
-            return resume(
-                self.folder, episodes=self.played + more, env=env, features=features,
-                observers=observers, **shared,
-            )  # fmt: skip
-        from fedlsvi.learner import go_on
-
-        return go_on(self, self.played + more, progress, observers, threads)
+        watch: dict[str, Any] = {"progress": progress, "observers": observers}
+        return go_on(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""

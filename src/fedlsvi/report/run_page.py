@@ -88,6 +88,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(", ".join(described(group)), "sub"),
         html.paragraph(outcome(group, levels), "outcome"),
         html.paragraph(unfinished([group])),
+        *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
         numbers(group),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
@@ -154,7 +155,8 @@ def described(group: Group) -> list[str]:
     """Who played what for how long."""
     run = group.first
     p = run.parameters
-    state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
+    ended = "stopped" if run.ending == "stopped" else "interrupted"
+    state = "" if run.played == p.episodes else f" ({ended}; {p.episodes:,} were planned)"
     seeds = ", ".join(str(one.seed) for one in group.runs)
     return [
         plural(p.n_agents, "agent"),
