@@ -164,6 +164,9 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        stationary: True learns from the data of all steps together, where laws and rewards are the
+            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
+            False in the paper's preset.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
@@ -189,6 +192,7 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
     ) -> None:
         given = dict(locals())
@@ -210,6 +214,7 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None
         count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)

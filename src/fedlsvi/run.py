@@ -15,6 +15,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
@@ -182,9 +183,12 @@ class Run:
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now.
+        policy over so many episodes, which are played now. Of a log: the mean return of the
+        behaviour that it recorded, since nothing can be played.
         """
         env = self._first_environment()
+        if isinstance(env, LoggedWorld):
+            return {"behaviour": env.mean_return}
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
@@ -277,7 +281,7 @@ class Run:
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended
+        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -294,7 +298,9 @@ class Run:
         if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
             signals = sum(r.signals for r in self.records)
             sites = self.counts.get("sites")
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals, sites)
+            scalars = theory.scalars_total(
+                *size, p.packing, self.rounds, signals, sites, p.stationary
+            )
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

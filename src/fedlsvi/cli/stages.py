@@ -16,6 +16,7 @@ from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
+from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
 from fedlsvi.remote import federation
@@ -56,8 +57,8 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
         path = federation.policy_in(kit, path)
         request = replace(request, policy=str(path))
-        policy, env = federation.policy_of_site(kit, path)
         if request.env is None and not request.changes:
+            policy, env = federation.policy_of_site(kit, path)
             return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy
@@ -104,6 +105,12 @@ def _stages(request: Request, learned: Learned) -> list[Stage]:
 def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> list[Stage]:
     """The environment of an entry; one for each agent where the entry names none."""
     name = entry["name"]
+    if name == RECORDS:
+        raise InvalidInput(
+            "the policy was learned from a log, which cannot be played: give --env, or --data to "
+            "estimate its value from a log",
+            code="needs-world",
+        )
     if name == ARRAYS or (name in registry.names() and name != REGISTERED):
         table = {"env": entry, "n_agents": n_agents}
         made = Job.parse(table, Path(request.policy)).environments()

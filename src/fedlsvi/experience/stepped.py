@@ -241,6 +241,14 @@ class TransitionCounts:
         """Take in a round; returns its own distinct keys and their numbers."""
         new, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         earned = np.bincount(place, rewards, minlength=len(new))
+        self._merge(new, counts, earned)
+        return new, counts
+
+    def merge(self, other: TransitionCounts) -> None:
+        """Take in what another has counted."""
+        self._merge(other.keys, other.counts, other.earned)
+
+    def _merge(self, new: np.ndarray, counts: np.ndarray, earned: np.ndarray) -> None:
         merged = np.union1d(self.keys, new)
         for name, old, more in (("counts", self.counts, counts), ("earned", self.earned, earned)):
             total = np.zeros(len(merged), old.dtype)
@@ -248,7 +256,6 @@ class TransitionCounts:
             total[np.searchsorted(merged, new)] += more
             setattr(self, name, total)
         self.keys = merged
-        return new, counts
 
 
 class GymFiniteExperience:
@@ -316,27 +323,37 @@ class GymFiniteExperience:
         n_states, n_actions = self._shape
         diagonal = self.values.phi.size == 0
         wire: Packing = "diagonal" if diagonal else "packed"
-        horizon, m = len(self._policy), len(self.agents)
-        self._gram = np.zeros((horizon, m, packed_size(self.dim, wire)))
-        for h in range(horizon):
+        groups, m = len(self.seen), len(self.agents)
+        size = len(self._policy) // groups  # steps whose transitions are counted together
+        self._gram = np.zeros((groups, m, packed_size(self.dim, wire)))
+        for g in range(groups):
+            steps = np.arange(g * size, (g + 1) * size)
             for i in range(m):
-                x = self._log[i, h, :length].astype(np.int64)
-                pair = x * n_actions + self._policy[h, x]
-                to = self._log[i, h + 1, :length].astype(np.int64)
-                keys, counts = self.seen[h][i].add(pair * n_states + to, self._paid[i, h, :length])
+                x = self._log[i, steps, :length].astype(np.int64)
+                pair = x * n_actions + self._policy[steps[:, None], x]
+                to = self._log[i, steps + 1, :length].astype(np.int64)
+                paid = self._paid[i, steps, :length].ravel()
+                keys, counts = self.seen[g][i].add((pair * n_states + to).ravel(), paid)
                 x, a = np.divmod(keys // n_states, n_actions)
                 if diagonal:
                     at = self.values.index[x, a]
-                    self._gram[h, i] = np.bincount(at, counts, minlength=self.dim)
+                    self._gram[g, i] = np.bincount(at, counts, minlength=self.dim)
                 else:
                     phi = self.values.phi[x, a]
-                    self._gram[h, i] = pack((phi.T * counts) @ phi, "packed")
+                    self._gram[g, i] = pack((phi.T * counts) @ phi, "packed")
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
+        gram = self._gram[h - 1]
+        if self.packing == "dense":
+            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
+        return gram, self._respond(h, h - 1)
+
+    def _respond(self, h: int, row: int) -> np.ndarray:
+        """b_h (m, d) from the transitions in this row, with V_{h+1}."""
         n_states, n_actions = self._shape
         b = np.empty((len(self.agents), self.dim))
-        for i, seen in enumerate(self.seen[h - 1]):
+        for i, seen in enumerate(self.seen[row]):
             pair, to = np.divmod(seen.keys, n_states)
             x, a = np.divmod(pair, n_actions)
             targets = seen.earned + seen.counts * self.values.values[h][to]
@@ -344,10 +361,7 @@ class GymFiniteExperience:
                 b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
             else:
                 b[i] = targets @ self.values.phi[x, a]
-        gram = self._gram[h - 1]
-        if self.packing == "dense":
-            gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
-        return gram, b
+        return b
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of the episodes first+1 … last of the round just closed, in the

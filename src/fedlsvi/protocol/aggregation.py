@@ -49,17 +49,18 @@ class FixedPointSums:
 
     def __init__(self, layout: Layout, bits: int) -> None:
         self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
-        self.n_agents, self.bits = layout.n_agents, bits
+        self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        total = np.zeros(self.size + self.dim, np.uint64)
+        size = self.layout.gram_size(h)
+        total = np.zeros(size + self.dim, np.uint64)
         for upload in uploads:
             if isinstance(upload, Upload) and upload.h == h:
                 total += self.words(upload)
             elif isinstance(upload, MaskedUpload) and upload.h == h:
                 total += upload.words
         sums = fixed_point.decode(total, self.bits)
-        return sums[: self.size], sums[self.size :]
+        return sums[:size] if size else np.zeros(self.size), sums[size:]
 
     def words(self, upload: Upload) -> np.ndarray:
         """(P + d,) the agents of one cohort, each encoded, then added."""

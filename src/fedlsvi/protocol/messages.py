@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlsvi.core.statistics import Packing
+from fedlsvi.core.statistics import Packing, packed_size
 
 SCALAR_BYTES = 8
 
@@ -33,11 +33,12 @@ def _freeze(one: np.ndarray, other: np.ndarray) -> None:
 class Start:
     """Server → agents, once (Algorithm 1, line 3): {w_h, Λ_h, γ, β, T}.
 
-    When a run is resumed it carries the model and the episode t from which the agents continue.
+    Steps that share a Gram matrix have one row. When a run is resumed, it carries the model and the
+    episode t from which the agents continue.
     """
 
     w: np.ndarray  # (H, d)
-    gram: np.ndarray  # (H, P)
+    gram: np.ndarray  # (H, P) or (1, P)
     gamma: float
     beta: float
     episodes: int
@@ -50,6 +51,10 @@ class Start:
     def scalars(self) -> int:
         """Per agent: H(P + d) + 3."""
         return self.w.size + self.gram.size + 3
+
+    def model(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """(w_h, Λ_h) of step h."""
+        return self.w[h - 1], self.gram[min(h, len(self.gram)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort."""
+    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort.
+
+    Where steps share a Gram matrix it travels with step H, and P = 0 at the others.
+    """
 
     h: int
     gram: np.ndarray  # (m, P)
@@ -173,7 +181,8 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h)."""
+    """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h); an empty Λ_h is that of
+    step h + 1."""
 
     h: int
     w: np.ndarray  # (d,)
@@ -208,5 +217,23 @@ class Layout:
     horizon: int
     dim: int
     packing: Packing
+    stationary: bool = False
     secure: bool = False
     """Whether sites upload masked sums, and exchange keys first."""
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where steps share it, else H."""
+        return 1 if self.stationary else self.horizon
+
+    def gram_size(self, h: int) -> int:
+        """Scalars of the Gram matrix in a message of step h."""
+        shared = self.stationary and h < self.horizon
+        return 0 if shared else packed_size(self.dim, self.packing)
+
+
+def gram_of(grams: np.ndarray, h: int, horizon: int) -> np.ndarray:
+    """The part of Gram matrices (H, …, P) that belongs to a message of step h. Where steps share
+    one, (1, …, P), it belongs to step H and the others have an empty part."""
+    own: np.ndarray = grams[h - 1 if len(grams) == horizon else 0]
+    return own if len(grams) == horizon or h == horizon else own[..., :0]

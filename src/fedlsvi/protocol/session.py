@@ -252,25 +252,32 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm, self.goes_on = algorithm, bool(cohorts)
+        self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
         size = layout(p)
         adds = aggregation_of(p, size)
-        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
+        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
         self.evaluator = None if plan is None else plan.evaluator(self.values)
         self.measured = self.evaluator is not None
         self._ledger: Ledger | None = None
+        self.logged: Mapping[str, int] = {}
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+    def of(
+        cls,
+        plan: Plan,
+        cohorts: int = 1,
+        transport: Transport | None = None,
+        algorithm: str = "fed-lsvi",
+    ) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:
-            return cls(p, transport, plan)
+            return cls(p, transport, plan, algorithm=algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, in_process(here, p), plan, here)
+        return cls(p, in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -295,7 +302,7 @@ class FederatedPlayer:
     @property
     def counts(self) -> Mapping[str, int]:
         secure = self.parameters.aggregation == "secure"
-        return {"sites": len(self.transport.sites())} if secure else {}
+        return ({"sites": len(self.transport.sites())} if secure else {}) | dict(self.logged)
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
@@ -373,7 +380,8 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {

@@ -40,7 +40,8 @@ DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
 
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.aggregation == "secure")
+    secure = p.aggregation == "secure"
+    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.stationary, secure)
 
 
 class Transport(ABC):

@@ -160,7 +160,7 @@ def longest_request(layout: Layout) -> int:
     """Bytes of the longest frame that a server may send: a Start, or the keys of all sites."""
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
     keys = layout.secure * layout.n_agents * (_MEMBER.size + _SITE_KEY.size + PROOF_BYTES)
-    return HEADER_BYTES + max(8 * (H * (d + P) + 4), keys)
+    return HEADER_BYTES + max(8 * (H * d + layout.matrices * P + 4), keys)
 
 
 def longest_reply(layout: Layout, agents: int) -> int:
@@ -211,14 +211,16 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
     match kind:
         case k if k == START:
-            _expect(body, H * (d + P) + 4)
-            w, gram = _real(body, 0, (H, d)), _real(body, H * d, (H, P))
-            gamma, beta, episodes, t = struct.unpack_from("<ddqq", body, 8 * H * (d + P))
+            G, size = layout.matrices, H * d + layout.matrices * P
+            _expect(body, size + 4)
+            w, gram = _real(body, 0, (H, d)), _real(body, H * d, (G, P))
+            gamma, beta, episodes, t = struct.unpack_from("<ddqq", body, 8 * size)
             return address, Start(w, gram, gamma, beta, episodes, t)
         case k if k == MODEL:
-            _expect(body, d + P)
             if not 1 <= step <= H:
                 _refuse("step", str(step), f"1 to {H}")
+            P = layout.gram_size(step)
+            _expect(body, d + P)
             return address, Model(step, _real(body, 0, (d,)), _real(body, d, (P,)))
         case k if k in (EXPLORE, STOP, KEEP):
             _expect(body, 1)
@@ -272,11 +274,11 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             words = np.frombuffer(body, "<i8").astype(np.int64)
             return address, Signal(int(words[0]), *words[1:].reshape(2, signalling))
         case k if k == UPLOAD:
-            m, d, P = address.agents, layout.dim, packed_size(layout.dim, layout.packing)
+            m, d, P = address.agents, layout.dim, layout.gram_size(step)
             _expect(body, m * (P + d))
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
         case k if k == MASKED:
-            _expect(body, layout.dim + packed_size(layout.dim, layout.packing))
+            _expect(body, layout.dim + layout.gram_size(step))
             return address, MaskedUpload(step, np.frombuffer(body, "<u8"))
         case k if k == SITE_KEY:
             public, proof, end = _key_at(body, 0)

@@ -43,6 +43,7 @@ from fedlsvi.protocol.messages import (
     Start,
     Stop,
     Upload,
+    gram_of,
 )
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
@@ -144,8 +145,8 @@ class RequestOrder:
 
     def _check_start(self, start: Start) -> None:
         p = self.parameters
-        for name in ("gamma", "beta", "episodes"):
-            sent, agreed = getattr(start, name), getattr(p, name)
+        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
+            sent = getattr(start, name)
             if sent != agreed:
                 _refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
         if not 0 <= start.t <= p.episodes:
@@ -416,7 +417,8 @@ class Endpoint:
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
         elif isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""

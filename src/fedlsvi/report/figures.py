@@ -203,7 +203,10 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
     if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
         rounds = [int(p.most_rounds(int(n))) for n in t]
-        most = [theory.scalars_total(*size, p.packing, k, p.n_agents * k) for k in rounds]
+        most = [
+            theory.scalars_total(*size, p.packing, k, p.n_agents * k, stationary=p.stationary)
+            for k in rounds
+        ]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
     if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
         shared = "sharing every trajectory"

@@ -59,6 +59,8 @@ class GymWorld(Environment):
             several of them.
     """
 
+    stationary = True
+    """Taken for granted: Gymnasium's `step` is not told the step."""
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
 
