@@ -40,6 +40,7 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.storage.settings_file import Table
 
 ARRAYS = "arrays"
@@ -161,6 +162,7 @@ class Job:
             )
         if entry["name"] == ARRAYS:
             return self._from_arrays(params)
+        refuse_unasked(entry)
         return envs.make(entry["name"], **params)
 
     def _from_arrays(self, params: Table) -> Environment:

@@ -45,12 +45,12 @@ from fedlsvi.report.plotting import Curve, Panel, paint
 ATTACKS = ("invented", "zero", "halved", "inverted")
 SITES = (3, 5, 10, 50)
 XIS = (0.0, 0.05, 0.2)
-EPISODES = 1000
+EPISODES = 400
 FIRST = 1000
 """The first instance that reports."""
 
-HONEST = {3: 100, 5: 100, 10: 100, 50: 20}
-RUNS = {3: 20, 5: 100, 10: 20, 50: 10}
+HONEST = {3: 100, 5: 100, 10: 100, 50: 10}
+RUNS = {3: 20, 5: 100, 10: 20, 50: 5}
 UNDEFENDED = 5
 """Honest runs, runs with a liar, and those in which nothing is done about it, for each M."""
 
