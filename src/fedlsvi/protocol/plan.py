@@ -275,6 +275,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
+        (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
         _refuse_large(what, n, fix)
 

@@ -313,7 +313,9 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
+        return journal, Audit(
+            files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
+        )
     except BaseException:
         journal.close()
         raise
