@@ -33,7 +33,7 @@ SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M"
            "horizon": "H", "dim": "d"}  # fmt: skip
 
 PRACTICAL_LAM = 0.001
-"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
+"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, six value ranges."""
 
 FEWEST_SITES = 3
 """With two sites each could subtract its own share from the sum and would have the other's."""
@@ -41,7 +41,7 @@ FEWEST_SITES = 3
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
 
-PRACTICAL_BETA = 0.1
+PRACTICAL_BETA = 0.2
 """β of the practical preset, in units of the value range."""
 
 
@@ -60,9 +60,9 @@ class Settings:
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
     c_beta: float = 1.0
-    cap: float | Literal["agents"] | None = None
+    cap: float | Literal["agents", "off"] | None = None
     min_round: int = 1
-    rounds: int | None = None
+    rounds: int | Literal["off"] | None = None
     scalars: int | None = None
     stationary: bool | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
@@ -81,14 +81,15 @@ class Settings:
         integer("n_agents", self.n_agents, 1, "the number of agents")
         if self.gamma not in ("auto", "anytime"):
             number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
-        if self.cap not in (None, "agents"):
-            hint = 'None is the paper\'s trigger, "agents" is 1 + 1/M'
+        if self.cap not in (None, "agents", "off"):
+            hint = '"off" is the paper\'s trigger, "agents" is 1 + 1/M'
             number("cap", self.cap, 1.0, hint, strict=True)
         integer("min_round", self.min_round, 1, "the fewest episodes of a round")
         for name in ("rounds", "scalars"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) not in (None, "off" if name == "rounds" else None):
                 integer(name, getattr(self, name), 1, f"the most {name} of the run")
-        if self.gamma == "anytime" and (self.rounds or self.scalars or self.min_round > 1):
+        budget = self.rounds not in (None, "off") or self.scalars is not None
+        if self.gamma == "anytime" and (budget or self.min_round > 1):
             raise InvalidSetting(
                 'gamma="anytime" does not know T, which rounds=, scalars= and min_round= need: '
                 "leave out one or the other",
@@ -224,9 +225,9 @@ class Settings:
             overshoot=self.overshoot,
             packing=packing,
             confidence=self.confidence,
-            cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
+            cap=self._cap(M),
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing, stationary),
+            rounds=self._budget(M, T, H, d, packing, stationary),
             growth=growth,
             stationary=stationary,
             aggregation=self.aggregation,
@@ -250,9 +251,27 @@ class Settings:
             )
         return made
 
-    def _budget(self, M: int, H: int, d: int, packing: Packing, stationary: bool) -> int | None:
-        """The most rounds that `rounds` and `scalars` allow together."""
-        budgets = [] if self.rounds is None else [self.rounds]
+    @property
+    def _eager(self) -> bool:
+        """Whether cap and budget are the practical preset's where they are left out: a γ that was
+        chosen is the paper's trigger."""
+        return self.preset == "practical" and self.gamma in ("auto", "anytime")
+
+    def _cap(self, M: int) -> float | None:
+        """c of the trigger; None is the paper's."""
+        cap = self.cap
+        if cap is None:
+            cap = "agents" if self._eager else "off"
+        return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
+
+    def _budget(
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool
+    ) -> int | None:
+        """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
+        trigger, what the raw data would pay for."""
+        budgets = [self.rounds] if isinstance(self.rounds, int) else []
+        if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
+            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary)
         if self.scalars is not None:
             first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site

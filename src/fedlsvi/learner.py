@@ -167,9 +167,12 @@ class FedLSVI(Algorithm):
         confidence: p of the theorems.
         c_beta: The constant c of the theorems' β.
         cap: A determinant that grew by this factor ends a round however short it is; "agents" is
-            1 + 1/M, None is the paper's trigger.
+            1 + 1/M, "off" is the paper's trigger. None is "off" for preset="paper" and where
+            gamma is a number, and "agents" otherwise.
         min_round: No round has fewer episodes, and so no upload sums up fewer.
-        rounds: No run has more rounds: early ones are short and later ones long.
+        rounds: No run has more rounds: early ones are short and later ones long; "off" sets no
+            limit. None is what the raw data would pay for, but at least 40, where gamma="auto" and
+            the preset is practical, and "off" otherwise.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
         stationary: True learns from the data of all steps together, where laws and rewards are the
             same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
@@ -202,9 +205,9 @@ class FedLSVI(Algorithm):
         packing: Packing | Literal["auto"] = "auto",
         confidence: float = 0.05,
         c_beta: float = 1.0,
-        cap: float | Literal["agents"] | None = None,
+        cap: float | Literal["agents", "off"] | None = None,
         min_round: int = 1,
-        rounds: int | None = None,
+        rounds: int | Literal["off"] | None = None,
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
