@@ -17,6 +17,8 @@ NAMES = (
     "logs",
     "ray_overhead",
     "signing",
+    "secure_sums",
+    "one_trip",
     "overshoot",
     "comparators",
     "gym_stepping",

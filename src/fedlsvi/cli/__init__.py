@@ -21,6 +21,7 @@ SECTIONS = {
     },
     "Look at results": {
         "report": "report:report",
+        "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
         "data": "data:data",

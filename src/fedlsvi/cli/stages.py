@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
@@ -22,6 +22,7 @@ from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.run_header import read_header
@@ -136,6 +137,7 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         whose = entry.get("agent", 0)
         return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
     id = str(entry.get("id", name))
+    refuse_unasked(entry)
     find_spec(id)  # refuses an unknown id
     known = registry.entry(REGISTERED).parameters()
     refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
@@ -189,6 +191,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
     entries = _own(request, learned)
     if request.env is not None:
         name = IDS.get(request.env, request.env)
+        announce_module(name)
         if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
             entry: Table = {"name": name}
             own = name in registry.names() and name != REGISTERED

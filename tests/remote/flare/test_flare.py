@@ -246,6 +246,9 @@ AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
     retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
+SECURE = replace(
+    FEDERATION, name="secure", episodes=60, settings={"gamma": 30.0, "aggregation": "secure"},
+)  # fmt: skip
 VARIED = {
     f"varied-{i}": (own, replace(FEDERATION, name=f"varied-{i}", settings=paid(own, 3, 5, 36 + 8)))
     for i, own in enumerate(MIXED)
@@ -260,7 +263,7 @@ def others(finished: Path) -> Path:
     connection = project.console(finished)
     numbers = [
         connection.submit(flare("write_job")(f.table(), finished / "job", 3).absolute())
-        for f in (KEPT, AWAY, *(f for _, f in VARIED.values()))
+        for f in (KEPT, AWAY, SECURE, *(f for _, f in VARIED.values()))
     ]
     connection.close()
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
@@ -295,6 +298,24 @@ def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     assert sum(record.overshoot for record in run.records) > 0
     assert [record.last for record in run.records] == ends
     assert run.w.tobytes() == server.w.tobytes()
+
+
+def test_secure_sums_are_those_of_one_process(others: Path) -> None:
+    """Keys signed with the certificates of three kits, masked uploads, and the model of "exact" in
+    this process to the bit; no site's log has an upload that is not masked."""
+    exact = replace(SECURE, settings=SECURE.settings | {"aggregation": "exact"})
+    server, ends, _ = in_this_process(exact)
+    run = fedlsvi.load(others / "secure")
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    bound = run.bounds["scalars"]
+    assert bound.measured == bound.bound
+    kits = others.parents[2]
+    for site in SITES:
+        sent = verify(kits / site / "fedlsvi" / "secure" / "sent.jsonl")
+        assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8)
+        assert "Upload" not in sent.scalars
 
 
 @pytest.mark.parametrize("name", list(VARIED))

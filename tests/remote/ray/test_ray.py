@@ -127,6 +127,17 @@ def test_same_run_as_in_process(cohorts: int) -> None:
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
 
 
+def test_secure_sums_are_those_of_one_process() -> None:
+    """Three actors, or one for each of five agents: the model of "exact" in this process."""
+    problem = problems.simplex()
+    here = learn(problem, aggregation="exact")
+    for cohorts in (3, 5):
+        there = partial(on_ray, cohorts=cohorts)
+        secure = learn(problem, aggregation="secure", transport=there)
+        assert secure.w.tobytes() == here.w.tobytes()
+        assert secure.counts == {"sites": cohorts}
+
+
 @pytest.mark.parametrize("own", MIXED, ids=str)
 def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
