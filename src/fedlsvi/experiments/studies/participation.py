@@ -6,7 +6,7 @@ agents that are always there play with the same γ: what differs is that nobody'
 
 Limit, fixed before the first run: at most 1.25 times the regret of 20 agents that are always there.
 
-`python -m fedlsvi.experiments.studies.participation [instances]` prints the table of
+`python -m fedlsvi.experiments.studies.participation [instances [family …]]` prints the table of
 docs/participation.md; the instances of each family took part in nothing else.
 """
 
@@ -99,12 +99,12 @@ def row(family: str, label: str, arm: Sequence[Reading], base: Sequence[Reading]
     return [family, label, regret.text(".2f"), rounds.text(), sent.text(".2f"), verdict]
 
 
-def main(instances: int = 8) -> None:
-    """Print the table."""
+def main(instances: int = 6, *families: str) -> None:
+    """Print the table of these families, or of all."""
     header = ["family", "agents", "regret", "rounds", "scalars", f"regret at most {LIMIT}"]
-    found = [line for family in FAMILIES for line in rows_of(family, instances)]
-    print(markdown(header, found))
+    chosen = families or tuple(FAMILIES)
+    print(markdown(header, [line for family in chosen for line in rows_of(family, instances)]))
 
 
 if __name__ == "__main__":
-    main(*(int(word) for word in sys.argv[1:]))
+    main(*(int(word) for word in sys.argv[1:2]), *sys.argv[2:])
