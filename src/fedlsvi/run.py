@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, integer
+from fedlsvi.checks import finite
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
@@ -24,6 +25,7 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.run_views import RunViews
 
 SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
 """Algorithms whose agents upload Σφφᵀ."""
@@ -56,7 +58,7 @@ class Bound:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(RunViews):
     """The outcome of `learn`."""
 
     regret: np.ndarray | None
@@ -154,6 +156,12 @@ class Run:
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
+    def coverage(self) -> Coverage:
+        """How much of feature space the data has seen, from Λ."""
+        p = self.parameters
+        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+
+    @property
     def rounds(self) -> int:
         """K, the number of rounds."""
         return sum(record.rounds for record in self.records)
@@ -236,8 +244,13 @@ class Run:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
             return self.plan.envs[0]
-        assert self.world is not None  # what `load` gives
-        return self.world()
+        if self.world is not None:  # what `load` gives
+            return self.world()
+        raise InvalidInput(
+            "this run was pickled without its environment, which pickle cannot write: use the run "
+            "that `learn` returned, or evaluate_policy(run.policy, env)",
+            code="not-pickled",
+        )
 
     @property
     def environment_name(self) -> str:
@@ -309,12 +322,14 @@ class Run:
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
-            signals = sum(r.signals for r in self.records)
-            sites = self.counts.get("sites")
-            scalars = theory.scalars_total(
-                *size, p.packing, self.rounds, signals, sites, p.stationary
-            )
+        # with secure sums, and in one trip, nobody can be away
+        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
+            sent = (*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            if p.exchange == "one-trip":
+                more = self.counts.get("next_state_scalars", 0)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (
@@ -322,13 +337,6 @@ class Run:
             )
             found["scalars"] = Bound(claim, scalars, self.ledger.total - control, exact=True)
         return found
-
-    def plot(self, what: str = "regret", path: str | None = None) -> Any:
-        """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
-        from fedlsvi.report.figures import figure
-
-        return figure(what, self, path)
 
     def learn_more(
         self,
@@ -354,22 +362,10 @@ class Run:
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        more = integer("episodes", episodes, 1, "how many more to play", error=InvalidInput)
-        if self.folder is not None:
-            from fedlsvi.storage import resume
+        from fedlsvi.going_on import go_on
 
-            shared: dict[str, Any] = {"progress": progress, "threads": threads}
-            if env is None and self.plan is not None:
-                same = all(one is self.plan.envs[0] for one in self.plan.envs)
-                env = self.plan.envs[0] if same else list(self.plan.envs)
-                features = self.plan.features if features is None else features
-            return resume(
-                self.folder, episodes=self.played + more, env=env, features=features,
-                observers=observers, **shared,
-            )  # fmt: skip
-        from fedlsvi.learner import go_on
-
-        return go_on(self, self.played + more, progress, observers, threads)
+        watch: dict[str, Any] = {"progress": progress, "observers": observers}
+        return go_on(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""

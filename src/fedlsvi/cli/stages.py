@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
@@ -19,6 +19,7 @@ from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
@@ -119,6 +120,7 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         whose = entry.get("agent", 0)
         return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
     id = str(entry.get("id", name))
+    refuse_unasked(entry)
     find_spec(id)  # refuses an unknown id
     known = registry.entry(REGISTERED).parameters()
     refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
@@ -172,6 +174,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
     entries = _own(request, learned)
     if request.env is not None:
         name = IDS.get(request.env, request.env)
+        announce_module(name)
         if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
             entry: Table = {"name": name}
             own = name in registry.names() and name != REGISTERED

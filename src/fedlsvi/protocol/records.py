@@ -94,6 +94,17 @@ class RoundRecord:
         counted at which steps they had ended."""
         return self.shortest if self.fewest is None else self.fewest
 
+    def row(self) -> dict[str, Any]:
+        """Plain numbers only, as a table wants them."""
+        return {
+            "round": self.k, "first": self.first, "last": self.last, "length": self.length,
+            "signals": self.signals, "regret": self.regret, "mean_return": self.mean_return,
+            "smallest_upload": self.smallest, "overshoot": self.overshoot,
+            "scalars": sum(self.scalars.values()),
+            **{f"scalars_{category}": n for category, n in self.scalars.items()},
+            **{f"seconds_{phase}": spent for phase, spent in self.seconds.items()},
+        }  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON form that `from_dict` reads back."""
         return asdict(self)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedlsvi import __version__, envs
@@ -28,7 +29,10 @@ from fedlsvi.errors import (
     InvalidSetting,
     refuse_unknown,
 )
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
@@ -37,7 +41,8 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.frame_transport import FrameTransport, check_one_trip, check_secure
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.site_settings import SiteSettings as SiteSettings
@@ -86,6 +91,7 @@ class Federation:
     retry: dict[str, Any] = field(default_factory=dict)
     max_agents: int | dict[str, int] = MOST_AGENTS
     algorithm: str = "fed-lsvi"
+    n_states: int = 0
     n_actions: int | None = None
 
     @classmethod
@@ -104,10 +110,11 @@ class Federation:
         _check_name(self.name)
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
+        integer("n_states", self.n_states, 0, "the number of states, where they are finite")
         check_seed(self.seed)
         choice("algorithm", self.algorithm, tuple(ALGORITHMS))
         if self.n_actions is not None:
-            integer("n_actions", self.n_actions, 1, "the number of actions of a log")
+            integer("n_actions", self.n_actions, 1, "the number of actions")
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
         units(self.reward_range)
@@ -120,8 +127,12 @@ class Federation:
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
-        self.parameters(n_agents)
-        self.retry_policy()
+        retry, p = self.retry_policy(), self.parameters(n_agents)
+        if p.aggregation == "secure":
+            check_secure(retry, n_agents)
+        if p.exchange == "one-trip":
+            check_one_trip(retry)
+            self.values(p)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -150,15 +161,40 @@ class Federation:
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen = self.chosen(n_agents)
+        chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
         if getattr(chosen, "some_away", False):
             raise InvalidSetting(
                 "participation and present are not for [settings]: they simulate absence, and here "
                 'sites are away when they are; [retry] absent = "carry" says what happens then',
                 code="bad-participation",
             )
-        found: Parameters = chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        trip = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
+        found: Parameters = chosen.resolve(*size, **trip)
         return found
+
+    def values(self, p: Parameters) -> TabularValues | None:
+        """With one trip per synchronisation: what the server computes values with, for which it
+        must know the features of all states."""
+        if p.exchange != "one-trip":
+            return None
+        phi = self.feature_map()
+        if phi is None:
+            raise InvalidSetting(
+                'exchange = "one-trip" has the server compute values, and it must know the '
+                'features for that: write [features] with a name, such as name = "one-hot"',
+                code="one-trip-needs-features",
+            )
+        actions = self.n_actions or self.dim // self.n_states
+        stub = SimpleNamespace(name=self.name, n_states=self.n_states, n_actions=actions,
+                               horizon=self.horizon)  # fmt: skip
+        bound = resolve(phi, stub)
+        if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
+            raise InvalidSetting(
+                f"[features] of {self.n_states} states and {actions} actions have dimension "
+                f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
+                code="other-dim",
+            )
+        return TabularValues(bound, p.horizon, p.beta, p.ceilings, p.packing == "diagonal")
 
     def chosen(self, n_agents: int) -> Any:
         """The settings of its algorithm. Sites know their environments and the server does not, so
@@ -192,7 +228,7 @@ class Federation:
         plan = make_plan(self.chosen(n_agents), env, self.episodes, self.seed, phi)
         plan.check_source()
         mine, agreed = plan.parameters, self.parameters(n_agents)
-        for size in ("horizon", "dim", "packing"):
+        for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
                     f"this site's environment has {size} {own}, the federation agreed on {theirs}",
@@ -225,7 +261,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
             f"one_hot = {one_hot} in federation.toml, else choose other features for this site"
         )
     counted = ""
-    if size == "dim" and (n_states := getattr(env, "n_states", None)) is not None:
+    size = "n_states" if size == "states" else size
+    if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
             f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
             "Gymnasium environment can end early, one state is added for those that have ended)"
@@ -243,7 +280,12 @@ def package() -> str:
     return f"{__version__} ({found.hexdigest()[:16]})"
 
 
-def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
+def serve(
+    opened: OpenedRun,
+    transport: FrameTransport,
+    observers: Sequence[Observer],
+    values: TabularValues | None = None,
+) -> Run:
     """Play a federation's run to its end, from the last checkpoint where there is one.
 
     A checkpoint is written after every round; agents keep theirs first.
@@ -252,10 +294,12 @@ def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Obse
         opened: The server's run folder.
         transport: The way to the sites.
         observers: Called with the record of each round.
+        values: With one trip per synchronisation (`Federation.values`).
     """
     if not opened.finished:
         p, algorithm = opened.header.parameters, opened.header.job.algorithm
-        session = Session(FederatedPlayer(p, transport, algorithm=algorithm))
+        player = FederatedPlayer(p, transport, algorithm=algorithm, values=values)
+        session = Session(player)
         opened.restore(session)
         take_epoch(transport, opened.header.run)
         # the process of a job that was aborted may take a moment to end
@@ -269,7 +313,9 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
+        return journal, Audit(
+            files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
+        )
     except BaseException:
         journal.close()
         raise
@@ -339,13 +385,13 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
 
 def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
-    books: tuple[Journal, Audit],
+    books: tuple[Journal, Audit], identity: SiteIdentity | None = None,
 ) -> Endpoint:  # fmt: skip
-    """The endpoint of a site, as its journal has it."""
+    """The endpoint of a site, as its journal has it; secure sums need its identity."""
     lo, hi = first, first + settings.agents
     world = settings.world(federation, n_agents, first)
     plan = federation.plan(world, n_agents, settings.feature_map())
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)
