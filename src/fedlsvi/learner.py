@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.config import (
     Aggregation,
+    Exchange,
     Overshoot,
     Preset,
     Settings,
@@ -25,7 +26,7 @@ from fedlsvi.config import (
 )
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import UnknownName
+from fedlsvi.errors import InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -83,8 +84,8 @@ class Algorithm(ABC):
             env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
                 makes an environment, or a list with one of these for each agent.
             episodes: T, episodes per agent.
-            seed: The same seed gives the same run, to the last bit; None draws a fresh one, which
-                `run.seed` keeps.
+            seed: The same seed gives the same run, to the last bit on one kind of CPU; None draws a
+                fresh one, which `run.seed` keeps.
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
@@ -166,9 +167,12 @@ class FedLSVI(Algorithm):
         confidence: p of the theorems.
         c_beta: The constant c of the theorems' β.
         cap: A determinant that grew by this factor ends a round however short it is; "agents" is
-            1 + 1/M, None is the paper's trigger.
+            1 + 1/M, "off" is the paper's trigger. None is "off" for preset="paper" and where
+            gamma is a number, and "agents" otherwise.
         min_round: No round has fewer episodes, and so no upload sums up fewer.
-        rounds: No run has more rounds: early ones are short and later ones long.
+        rounds: No run has more rounds: early ones are short and later ones long; "off" sets no
+            limit. None is what the raw data would pay for, but at least 40, where gamma="auto" and
+            the preset is practical, and "off" otherwise.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
         stationary: True learns from the data of all steps together, where laws and rewards are the
             same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
@@ -176,6 +180,13 @@ class FedLSVI(Algorithm):
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
+            each synchronisation, for which they send tables of next states (finite states only).
+        participation: The probability with which an agent takes part in a round; who is away
+            neither plays nor sends, and its last response is carried.
+        present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
+            back: it takes part in rounds that begin with episodes first to last. Agents without an
+            entry are always there.
     """
 
     name = "fed-lsvi"
@@ -194,12 +205,15 @@ class FedLSVI(Algorithm):
         packing: Packing | Literal["auto"] = "auto",
         confidence: float = 0.05,
         c_beta: float = 1.0,
-        cap: float | Literal["agents"] | None = None,
+        cap: float | Literal["agents", "off"] | None = None,
         min_round: int = 1,
-        rounds: int | None = None,
+        rounds: int | Literal["off"] | None = None,
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
+        exchange: Exchange = "stepwise",
+        participation: float = 1.0,
+        present: Sequence[Sequence[int]] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -219,7 +233,14 @@ class FedLSVI(Algorithm):
         keep_models: bool = False,
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
+        if self.settings.some_away and transport != "inprocess":
+            raise InvalidSetting(
+                "participation and present simulate absence in one process: on another transport "
+                'agents are away when they are; say what happens then with absent="carry"',
+                code="bad-participation",
+            )
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None
         count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)

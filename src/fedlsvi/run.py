@@ -12,9 +12,11 @@ import numpy as np
 from fedlsvi.checks import finite
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
@@ -154,6 +156,12 @@ class Run(RunViews):
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
+    def coverage(self) -> Coverage:
+        """How much of feature space the data has seen, from Λ."""
+        p = self.parameters
+        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+
+    @property
     def rounds(self) -> int:
         """K, the number of rounds."""
         return sum(record.rounds for record in self.records)
@@ -164,12 +172,24 @@ class Run(RunViews):
         return self.taus[-1] - 1
 
     @property
+    def agent_episodes(self) -> int:
+        """Episodes of all agents together; fewer than Mt where agents were away by design."""
+        return round(float(self.agent_episodes_until(self.played)))
+
+    def agent_episodes_until(self, t: Any) -> np.ndarray:
+        """The same up to episode t, a number or an array of them."""
+        M = self.parameters.n_agents
+        played = [r.length * (M if r.present is None else r.present) for r in self.records]
+        ends = [0, *(r.last for r in self.records)]
+        return np.asarray(np.interp(t, ends, np.cumsum([0, *played])))
+
+    @property
     def scalars_raw(self) -> int | None:
         """What sharing every trajectory would have cost one way, MtHρ, where ρ is known."""
         p = self.parameters
         if self.raw_scalars_per_step == 0:
             return None
-        return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
+        return theory.scalars_raw(p.horizon, 1, self.agent_episodes, self.raw_scalars_per_step)
 
     @property
     def mean_returns(self) -> np.ndarray | None:
@@ -183,9 +203,12 @@ class Run(RunViews):
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now.
+        policy over so many episodes, which are played now. Of a log: the mean return of the
+        behaviour that it recorded, since nothing can be played.
         """
         env = self._first_environment()
+        if isinstance(env, LoggedWorld):
+            return {"behaviour": env.mean_return}
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
@@ -248,6 +271,7 @@ class Run(RunViews):
             "ending": self.ending,
             "extended": list(self.extended),
             "episodes": self.played,
+            "agent_episodes": self.agent_episodes,
             "rounds": self.rounds,
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
@@ -282,8 +306,9 @@ class Run(RunViews):
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
+        # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
+        proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
+        proper = proper and not self.extended
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -297,12 +322,14 @@ class Run(RunViews):
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
-            signals = sum(r.signals for r in self.records)
-            sites = self.counts.get("sites")
-            scalars = theory.scalars_total(
-                *size, p.packing, self.rounds, signals, sites, p.stationary
-            )
+        # with secure sums, and in one trip, nobody can be away
+        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
+            sent = (*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            if p.exchange == "one-trip":
+                more = self.counts.get("next_state_scalars", 0)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (

@@ -29,7 +29,7 @@ class RunViews:
 
     def plot(self, what: str | None = None, path: str | None = None, ax: Any = None) -> Any:
         """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet".
+        "communication" (these two), "lengths" of the rounds, "triggers", "logdet" or "coverage".
 
         Args:
             what: Which; None is regret or, where it is not known, returns.

@@ -67,6 +67,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
+        *_took_part(summary),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
         *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
@@ -102,6 +103,15 @@ def _together(summary: Mapping[str, Any]) -> bool:
     return bool(summary["algorithm"] == "fed-lsvi" and summary["parameters"]["n_agents"] > 1)
 
 
+def _took_part(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How much was played, where agents were away by design."""
+    all_of_them = summary["parameters"]["n_agents"] * summary["episodes"]
+    if summary["agent_episodes"] == all_of_them:
+        return []
+    text = f"by all agents together, of {number(all_of_them)} were nobody ever away"
+    return [("episodes", number(summary["agent_episodes"]), text)]
+
+
 def _location(folder: str) -> str:
     """Where the result is, and the command that plots it."""
     return f"  folder: {folder}    plots: fedlsvi report {quote(folder)}"
@@ -115,6 +125,18 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     return [("switches", number(counts["switches"]), most)]
 
 
+def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the logs hold, and what was earned in them."""
+    counts = summary["counts"]
+    text = f"of {counts['logged_episodes']:,} episodes"
+    if counts["left_out"]:
+        text += f"; {counts['left_out']:,} where an episode was cut have no target and are left out"
+    rows = [("transitions", number(counts["logged_transitions"]), text)]
+    if summary["return"] is not None:
+        rows.append(("behaviour", number(summary["return"]), "mean return of what was logged"))
+    return rows
+
+
 def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the learned policy and others earn, and regret, as far as they are known."""
     rows = []
@@ -123,6 +145,8 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
     if summary["regret"] is not None:
         rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
+    elif "logged_episodes" in summary["counts"]:
+        rows += _logged(summary)
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
     return rows or [("return", "–", "not known here")]

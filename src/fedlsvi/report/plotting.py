@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.storage import files
 
 INK, MUTED, GRID = "#222222", "#666666", "#e3e3e3"
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -241,7 +242,7 @@ def paint(panels: Sequence[Panel], *paths: Path) -> None:
     made = make_figure(drawn, size=(5.6, 4.6), across=True, legend_below=shared)
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
-    save(made, *paths)
+    save(made, *(files.inside(path.parent, path.name) for path in paths))
 
 
 def thin(n: int, log: bool = False) -> np.ndarray:
