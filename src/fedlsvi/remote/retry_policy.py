@@ -54,6 +54,21 @@ class RetryPolicy:
         choice("refused", self.refused, get_args(Refused))
         choice("absent", self.absent, get_args(Absent))
 
+    def refuse_absence(self, what: str) -> None:
+        """Refuse a policy that goes on without a site, for what needs all of them in every round:
+        a masked sum without one is noise, and in one trip agents keep no history to return with.
+
+        Args:
+            what: The setting that needs it.
+        """
+        if self.absent not in ("wait", "fail") or self.refused != "refuse":
+            raise InvalidSetting(
+                f"{what} needs every site in every round, and the policy is "
+                f'absent="{self.absent}", refused="{self.refused}": use absent="wait" or "fail", '
+                'and refused="refuse"',
+                code="bad-absent",
+            )
+
     def waited(self) -> str:
         """How long the server waited for an answer that did not come, for an error message."""
         if self.attempts == 1:
