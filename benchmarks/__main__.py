@@ -14,6 +14,7 @@ NAMES = (
     "many_agents",
     "continuous",
     "memory",
+    "logs",
     "ray_overhead",
     "signing",
     "secure_sums",

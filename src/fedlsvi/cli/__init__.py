@@ -13,12 +13,18 @@ from fedlsvi import __version__
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
 
 SECTIONS = {
-    "Learn": {"run": "run:run", "resume": "run:resume", "demo": "demo:demo"},
+    "Learn": {
+        "run": "run:run",
+        "offline": "offline:offline",
+        "resume": "run:resume",
+        "demo": "demo:demo",
+    },
     "Look at results": {
         "report": "report:report",
         "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
+        "data": "data:data",
         "list": "listing:list_names",
     },
     "Experiments": {

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
+from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
@@ -56,8 +58,8 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
         path = federation.policy_in(kit, path)
         request = replace(request, policy=str(path))
-        policy, env = federation.policy_of_site(kit, path)
         if request.env is None and not request.changes:
+            policy, env = federation.policy_of_site(kit, path)
             return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy
@@ -104,6 +106,12 @@ def _stages(request: Request, learned: Learned) -> list[Stage]:
 def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> list[Stage]:
     """The environment of an entry; one for each agent where the entry names none."""
     name = entry["name"]
+    if name == RECORDS:
+        raise InvalidInput(
+            "the policy was learned from a log, which cannot be played: give --env, or --data to "
+            "estimate its value from a log",
+            code="needs-world",
+        )
     if name == ARRAYS or (name in registry.names() and name != REGISTERED):
         table = {"env": entry, "n_agents": n_agents}
         made = Job.parse(table, Path(request.policy)).environments()
@@ -112,6 +120,7 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         whose = entry.get("agent", 0)
         return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
     id = str(entry.get("id", name))
+    refuse_unasked(entry)
     find_spec(id)  # refuses an unknown id
     known = registry.entry(REGISTERED).parameters()
     refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
@@ -165,6 +174,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
     entries = _own(request, learned)
     if request.env is not None:
         name = IDS.get(request.env, request.env)
+        announce_module(name)
         if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
             entry: Table = {"name": name}
             own = name in registry.names() and name != REGISTERED

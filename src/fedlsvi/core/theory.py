@@ -36,6 +36,11 @@ def beta_theory(
     return beta_homogeneous(d, H, M, T, p / 2.0, c) + width
 
 
+def beta_pessimistic(d: int, H: int, M: int, T: int, p: float = 0.05, c: float = 1.0) -> float:
+    """Jin, Yang & Wang (2021), Theorem 4.4: β = c·d·H·√log(2dHK/p), K = MT logged episodes."""
+    return c * d * H * math.sqrt(math.log(2.0 * d * H * M * T / p))
+
+
 def gamma_auto(M: int, d: int, T: int) -> float:
     """γ = max(T/(Md), 1): K flat in T up to a logarithm, regret of the order of Theorem 1."""
     return max(T / (M * d), 1.0)
@@ -184,6 +189,17 @@ def scalars_one_trip(
 def scalars_keys(sites: int) -> int:
     """4C + 4C²: each of C sites sends a public key of 32 bytes and receives those of all."""
     return 4 * sites + 4 * sites**2
+
+
+def rounds_paid(
+    d: int, H: int, M: int, T: int, packing: Packing, least: int = 40, stationary: bool = False
+) -> int:
+    """The most rounds whose scalars are no more than the raw data's, but at least `least`.
+
+    With every agent's signal in every round, and three scalars per step of the raw data.
+    """
+    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+    return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

@@ -21,10 +21,17 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.logged import (
+    LoggedContinuousExperience,
+    LoggedFiniteExperience,
+    StationaryLoggedContinuousExperience,
+    StationaryLoggedFiniteExperience,
+)
 from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.experience.stationary_finite import (
     StationaryFiniteExperience,
@@ -57,6 +64,8 @@ POOLED: dict[Any, Any] = {
     GymFiniteExperience: StationaryGymFiniteExperience,
     FiniteExperience: StationaryFiniteExperience,
     SparseExperience: StationarySparseExperience,
+    LoggedFiniteExperience: StationaryLoggedFiniteExperience,
+    LoggedContinuousExperience: StationaryLoggedContinuousExperience,
 }
 """The same experience where all steps share their data."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
@@ -101,17 +110,41 @@ class Plan:
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
+            return TabularValues(self.features, p.horizon, p.bonus, p.ceilings, diagonal)
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
-        return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
+        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows)
 
-    def cohort(self, lo: int, hi: int) -> Cohort:
-        """Agents lo … hi−1, with memories of their own."""
-        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+    def check_source(self) -> None:
+        """Refuse to be optimistic about a log, or to be pessimistic and play."""
+        for env in self.envs:
+            if isinstance(env, LoggedWorld) != self.parameters.pessimistic:
+                logged = isinstance(env, LoggedWorld)
+                raise InvalidEnvironment(
+                    f"{env.name} is a log, and an optimistic learner needs a world to play in: "
+                    "learn from it with PEVI"
+                    if logged
+                    else f"pevi learns from logs, and {env.name} is not one: give data=",
+                    code="needs-world" if logged else "needs-records",
+                )
+
+    def cohort(
+        self,
+        lo: int,
+        hi: int,
+        values: TabularValues | BlockValues | None = None,
+        workers: Workers | None = None,
+    ) -> Cohort:
+        """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
+        self.check_source()
+        p, values = self.parameters, self.values() if values is None else values
+        workers = Workers(self.threads) if workers is None else workers
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):
             kind = GymFiniteExperience if envs[0].finite else GymExperience
+        elif isinstance(envs[0], LoggedWorld):
+            finite = isinstance(values, TabularValues)
+            kind = LoggedFiniteExperience if finite else LoggedContinuousExperience
         elif isinstance(values, TabularValues):
             size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
@@ -242,6 +275,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
+        (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
         _refuse_large(what, n, fix)
 
@@ -282,7 +316,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
                     f"{more}",
                     code="agents-disagree",
                 )
-    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
+    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
         raise InvalidEnvironment(
             f"{type(first).__name__} is neither finite nor continuous", code="bad-env"
         )

@@ -22,6 +22,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
+from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Agents, Server
@@ -48,6 +49,7 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    present: int | None = None
     steps: int | None = None
     clipped: int | None = None
 
@@ -197,6 +199,7 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                present=done.present,
                 steps=done.steps,
                 clipped=done.clipped,
             )
@@ -256,16 +259,18 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm, self.goes_on = algorithm, bool(cohorts)
+        self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
         size = layout(p)
         adds = aggregation_of(p, size)
-        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
+        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
-        self.evaluator = None if plan is None else plan.evaluator(self.values)
+        known = None if plan is None else plan.evaluator(self.values)
+        self.evaluator = transport.measuring(known)
         self.measured = self.evaluator is not None
         self._ledger: Ledger | None = None
+        self.logged: Mapping[str, int] = {}
         self.agents: Agents = transport
         self.one_trip: OneTrip | None = None
         if p.exchange == "one-trip":
@@ -274,13 +279,22 @@ class FederatedPlayer:
             self.agents = self.one_trip = OneTrip(transport, own, size, p)
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+    def of(
+        cls,
+        plan: Plan,
+        cohorts: int = 1,
+        transport: Transport | None = None,
+        algorithm: str = "fed-lsvi",
+    ) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:
-            return cls(p, transport, plan)
+            return cls(p, transport, plan, algorithm=algorithm)
+        if p.some_away:
+            some, apart = attended(plan)
+            return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, in_process(here, p), plan, here)
+        return cls(p, in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -304,11 +318,12 @@ class FederatedPlayer:
 
     @property
     def counts(self) -> Mapping[str, int]:
+        found: dict[str, int] = dict(self.logged)
         if self.parameters.aggregation == "secure":
-            return {"sites": len(self.transport.sites())}
-        if self.one_trip is not None:  # what N took, which depends on what was seen
-            return {"next_state_scalars": self.ledger.single("up_stats")}
-        return {}
+            found["sites"] = len(self.transport.sites())
+        elif self.one_trip is not None:  # what N took, which depends on what was seen
+            found["next_state_scalars"] = self.ledger.single("up_stats")
+        return found
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
@@ -353,6 +368,7 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            present=self.transport.present,
             steps=steps,
             clipped=clipped,
         )

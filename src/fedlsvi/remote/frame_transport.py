@@ -52,6 +52,7 @@ from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.sum_guard import SumGuard
+from fedlsvi.remote.suspicion import compare
 from fedlsvi.remote.trip_guard import TripGuard
 
 KEEP_ROUNDS = 100
@@ -107,6 +108,7 @@ class FrameTransport(Transport):
         self.clock = monotonic
         self._checkpoints = False
         self._round = 0  # of the request under way
+        self._lam, self._xi = p.lam, p.xi
         self._sum_guard: SumGuard | None = None
         self._trip_guard: TripGuard | None = None
         if self.layout.secure:
@@ -311,6 +313,7 @@ class FrameTransport(Transport):
                     self._trip_guard.accept(self.cuts[c][0], reply)
             return every
         h, uploads = self._step(), list[Upload]()
+        self._compare(h, replies)
         for c, (first, agents) in enumerate(self.cuts):
             upload = replies.get(c)
             if not isinstance(upload, Upload):
@@ -323,6 +326,17 @@ class FrameTransport(Transport):
         b = np.concatenate([upload.b for upload in uploads])
         absentees.accept(h, b, self.guard.t + self.guard.length)
         return uploads
+
+    def _compare(self, h: int, replies: dict[int, Reply]) -> None:
+        """Look for a cohort whose data contradict those of all others; the uploads of one that is
+        excluded for it are dropped. One that is just back has responses to other values."""
+        fresh = {c: upload for c, upload in replies.items() if isinstance(upload, Upload)
+                 and c not in self.membership.absentees.upto}  # fmt: skip
+        found = compare(self.guard, self.cuts, h, fresh, self._lam, self._xi)
+        if found is not None:
+            self.membership.contradicts(found, h)
+            if found.site in self.membership.excluded:
+                del replies[found.site]
 
     # the ledger and the records
 

@@ -97,6 +97,8 @@ class Facts:
         nonnegative: Whether no feature is negative.
         simplex: Whether the features of every state and action sum to one.
         steps: Vectors that an episode puts into one Gram matrix: 1, or H where steps share it.
+        partial: Whether an agent may have fewer episodes than the round, or episodes that end
+            early and add nothing after that, as logs have.
         waits: Whether increments may wait for a later round: under a floor, where episodes end
             early.
     """
@@ -108,6 +110,7 @@ class Facts:
     simplex: bool = False
     overshoot: str = "cut"
     steps: int = 1
+    partial: bool = False
     waits: bool = False
 
     @classmethod
@@ -117,10 +120,11 @@ class Facts:
         """From the numbers in force, what is known about the features, and whether episodes may
         end early."""
         y_max, steps = 1.0 + np.append(p.ceilings[1:], 0.0), p.horizon // p.matrices
+        logged = p.pessimistic
         # where steps share a matrix every episode is in it, so nothing waits
         waits = ends and p.min_round > 1 and not p.stationary
-        known = (p.trigger, p.episodes, y_max, nonnegative, simplex)
-        return cls(*known, p.overshoot, steps, waits)
+        known = (p.trigger, p.episodes, y_max, nonnegative, simplex and not logged)
+        return cls(*known, p.overshoot, steps, logged, waits)
 
 
 @dataclass
@@ -335,7 +339,8 @@ class Guard:
         self._fail(first, h, least < 0.0, "smallest count", least, "at least 0")
         self._fail(first, h, off > 0.0, "fraction in a count", off, "0: counts are integers")
         visits = gram.sum(axis=1)
-        self._fail(first, h, visits != n, "sum of counts", visits, f"{n}, the round's episodes")
+        wrong = visits > n if self.facts.partial else visits != n
+        self._fail(first, h, wrong, "sum of counts", visits, f"{n}, the round's episodes")
         self._range(first, h, b, y * (before + gram), "b")
         if h == self.layout.horizon:
             self._range(first, h, b - self.last[first : first + len(b)], gram, "increment of b")

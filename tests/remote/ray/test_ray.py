@@ -21,7 +21,7 @@ import fedlsvi
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.envs import RandomLinearMDP, RandomMDP, record_episodes, write_records
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
 from fedlsvi.remote.ray import cluster as cluster_module
@@ -267,3 +267,17 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))
+
+
+def test_logs_are_read_where_the_agents_are(tmp_path: Path) -> None:
+    """Pessimistic value iteration on Ray is the run in this process, to the bit."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    for m in range(4):
+        write_records(record_episodes(env, 20 + m, agent=m), tmp_path / f"{m}.parquet")
+    files = [tmp_path / f"{m}.parquet" for m in range(4)]
+    run, here = (
+        fedlsvi.offline(files, env=env, transport=transport, cohorts=2, progress=False)
+        for transport in ("ray", "inprocess")
+    )
+    assert_same(run, here)
+    assert run.policy.table.tobytes() == here.policy.table.tobytes()
