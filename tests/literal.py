@@ -257,12 +257,14 @@ def literal_fed_lsvi(
     min_round: int = 1,
     points: Sequence[int] = (),
     growth: float = 0.0,
+    stationary: bool = False,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, nor does one end before the next of `points`; γ is max(growth·t, 1) for a round
-    that begins after episode t. `stale` takes V_{h+1} from the model before the synchronisation;
-    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
-    agents other agents' draws."""
+    that begins after episode t; `stationary` takes every step's data for every step, with one Λ,
+    whose determinant counts as step H's. `stale` takes V_{h+1} from the model before the
+    synchronisation; `weight` counts every sample that often at the server, never in the trigger;
+    `keys` gives the agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
@@ -286,11 +288,12 @@ def literal_fed_lsvi(
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
                     data[m][i].append((x, a, r, y))  # A14
                     local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
+            seen = np.stack([local.sum(axis=1)] * H, axis=1) if stationary else local
             firing = {
                 (m, i + 1)
                 for m in range(M)
-                for i in range(H)
-                if earliest <= t <= T - min_round and fires(gram[i], local[m, i], dt, gamma, cap)
+                for i in ([H - 1] if stationary else range(H))
+                if earliest <= t <= T - min_round and fires(gram[i], seen[m, i], dt, gamma, cap)
             }  # A17
             signalling = {m for m, _ in firing}  # A18
         run.firing.append(firing)
@@ -303,8 +306,9 @@ def literal_fed_lsvi(
             ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
             b = np.zeros(d)
             for m in range(M):
-                b += weight * response(data[m][i], phi, ahead)  # A26, A27, S8, S10
-                gram[i] = gram[i] + weight * local[m, i]  # S9
+                for j in range(H) if stationary else [i]:
+                    b += weight * response(data[m][j], phi, ahead)  # A26, A27, S8, S10
+                gram[i] = gram[i] + weight * seen[m, i]  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
         run.models.append((w, gram))
     run.regret = literal_regret(run, agents)

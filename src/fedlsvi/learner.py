@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from fedlsvi.checks import integer
 from fedlsvi.config import (
     Aggregation,
+    Exchange,
     Overshoot,
     Preset,
     Settings,
@@ -60,7 +61,9 @@ class Algorithm(ABC):
         *,
         features: Any = None,
         horizon: int | None = None,
-        reward_range: tuple[float, float] | None = None,
+        reward_range: tuple[float, float] | Literal["clip"] | None = None,
+        repeat: int = 1,
+        clip_rewards: bool = False,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -82,7 +85,10 @@ class Algorithm(ABC):
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
-            reward_range: (low, high) of a Gymnasium environment's rewards.
+            reward_range: (low, high) of a Gymnasium environment's rewards; "clip" takes the range
+                that random play shows, and clips what lies outside.
+            repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
+            clip_rewards: Clip its rewards outside `reward_range` and count them.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
             observers: Called with the record of each round; the run ends after it where one returns
@@ -98,7 +104,10 @@ class Algorithm(ABC):
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
-        env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
+        env = as_environment(
+            env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
+            clip_rewards=clip_rewards,
+        )  # fmt: skip
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
@@ -156,9 +165,14 @@ class FedLSVI(Algorithm):
         min_round: No round has fewer episodes, and so no upload sums up fewer.
         rounds: No run has more rounds: early ones are short and later ones long.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
+        stationary: True learns from the data of all steps together, where laws and rewards are the
+            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
+            False in the paper's preset.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
+            each synchronisation, for which they send tables of next states (finite states only).
     """
 
     name = "fed-lsvi"
@@ -181,7 +195,9 @@ class FedLSVI(Algorithm):
         min_round: int = 1,
         rounds: int | None = None,
         scalars: int | None = None,
+        stationary: bool | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
+        exchange: Exchange = "stepwise",
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -202,6 +218,7 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None
         count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)

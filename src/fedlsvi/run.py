@@ -12,9 +12,11 @@ import numpy as np
 from fedlsvi.checks import finite, integer
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
@@ -153,6 +155,12 @@ class Run:
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
+    def coverage(self) -> Coverage:
+        """How much of feature space the data has seen, from Λ."""
+        p = self.parameters
+        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+
+    @property
     def rounds(self) -> int:
         """K, the number of rounds."""
         return sum(record.rounds for record in self.records)
@@ -182,9 +190,12 @@ class Run:
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now.
+        policy over so many episodes, which are played now. Of a log: the mean return of the
+        behaviour that it recorded, since nothing can be played.
         """
         env = self._first_environment()
+        if isinstance(env, LoggedWorld):
+            return {"behaviour": env.mean_return}
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
@@ -247,6 +258,8 @@ class Run:
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -275,7 +288,7 @@ class Run:
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended
+        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -289,10 +302,14 @@ class Run:
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
-            signals = sum(r.signals for r in self.records)
-            sites = self.counts.get("sites")
-            scalars = theory.scalars_total(*size, p.packing, self.rounds, signals, sites)
+        # with secure sums, and in one trip, nobody can be away
+        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
+            sent = (*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            if p.exchange == "one-trip":
+                more = self.counts.get("next_state_scalars", 0)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             # an engine whose agents cannot call asks them, beside the paper's messages
             control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
             claim = "scalars = closed formula" + (
@@ -303,7 +320,7 @@ class Run:
 
     def plot(self, what: str = "regret", path: str | None = None) -> Any:
         """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
+        "communication" (these two), "lengths" of the rounds, "triggers", "logdet" or "coverage"."""
         from fedlsvi.report.figures import figure
 
         return figure(what, self, path)
@@ -359,6 +376,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

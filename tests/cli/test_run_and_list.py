@@ -82,7 +82,7 @@ def test_the_shell_completes_commands_options_and_names(
 
 def test_public_names_are_pinned() -> None:
     assert sorted(fedlsvi.__all__) == [
-        "FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume",
+        "FedLSVI", "FedLSVIError", "Run", "STOP", "__version__", "load", "resume",
     ]  # fmt: skip
     for name in fedlsvi.__all__:
         assert getattr(fedlsvi, name) is not None

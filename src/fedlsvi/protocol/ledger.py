@@ -41,6 +41,16 @@ class Ledger:
         self.agents[agents, CATEGORIES.index(category)] += scalars
         self._single[category] += scalars * len(agents)
 
+    def single(self, category: str) -> int:
+        """Scalars of a category that were not the same for all agents."""
+        return self._single[category]
+
+    def add(self, category: str, scalars: np.ndarray) -> None:
+        """Agent m sent or received scalars[m], (M,)."""
+        _refuse_unknown(category)
+        self.agents[:, CATEGORIES.index(category)] += scalars
+        self._single[category] += int(scalars.sum())
+
     @property
     def scalars(self) -> dict[str, int]:
         """Scalars by category, all agents together."""

@@ -23,10 +23,12 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.messages import (
     Explore,
+    Increments,
     Keep,
     Layout,
     MaskedUpload,
     Model,
+    Models,
     Reply,
     Request,
     Signal,
@@ -35,12 +37,16 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 
-DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
+DOWN = {
+    Start: "init", Stop: "signal", Keep: "signal", Model: "down_model", Models: "down_model",
+}  # fmt: skip
 
 
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.aggregation == "secure")
+    secure = p.aggregation == "secure"
+    shape = (p.n_agents, p.horizon, p.dim, p.packing)
+    return Layout(*shape, p.stationary, secure, p.states)
 
 
 class Transport(ABC):
@@ -93,7 +99,16 @@ class Transport(ABC):
             if isinstance(reply, MaskedUpload):
                 self.enter_sites("up_stats", reply.scalars)
                 break
+        self._enter_increments([r for r in replies if isinstance(r, Increments)])
         return replies
+
+    def _enter_increments(self, replies: Sequence[Increments]) -> None:
+        """What agents sent in one trip: Λ and u are as long for all of them, N is not."""
+        if replies:
+            first = replies[0]
+            self.enter("up_stats", (first.gram.size + first.u.size) // len(first.u))
+            sent = [n.scalars for reply in replies for n in reply.following]
+            self.ledger.add("up_stats", np.array(sent, np.int64))
 
     def enter(self, category: str, scalars: int) -> None:
         """Every agent that takes part sent or received this many scalars."""

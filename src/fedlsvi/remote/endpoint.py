@@ -33,9 +33,11 @@ from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportE
 from fedlsvi.protocol.agent import Cohort, Experience
 from fedlsvi.protocol.messages import (
     Explore,
+    Increments,
     Keep,
     KeyRequest,
     Model,
+    Models,
     Reply,
     Request,
     Roster,
@@ -43,6 +45,7 @@ from fedlsvi.protocol.messages import (
     Start,
     Stop,
     Upload,
+    gram_of,
 )
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
@@ -116,8 +119,12 @@ class RequestOrder:
         if isinstance(message, Start):
             self._check_start(message)
         elif isinstance(message, Model):
-            if message.h != self.due:
+            if message.h != self.due or self.parameters.exchange == "one-trip":
                 _refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
+            _finite(w=message.w, gram=message.gram)
+        elif isinstance(message, Models):
+            if self.due != self.parameters.horizon or self.parameters.exchange != "one-trip":
+                _refuse("model-out-of-order", f"Models of all steps: {self._expected()}")
             _finite(w=message.w, gram=message.gram)
         elif self.due > 0:
             _refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
@@ -138,14 +145,16 @@ class RequestOrder:
                 self.due = self.parameters.horizon
             case Model(h=h):
                 self.due = h - 1
+            case Models():
+                self.due = 0
 
     def _expected(self) -> str:
         return f"the model of step {self.due} is next" if self.due else "a round is under way"
 
     def _check_start(self, start: Start) -> None:
         p = self.parameters
-        for name in ("gamma", "beta", "episodes"):
-            sent, agreed = getattr(start, name), getattr(p, name)
+        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
+            sent = getattr(start, name)
             if sent != agreed:
                 _refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
         if not 0 <= start.t <= p.episodes:
@@ -404,7 +413,9 @@ class Endpoint:
             masking.agree(message)
             return None
         reply = self.cohort.receive(message, until)
-        return masking.mask(address.round, reply) if isinstance(reply, Upload) else reply
+        if isinstance(reply, Upload | Increments):
+            return masking.mask(address.round, reply)
+        return reply
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply
@@ -416,7 +427,10 @@ class Endpoint:
             self._w, self._gram = message.w.copy(), message.gram.copy()
             self._start = message
         elif isinstance(message, Model):
-            self._w[message.h - 1], self._gram[message.h - 1] = message.w, message.gram
+            self._w[message.h - 1] = message.w
+            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
+        elif isinstance(message, Models):
+            self._w, self._gram = message.w.copy(), message.gram.copy()
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""

@@ -20,14 +20,15 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
+    Increments,
     Keep,
     KeyRequest,
     MaskedUpload,
     Member,
     Model,
+    Models,
     Reply,
     Request,
     Roster,
@@ -52,6 +53,7 @@ from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.sum_guard import SumGuard
 from fedlsvi.remote.suspicion import compare
+from fedlsvi.remote.trip_guard import TripGuard
 
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
@@ -108,10 +110,13 @@ class FrameTransport(Transport):
         self._round = 0  # of the request under way
         self._lam, self._xi = p.lam, p.xi
         self._sum_guard: SumGuard | None = None
+        self._trip_guard: TripGuard | None = None
         if self.layout.secure:
             check_secure(self.retry, len(self.cuts))
-            self._sum_guard = SumGuard(self.layout, self.guard.facts, p.scale_bits)
-            self._sums = FixedPointSums(self.layout, p.scale_bits)
+            self._sum_guard = SumGuard(self.layout, self.guard.facts, p)
+        elif self.layout.states:
+            check_one_trip(self.retry)
+            self._trip_guard = TripGuard(self.layout, self.guard.facts)
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -143,8 +148,9 @@ class FrameTransport(Transport):
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
         self.guard.sends(message)
-        if self._sum_guard is not None:
-            self._sum_guard.sends(message)
+        for guard in (self._sum_guard, self._trip_guard):
+            if guard is not None:
+                guard.sends(message)
         if self.membership.carries:
             self.membership.absentees.follow(message, self.guard.round - 1, self.guard.t)
         self.request, self._round = message, self.guard.round
@@ -265,23 +271,29 @@ class FrameTransport(Transport):
         elif isinstance(reply, MaskedUpload):
             if reply.h != (h := self._step()):
                 raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
+        elif isinstance(reply, Increments) and self._trip_guard is not None:
+            self._trip_guard.check(first, reply)
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
     def _expected(self) -> type:
-        upload = MaskedUpload if self.layout.secure else Upload
+        upload: type = Increments if self.layout.states else Upload
+        if self.layout.secure:
+            upload = MaskedUpload
         match self.request:
             case Stop():
                 return upload
             case Model(h=h):
                 return upload if h > 1 else type(None)
-            case Start() | Keep() | Roster():
+            case Start() | Keep() | Roster() | Models():
                 return type(None)
             case KeyRequest():
                 return SiteKey
         return Signal
 
     def _step(self) -> int:
+        if self.layout.states:  # all steps at once
+            return 1
         return self.request.h - 1 if isinstance(self.request, Model) else self.layout.horizon
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
@@ -293,8 +305,11 @@ class FrameTransport(Transport):
         if self._expected() is not Upload:
             every = [replies[c] for c in sorted(replies)]
             if self._sum_guard is not None and self._expected() is MaskedUpload:
-                h = self._step()
-                self._sum_guard.check(self.guard.round, h, self._sums(every, h))
+                self._sum_guard.check(self.guard.round, self._step(), every)
+            if self._trip_guard is not None and self._expected() is Increments:
+                for c, reply in sorted(replies.items()):
+                    assert isinstance(reply, Increments)
+                    self._trip_guard.accept(self.cuts[c][0], reply)
             return every
         h, uploads = self._step(), list[Upload]()
         self._compare(h, replies)
@@ -397,6 +412,8 @@ class FrameTransport(Transport):
         self._take_back()
         signal = super().wait(t, left)
         self.guard.stops(signal)
+        if self._trip_guard is not None:
+            self._trip_guard.stops(signal)
         return signal
 
     def keep(self, t: int) -> None:
@@ -412,8 +429,8 @@ class FrameTransport(Transport):
         self._checkpoints = True
         self.keep(t)
         arrays, plain = self.membership.state()
-        if self._sum_guard is not None:
-            arrays |= self._sum_guard.state()
+        for guard in (self._sum_guard, self._trip_guard):
+            arrays |= {} if guard is None else guard.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
         return arrays | self.guard.state(), plain
@@ -430,8 +447,9 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
-        if self._sum_guard is not None:
-            self._sum_guard.restore(arrays, t, k)
+        for guard in (self._sum_guard, self._trip_guard):
+            if guard is not None:
+                guard.restore(arrays, t, k)
         self.membership.restore(arrays, plain)
         # later than the server before this one, even if the clock was set back
         self.begin_at(plain["epoch"] + 1)
@@ -445,16 +463,34 @@ class FrameTransport(Transport):
 def check_secure(retry: RetryPolicy, sites: int) -> None:
     """Refuse what secure sums cannot do: a sum without one of its sites is only noise."""
     check_sites(sites)
-    if retry.suspicious != "note":
-        raise InvalidSetting(
-            f'aggregation="secure" hides the sums of each site, so that suspicious='
-            f'"{retry.suspicious}" can find nobody: use suspicious="note"',
-            code="bad-suspicious",
-        )
+    _check_suspicious(retry, 'aggregation="secure"')
     if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
         raise InvalidSetting(
             f'aggregation="secure" needs every site in every sum, and the policy is '
             f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
             'refused="refuse"',
             code="bad-absent",
+        )
+
+
+def check_one_trip(retry: RetryPolicy) -> None:
+    """Refuse what one trip per synchronisation cannot do: agents keep no history to come back
+    with, and the server has the sums of all only."""
+    _check_suspicious(retry, 'exchange="one-trip"')
+    if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
+        raise InvalidSetting(
+            f'exchange="one-trip" needs every agent in every round, and the policy is '
+            f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
+            'refused="refuse"',
+            code="bad-absent",
+        )
+
+
+def _check_suspicious(retry: RetryPolicy, where: str) -> None:
+    """Refuse to act on what is not looked for there."""
+    if retry.suspicious != "note":
+        raise InvalidSetting(
+            f'with {where} sites are not compared, so that suspicious="{retry.suspicious}" would '
+            'find nobody: use suspicious="note"',
+            code="bad-suspicious",
         )

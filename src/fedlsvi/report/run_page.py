@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.privacy import privacy, smallest_upload
+from fedlsvi.report.protections import protections
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.run import Bound, Run
 
@@ -47,6 +48,9 @@ CAPTIONS = {
     "episode.",
     "triggers": "Which agent ended a round, and at which step of the horizon its data were new.",
     "logdet": "How much the agents have seen at each step h of the horizon.",
+    "coverage": "How much the logs hold about each direction of feature space, best covered first; "
+    "with one-hot features, how often each state and action was seen. What lies below one visit "
+    "is as good as unseen.",
 }
 
 WITHOUT_BOUNDS = CAPTIONS | {
@@ -87,6 +91,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         numbers(group),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
+        *coverage(run, figures),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),
@@ -96,6 +101,19 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         *_closing(group, 2),
     ]
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
+
+
+def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
+    """What the logs of a run have seen; nothing where the agents played."""
+    if "logged_episodes" not in run.counts:
+        return []
+    counts, meaning = run.counts, run.coverage.meaning()
+    told = (
+        f"{counts['logged_episodes']:,} logged episodes with {counts['logged_transitions']:,} "
+        f"transitions, of which {counts['left_out']:,} have no target. At β = "
+        f"{run.parameters.beta:.4g}, {meaning}."
+    )
+    return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
 
 
 def folded_run(group: Group) -> str:
@@ -124,6 +142,7 @@ def _closing(group: Group, level: int) -> list[str]:
         agents(run),
         html.heading("Privacy: what uploads give away", level),
         html.paragraph(privacy(group)),
+        html.table(("protection" + _only(group), "in this run"), protections(run), (0, 1), True),
         html.heading("Where the time went", level),
         timing(group),
         html.heading("Run it again", level),
@@ -444,4 +463,22 @@ def timing(group: Group) -> str:
     ]
     each = number(1e3 * total / group.first.played)
     rows.append(("all", f"{total:.2f}", f"{each} ms per episode"))
-    return html.table(("phase", "seconds", "share"), rows)
+    return html.table(("phase", "seconds", "share"), rows) + _steps(group)
+
+
+def _steps(group: Group) -> str:
+    """What a black box was asked to do."""
+    counts = [(run.summary()["steps"], run.summary()["clipped"]) for run in group.runs]
+    if any(steps is None for steps, _ in counts):
+        return ""
+    steps, clipped = (round(float(np.median(each))) for each in zip(*counts, strict=True))
+    text = (
+        f"The agents took {plural(steps, 'step')} in the environment, those of episodes that were "
+        "played ahead and dropped included."
+    )
+    if clipped:
+        text += (
+            f" {plural(clipped, 'reward')} lay outside the reward range and "
+            f"{'was' if clipped == 1 else 'were'} clipped."
+        )
+    return html.paragraph(text)

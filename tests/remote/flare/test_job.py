@@ -232,3 +232,21 @@ def test_hello_is_written_down_before_it_leaves(
     assert site.hello() == {"agents": 2, "package": package()}
     (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
     assert (line["kind"], line["scalars"]) == ("Hello", 1)
+
+
+def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The organiser hears why; nothing was opened or written at the site."""
+    own = {"agents": 2, "env": {"name": "random-linear", **SIZES}, "require": {"min_round": 20}}
+    (tmp_path / "fedlsvi.toml").write_text(settings_file.dump(own))
+    monkeypatch.setattr(flare, "collab", engine(tmp_path))
+    signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
+    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    for call in (site.hello, lambda: site.join(0, 2)):
+        with refused(flare.SiteTrouble, "protection-missing", "min_round = 20"):
+            call()
+    assert not (tmp_path / "fedlsvi").exists()
+    willing = replace(FEDERATION, settings=FEDERATION.settings | {"min_round": 20})
+    site = flare.SignedSite(flare.Site(willing.table()), signer, "south")
+    assert site.hello()["agents"] == 2

@@ -34,7 +34,7 @@ class SharedSettings:
     def common(self, **own: Any) -> Settings:
         """Fed-LSVI's settings with the same numbers; making them checks them."""
         given = {name: getattr(self, name) for name in self.shared}
-        return Settings(**given | self.fixed | own)
+        return Settings(**{"stationary": False} | given | self.fixed | own)
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""
@@ -60,6 +60,21 @@ class LinearSettings(SharedSettings):
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
     c_beta: float = 1.0
+
+
+@dataclass(frozen=True)
+class ServedSettings(LinearSettings):
+    """The settings of algorithms that Fed-LSVI's own server and agents play."""
+
+    shared = (*LinearSettings.shared, "stationary")
+
+    stationary: bool | Literal["auto"] = "auto"
+
+    def resolve(
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, *, steady: bool = False
+    ) -> Parameters:
+        """The numbers in force on a problem of this size; see `config.Settings.resolve`."""
+        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled, steady)
 
 
 @dataclass(frozen=True)
