@@ -191,6 +191,17 @@ def scalars_keys(sites: int) -> int:
     return 4 * sites + 4 * sites**2
 
 
+def rounds_paid(
+    d: int, H: int, M: int, T: int, packing: Packing, least: int = 40, stationary: bool = False
+) -> int:
+    """The most rounds whose scalars are no more than the raw data's, but at least `least`.
+
+    With every agent's signal in every round, and three scalars per step of the raw data.
+    """
+    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+    return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
+
+
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:
     """What sharing every trajectory costs one way: MTHρ, ρ scalars per step."""
     return M * T * H * per_step

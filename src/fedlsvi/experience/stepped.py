@@ -123,6 +123,7 @@ class GymExperience:
             kept.append(players.play(at + 1, n, act))
         self.length += n
         self._last = n
+        self.block = self._runs[0][2].lookahead(self.block)
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -337,6 +338,7 @@ class GymFiniteExperience:
         self._logged += n
         self.length += n
         self._last = n
+        self.block = self._runs[0][2].lookahead(self.block)
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""

@@ -127,10 +127,17 @@ class Plan:
                     code="needs-world" if logged else "needs-records",
                 )
 
-    def cohort(self, lo: int, hi: int) -> Cohort:
-        """Agents lo … hi−1, with memories of their own."""
+    def cohort(
+        self,
+        lo: int,
+        hi: int,
+        values: TabularValues | BlockValues | None = None,
+        workers: Workers | None = None,
+    ) -> Cohort:
+        """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
         self.check_source()
-        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+        p, values = self.parameters, self.values() if values is None else values
+        workers = Workers(self.threads) if workers is None else workers
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):

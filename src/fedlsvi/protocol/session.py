@@ -22,6 +22,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
+from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.server import Agents, Server
@@ -48,6 +49,7 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    present: int | None = None
     steps: int | None = None
     clipped: int | None = None
 
@@ -197,6 +199,7 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                present=done.present,
                 steps=done.steps,
                 clipped=done.clipped,
             )
@@ -263,7 +266,8 @@ class FederatedPlayer:
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
-        self.evaluator = None if plan is None else plan.evaluator(self.values)
+        known = None if plan is None else plan.evaluator(self.values)
+        self.evaluator = transport.measuring(known)
         self.measured = self.evaluator is not None
         self._ledger: Ledger | None = None
         self.logged: Mapping[str, int] = {}
@@ -286,6 +290,9 @@ class FederatedPlayer:
         p = plan.parameters
         if transport is not None:
             return cls(p, transport, plan, algorithm=algorithm)
+        if p.some_away:
+            some, apart = attended(plan)
+            return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
         return cls(p, in_process(here, p), plan, here, algorithm)
 
@@ -361,6 +368,7 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            present=self.transport.present,
             steps=steps,
             clipped=clipped,
         )

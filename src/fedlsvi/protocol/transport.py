@@ -20,6 +20,7 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import TransportError
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.evaluation import Evaluator
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.messages import (
     Explore,
@@ -72,6 +73,15 @@ class Transport(ABC):
 
     def rest(self, k: int, t: int) -> None:  # noqa: B027 (agents in this process need no care)
         """Round k has ended with episode t; nothing is under way."""
+
+    @property
+    def present(self) -> int | None:
+        """How many agents played the last round, where some may be away; None is all of them."""
+        return None
+
+    def measuring(self, evaluator: Evaluator | None) -> Evaluator | None:
+        """What measures regret; a transport that leaves agents out counts who played."""
+        return evaluator
 
     def told(self) -> list[str]:
         """What was out of the ordinary since this was last asked."""

@@ -162,6 +162,12 @@ class Federation:
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
         chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
+        if getattr(chosen, "some_away", False):
+            raise InvalidSetting(
+                "participation and present are not for [settings]: they simulate absence, and here "
+                'sites are away when they are; [retry] absent = "carry" says what happens then',
+                code="bad-participation",
+            )
         trip = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
         found: Parameters = chosen.resolve(*size, **trip)
         return found

@@ -25,6 +25,7 @@ from fedlsvi.report.plotting import (
     ORANGE,
     VERMILION,
     dot,
+    draw_on,
     episodes,
     frame,
     legend_above,
@@ -46,6 +47,7 @@ def figure(
     run: Run | Sequence[Run],
     path: str | Path | None = None,
     marks: dict[str, float] | None = None,
+    ax: Any = None,
 ) -> Any:
     """A Matplotlib figure of one run, or of several seeds together.
 
@@ -55,6 +57,7 @@ def figure(
         run: One run, or runs that differ in their seed alone.
         path: Where to save it; the suffix says in which format.
         marks: Levels to show beside "returns", by name.
+        ax: Matplotlib axes to draw on, in place of a new figure.
 
     Raises:
         UnknownName: There is no such figure.
@@ -66,9 +69,8 @@ def figure(
     if not group.runs:
         raise InvalidInput("there is no run to draw: give at least one", code="no-runs")
     panels = ["rounds", "scalars"] if what == "communication" else [what]
-    return make_figure(
-        [partial(DRAW[name], group=group, marks=marks or {}) for name in panels], path
-    )
+    draws = [partial(DRAW[name], group=group, marks=marks or {}) for name in panels]
+    return make_figure(draws, path) if ax is None else draw_on(ax, draws, path)
 
 
 def available(run: Run) -> list[str]:
@@ -210,9 +212,9 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
             for k in rounds
         ]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
-    if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
-        shared = "sharing every trajectory"
-        axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label=shared)
+    if per_episode := p.horizon * run.raw_scalars_per_step:
+        raw, shared = per_episode * run.agent_episodes_until(t), "sharing every trajectory"
+        axes.plot(t, raw, color=ORANGE, linestyle="-.", label=shared)
     axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
     axes.set_title("Communication")
     sent = float(np.median([one.ledger.total for one in group.runs]))

@@ -118,6 +118,27 @@ def make_figure(
     return made
 
 
+def draw_on(ax: Any, draws: Sequence[Draw], path: str | Path | None = None) -> Any:
+    """Draw on axes that somebody else made, one panel; returns their figure."""
+    if len(draws) != 1:
+        raise InvalidInput(
+            f"this figure has {len(draws)} panels, ax= takes one: draw them one by one",
+            code="several-panels",
+        )
+    if not hasattr(ax, "plot"):
+        raise InvalidInput(
+            f"ax is a {type(ax).__name__}: give Matplotlib axes, as of plt.subplots()",
+            code="bad-ax",
+        )
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        draws[0](ax)
+        if path is not None:
+            save(ax.figure, path)
+    return ax.figure
+
+
 def save(made: Any, *paths: str | Path) -> None:
     """Write a figure to files, each in the format of its suffix; the same figure, the same file."""
     from matplotlib import rc_context

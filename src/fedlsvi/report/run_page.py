@@ -88,6 +88,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(", ".join(described(group)), "sub"),
         html.paragraph(outcome(group, levels), "outcome"),
         html.paragraph(unfinished([group])),
+        *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
         numbers(group),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
@@ -154,16 +155,27 @@ def described(group: Group) -> list[str]:
     """Who played what for how long."""
     run = group.first
     p = run.parameters
-    state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
+    ended = "stopped" if run.ending == "stopped" else "interrupted"
+    state = "" if run.played == p.episodes else f" ({ended}; {p.episodes:,} were planned)"
     seeds = ", ".join(str(one.seed) for one in group.runs)
     return [
         plural(p.n_agents, "agent"),
         f"{plural(run.played, 'episode')} each{state}",
+        *took_part(run),
         f"horizon {p.horizon}",
         plural(p.dim, "feature"),
         *shown_parameters(asdict(run.settings), asdict(p)),
         f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
     ]
+
+
+def took_part(run: Run) -> list[str]:
+    """How many agents played a round, where some were away."""
+    if not run.parameters.some_away:
+        return []
+    there = [record.present or 0 for record in run.records]
+    return [f"{min(there):,} to {max(there):,} of them there in a round, {np.mean(there):.3g} on "
+            f"average, and {run.agent_episodes:,} episodes played in all"]  # fmt: skip
 
 
 def _only(group: Group) -> str:
@@ -189,7 +201,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
         who = "the agent" if p.n_agents == 1 else f"the {p.n_agents} agents together"
         text = (
             f"{opening}, {who} had lost {number(lost)} reward against an optimal policy: "
-            f"{number(lost / run.played / p.n_agents)} per episode played, and {number(late)} per "
+            f"{number(lost / run.agent_episodes)} per episode played, and {number(late)} per "
             "episode in the last tenth"
         )
     elif earned := group.late_returns(group.played):
@@ -242,7 +254,8 @@ def late_loss(run: Run) -> float:
     n = len(run.regret)
     last = tenth(n)
     before = run.regret[n - last - 1] if last < n else 0.0
-    return float(run.regret[-1] - before) / last / run.parameters.n_agents
+    earlier, played = run.agent_episodes_until([n - last, n])
+    return float(run.regret[-1] - before) / float(played - earlier)
 
 
 def unit(run: Run) -> float:

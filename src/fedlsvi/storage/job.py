@@ -165,9 +165,9 @@ class Job:
             )
         if entry["name"] == ARRAYS:
             return self._from_arrays(params)
-        refuse_unasked(entry)
         if entry["name"] == RECORDS:
             return self._from_log(params)
+        refuse_unasked(entry)
         return envs.make(entry["name"], **params)
 
     def _from_log(self, params: Table) -> Environment:
