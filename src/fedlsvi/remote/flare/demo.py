@@ -41,7 +41,9 @@ def demo(
         number = project.start(where)
         ended = project.wait(where, number, 600.0, told)
         if ended != project.COMPLETED:
-            raise TransportError(f"the demonstration failed: {project.reason(where, number)}")
+            raise TransportError(
+                f"the demonstration failed: {project.reason(where, number)}", code="job-failed"
+            )
         path = project.server_folder(where) / "ledger.json"
         ledger = Ledger.from_dict(files.read_json(path, {**LEDGER, str: str}))
         uploads = ledger.by_agent["up_stats"].tolist()
