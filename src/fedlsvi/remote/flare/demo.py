@@ -26,7 +26,10 @@ def demo(
 ) -> dict[str, Any]:
     """Write a project, start everybody on loopback, play, check the logs of what left, stop.
 
-    folder   where the project is written and stays; None is a temporary folder that goes
+    Args:
+        folder: Where the project is written and stays; None is a temporary folder that goes.
+        episodes: Of each agent.
+        told: Called with the progress of the run.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
