@@ -261,19 +261,20 @@ def literal_fed_lsvi(
     there: Callable[[int, int], Sequence[int]] | None = None,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
-    `min_round`, nor does one end before the next of `points`; γ is max(growth·t, 1) for a round
-    that begins after episode t; `stationary` takes every step's data for every step, with one Λ,
-    whose determinant counts as step H's; in round k, which begins after episode t, only the agents
-    there(k, t) play, each its own next episode, and the others' last b stands. `stale` takes
-    V_{h+1} from the model before the synchronisation; `weight` counts every sample that often at
-    the server, never in the trigger; `keys` gives the agents other agents' draws."""
+    `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
+    `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
+    every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
+    which begins after episode t, only the agents there(k, t) play, each its own next episode, and
+    the others' last b stands. `stale` takes V_{h+1} from the model before the synchronisation;
+    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
+    agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
     gram = np.stack([lam * np.eye(d)] * H)  # S2
     w = np.zeros((H, d))  # S2, S3
     data: list[list[list[Transition]]] = [[[] for _ in range(H)] for _ in range(M)]  # A1
-    sent, own = np.zeros((M, H, d)), [0] * M
+    sent, own, told = np.zeros((M, H, d)), [0] * M, np.zeros((M, H), int)
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
@@ -312,11 +313,19 @@ def literal_fed_lsvi(
             ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
             b = np.zeros(d)
             for m in range(M):
+                new = seen[m, i]
                 if m in who:
-                    steps = range(H) if stationary else [i]
-                    sent[m, i] = sum(response(data[m][j], phi, ahead) for j in steps)  # A26, A27
-                b += weight * sent[m, i]  # S8, S10
-                gram[i] = gram[i] + weight * seen[m, i]  # S9
+                    if not stationary:  # too few that reached a late step wait for a later round
+                        waiting = data[m][i][told[m, i] :]
+                        waiting = waiting if len(waiting) >= min_round else []
+                        new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
+                        told[m, i] += len(waiting)
+                    steps = (
+                        {j: len(data[m][j]) for j in range(H)} if stationary else {i: told[m, i]}
+                    )
+                    sent[m, i] = sum(response(data[m][j][:n], phi, ahead) for j, n in steps.items())
+                b += weight * sent[m, i]  # A26, A27, S8, S10
+                gram[i] = gram[i] + weight * new  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
         run.models.append((w, gram))
     run.regret = literal_regret(run, agents)

@@ -35,6 +35,7 @@ from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.binding import resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -42,7 +43,7 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport, check_one_trip, check_secure
+from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Facts
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
@@ -143,9 +144,10 @@ class Federation:
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
         retry, p = self.retry_policy(), self.parameters(n_agents)
         if p.aggregation == "secure":
-            check_secure(retry, n_agents)
+            check_sites(n_agents)
+            retry.refuse_absence('aggregation = "secure"')
         if p.exchange == "one-trip":
-            check_one_trip(retry)
+            retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
         self.feature_map()
 

@@ -2,11 +2,12 @@
 
 Of 20 agents a share p takes part in a round. T grows as 1/p, so that all of them together play the
 same number of episodes, and regret is read where 90 % of these have been played. As a control, 20p
-agents that are always there play with the same γ: what differs is that nobody's response is old.
+agents that are always there play with the same trigger: what differs is that nobody's response is
+old. All have γ = T/(20d) and the cap 1 + 1/20, without a budget.
 
 Limit, fixed before the first run: at most 1.25 times the regret of 20 agents that are always there.
 
-`python -m fedlsvi.experiments.studies.participation [instances]` prints the table of
+`python -m fedlsvi.experiments.studies.participation [instances [family …]]` prints the table of
 docs/participation.md; the instances of each family took part in nothing else.
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,10 +64,13 @@ def reading(run: Run, enough: float) -> Reading:
     return Reading(float(run.regret[at]), len(rounds), scalars)
 
 
-def played(env: FiniteMDP, agents: int, share: float, seed: int, **own: Any) -> Reading:
+def played(env: FiniteMDP, agents: int, share: float, seed: int) -> Reading:
     """One run in which agents · T · (their share) is the number of episodes to be played."""
     episodes = round(AGENTS * EPISODES / (agents * share))
-    learner = FedLSVI(agents, participation=share, **own)
+    gamma = max(episodes / (AGENTS * env.default_features().dim), 1.0)
+    learner = FedLSVI(
+        agents, participation=share, gamma=gamma, cap=1.0 + 1.0 / AGENTS, rounds="off"
+    )
     run = learner.learn(env, episodes, seed, progress=False)
     return reading(run, SHARE_READ * AGENTS * EPISODES)
 
@@ -79,12 +82,9 @@ def rows_of(family: str, instances: int) -> list[list[str]]:
     rows = []
     for share in SHARES[:-1]:
         few = round(AGENTS * share)
-        gamma = max(EPISODES / share / (AGENTS * make(0).default_features().dim), 1.0)
         arms = {
             f"{share:g} of 20": [played(make(i), AGENTS, share, i) for i in range(instances)],
-            f"{few}, always there": [
-                played(make(i), few, 1.0, i, gamma=gamma) for i in range(instances)
-            ],
+            f"{few}, always there": [played(make(i), few, 1.0, i) for i in range(instances)],
         }
         rows += [row(family, label, arm, base) for label, arm in arms.items()]
     return [*rows, row(family, "20, always there", base, base)]
@@ -99,12 +99,12 @@ def row(family: str, label: str, arm: Sequence[Reading], base: Sequence[Reading]
     return [family, label, regret.text(".2f"), rounds.text(), sent.text(".2f"), verdict]
 
 
-def main(instances: int = 8) -> None:
-    """Print the table."""
+def main(instances: int = 6, families: Sequence[str] = ()) -> None:
+    """Print the table of these families, or of all."""
     header = ["family", "agents", "regret", "rounds", "scalars", f"regret at most {LIMIT}"]
-    found = [line for family in FAMILIES for line in rows_of(family, instances)]
-    print(markdown(header, found))
+    chosen = families or tuple(FAMILIES)
+    print(markdown(header, [line for family in chosen for line in rows_of(family, instances)]))
 
 
 if __name__ == "__main__":
-    main(*(int(word) for word in sys.argv[1:]))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 6, sys.argv[2:])
