@@ -322,7 +322,10 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
 
     with Interrupt(polite=True, active=not _UNATTENDED.get()) as interrupt:
         drive(session, [*observers, asked])
-    return replace(Run.of(session, learner.settings), learner=learner, memory=memory_of(session))
+    run = Run.of(session, learner.settings)
+    if _UNATTENDED.get():  # nobody goes on with it
+        return run
+    return replace(run, learner=learner, memory=memory_of(session))
 
 
 def drive(

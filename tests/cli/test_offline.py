@@ -42,6 +42,26 @@ def test_learn_from_files_and_report(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.usefixtures("logs")
+def test_a_value_is_estimated_from_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run and of a policy file, the same; the text keeps estimated and measured apart."""
+    run = fedlsvi.offline(["north.csv", "south.csv"], folder="run", progress=False)
+    run.policy.save("policy")
+    found = []
+    for where in ("run", "policy"):
+        words = ["evaluate", where, "--data", "north.csv", "--data", "south.csv"]
+        assert main([*words, "--repeats", "20", "--format", "json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    assert found[0]["low"] < found[0]["value"] < found[0]["high"]
+    assert found[0]["pessimistic"] == 0.0
+    assert found[0]["episodes"] == 41
+    assert main([*words, "--repeats", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "estimated" in said
+    assert "measured" in said
+
+
+@pytest.mark.usefixtures("logs")
 def test_what_logs_hold_is_printed_and_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["data", "north.csv", "south.csv", "--states", "5", "--actions", "3"]
     assert main([*words, "--format", "json", "--plot", "seen.png"]) == 0

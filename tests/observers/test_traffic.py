@@ -12,7 +12,7 @@ import pytest
 from fedlsvi import FedLSVI, Run
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomLinearMDP, RandomMDP
+from fedlsvi.envs import RandomLinearMDP, RandomMDP, RiverSwim
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.observers.traffic import Traffic
 
@@ -42,11 +42,12 @@ def caught(**given: Any) -> tuple[Run, list[str]]:
     [
         {}, {"gamma": 1.0}, {"gamma": 30.0}, {"gamma": 30.0, "min_round": 7}, {"rounds": 6},
         {"gamma": 1.0, "min_round": 11}, {"gamma": "anytime"}, {"gamma": "anytime", "cap": 1.5},
-        {"gamma": 500.0, "lam": 1.0}, {"scalars": 3000, "min_round": 3}, {"preset": "paper"},
+        {"gamma": 20.0, "aggregation": "secure"}, {"gamma": 500.0, "lam": 1.0},
+        {"scalars": 3000, "min_round": 3}, {"preset": "paper"},
     ],
     ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("env", [LINEAR, TABLE], ids=["linear", "table"])
+@pytest.mark.parametrize("env", [LINEAR, TABLE, RiverSwim()], ids=["linear", "table", "steady"])
 def test_what_is_said_holds(env: Any, settings: dict[str, Any]) -> None:
     run = learn(env, **settings)
     said = traffic(run)

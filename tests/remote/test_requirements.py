@@ -76,7 +76,9 @@ def test_a_server_that_knows_the_features_alone_plays_one_trip(tmp_path: Path) -
         run = serve(opened, transport, [], TRIP.values(p))
     finally:
         transport.close()
-    learner = FedLSVI(n_agents=3, gamma=6.0, exchange="one-trip", aggregation="exact")
+    learner = FedLSVI(
+        n_agents=3, gamma=6.0, exchange="one-trip", aggregation="exact", stationary=False
+    )
     here = learner.learn(ENV, 40, TRIP.seed, progress=False)
     assert run.taus == here.taus
     assert run.w.tobytes() == here.w.tobytes()

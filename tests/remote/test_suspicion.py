@@ -174,9 +174,10 @@ def test_two_sites_are_not_compared() -> None:
     assert notes(run) == []
 
 
-def test_secure_sums_hide_liars_and_say_so() -> None:
+@pytest.mark.parametrize("setting", [{"aggregation": "secure"}, {"exchange": "one-trip"}])
+def test_where_sites_are_not_compared_that_is_said(setting: dict[str, str]) -> None:
     with refused(InvalidSetting, "bad-suspicious", "exclude"):
-        learn("exclude", None, settings={"aggregation": "secure"})
+        learn("exclude", None, settings=setting)
 
 
 @pytest.mark.parametrize("attack", liars.ATTACKS)

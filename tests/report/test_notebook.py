@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 
 from expecting import refused
-from fedlsvi import FedLSVI, Run, load
+from fedlsvi import STOP, FedLSVI, Run, load
 from fedlsvi.envs import ContinuousLinearMDP, FiniteMDP, RandomLinearMDP
 from fedlsvi.errors import FedLSVIWarning, InvalidInput, UnknownName
 from fedlsvi.report import Comparison
+from fedlsvi.report.groups import Group
+from fedlsvi.report.notebook import html_of_run
+from fedlsvi.report.run_page import described, page_of_run
 
 ENV = RandomLinearMDP(8, 3, 4, horizon=3, seed=0)
 
@@ -175,3 +179,14 @@ def test_a_fresh_seed_is_kept() -> None:
     assert runs[0].seed != runs[1].seed
     again = FedLSVI(2).learn(ENV, 10, seed=runs[0].seed, progress=False)
     assert again.w.tobytes() == runs[0].w.tobytes()
+
+
+def test_the_page_says_how_a_run_ended(run: Run, tmp_path: Path) -> None:
+    stop = FedLSVI(3, gamma=20.0).learn(
+        ENV, 200, progress=False, observers=[lambda record: STOP if record.last > 50 else None]
+    )
+    assert "(stopped; 200 were planned)" in ", ".join(described(Group("", [stop])))
+    assert "interrupted" not in html_of_run(stop)
+    sentence = "this run goes on after episode 3 & more"
+    page = page_of_run(Group("", [replace(run, extended=(sentence,))]), {}, {})
+    assert "This run goes on after episode 3 &amp; more." in page

@@ -146,8 +146,7 @@ class PEVI(Algorithm):
             n_actions: Number of actions, likewise.
             columns: What the columns are called in the log, by our names.
             env_kwargs: Arguments of `gymnasium.make`, where `env` is an id.
-            progress, observers, transport, cohorts, threads, block, keep_models, folder,
-                checkpoint_seconds: As in `FedLSVI.learn`.
+            progress: As in `FedLSVI.learn`, like all arguments after it.
         """
         logs: Any = env
         if data is not None:

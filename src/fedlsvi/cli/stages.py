@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +19,13 @@ from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy
 from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
+from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import Table, assign
 
 LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
@@ -72,6 +76,19 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
             )
         policy = _learned(request.policy, env).policy
     return policy, stages
+
+
+def policy_for_logs(request: Request) -> tuple[Policy, Callable[[Any], FeatureMap], dict[str, Any]]:
+    """A policy, its feature map once a log is known, and the sizes that the log must have."""
+    policy = _learned(request.policy).policy
+    spaces, phi = policy.spaces, getattr(policy.values, "features", None)
+    if phi is None and (Path(request.policy) / "settings.toml").exists():
+        phi = read_header(request.policy).job.feature_map()
+    sizes = {"horizon": policy.horizon, "n_actions": spaces.n_actions, "n_states": spaces.n_states}
+    made = policy.environment or {}
+    if units := made.get("params", {}).get("reward_range"):
+        sizes["reward_range"] = units
+    return policy, partial(resolve, phi), sizes
 
 
 def _learned(folder: str, env: Any = None) -> Learned:

@@ -49,15 +49,11 @@ class Traffic:
     @classmethod
     def of(cls, p: Parameters, raw_per_step: int) -> Traffic:
         """The traffic of these numbers in force; `raw_per_step` is ρ, 0 where nobody knows it."""
-        size = (p.dim, p.horizon, p.n_agents, p.packing)
         most = math.floor(p.most_rounds(p.episodes))
         fewest = min(fewest_rounds(p), most)
         return cls(
             rounds=(fewest, most),
-            scalars=(
-                theory.scalars_total(*size, fewest, fewest),
-                theory.scalars_total(*size, most, most * p.n_agents),
-            ),
+            scalars=(_scalars(p, fewest, 1, 1), _scalars(p, most, p.n_agents, p.n_agents)),
             raw=theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step) or None,
             budget=p.rounds is not None and most == p.rounds,
             paid=rounds_paid_for(p, raw_per_step),
@@ -112,10 +108,16 @@ class Traffic:
 
 def rounds_paid_for(p: Parameters, raw_per_step: int) -> int:
     """The most rounds of Fed-LSVI whose scalars are no more than those of the raw data."""
+    raw, M = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step), p.n_agents
+    first = _scalars(p, 0, M, M)
+    return max(0, (raw - first) // (_scalars(p, 1, M, M) - first))
+
+
+def _scalars(p: Parameters, rounds: int, signals: int, sites: int) -> int:
+    """Scalars of so many rounds with so many signals each; with secure sums, of so many sites."""
+    few = sites if p.aggregation == "secure" else None
     size = (p.dim, p.horizon, p.n_agents, p.packing)
-    raw = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step)
-    left = raw - theory.scalars_total(*size, 0, 0)
-    return max(0, left // theory.scalars_per_round(*size, p.n_agents))
+    return theory.scalars_total(*size, rounds, rounds * signals, few, p.stationary)
 
 
 def fewest_rounds(p: Parameters) -> int:

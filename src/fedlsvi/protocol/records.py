@@ -22,6 +22,7 @@ class Stop(Enum):
 
 
 STOP = Stop.STOP
+"""Returned by an observer, it ends the run after the round; also `fedlsvi.STOP`."""
 
 Ending = Literal["finished", "stopped", "interrupted", "unfinished"]
 """How a run ended: it played all its episodes, an observer or Ctrl-C ended it, or none of these."""

@@ -21,6 +21,7 @@ from fedlsvi.algorithms.pevi import PEVISettings
 from fedlsvi.checks import check_seed, choice, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -34,6 +35,7 @@ from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.binding import resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -41,7 +43,8 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport, check_one_trip, check_secure
+from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.guard import Facts
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -85,6 +88,8 @@ class Federation:
     dim: int
     seed: int = 0
     one_hot: bool = False
+    nonnegative: bool = False
+    simplex: bool = False
     reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -115,8 +120,11 @@ class Federation:
         choice("algorithm", self.algorithm, tuple(ALGORITHMS))
         if self.n_actions is not None:
             integer("n_actions", self.n_actions, 1, "the number of actions")
-        if not isinstance(self.one_hot, bool):
-            raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+        for key in ("one_hot", "nonnegative", "simplex"):
+            if not isinstance(flag := getattr(self, key), bool):
+                raise InvalidSetting(
+                    f"{key} must be true or false, got {flag!r}", code=f"bad-{key}"
+                )
         units(self.reward_range)
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
@@ -129,9 +137,10 @@ class Federation:
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
         retry, p = self.retry_policy(), self.parameters(n_agents)
         if p.aggregation == "secure":
-            check_secure(retry, n_agents)
+            check_sites(n_agents)
+            retry.refuse_absence('aggregation = "secure"')
         if p.exchange == "one-trip":
-            check_one_trip(retry)
+            retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
         self.feature_map()
 
@@ -236,7 +245,30 @@ class Federation:
                     hint=_remedy(size, own, plan.envs[0]),
                 )
         self._check_units(plan)
+        self._check_features(plan)
         return plan
+
+    def _check_features(self, plan: Plan) -> None:
+        """The server refuses uploads that break what was agreed about features."""
+        ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
+        holds = {
+            "nonnegative": plan.features.nonnegative,
+            "simplex": plan.features.simplex and not ends,
+        }
+        for key, own in holds.items():
+            if getattr(self, key) and not own:
+                raise InvalidEnvironment(
+                    f"the federation agreed on {key} = true, and this site's features are not so, "
+                    "or its episodes may end early: choose other features, or agree on less",
+                    code=f"not-{key}",
+                )
+
+    def facts(self, p: Parameters) -> Facts:
+        """What the server knows about every site, for its checks. Sums of features are of no use
+        where episodes may end early."""
+        phi = self.feature_map()
+        nonnegative = self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
+        return Facts.of(p, nonnegative, self.simplex, ends=not self.simplex)
 
     def _check_units(self, plan: Plan) -> None:
         """A reward must be worth the same everywhere."""

@@ -112,10 +112,11 @@ class FrameTransport(Transport):
         self._sum_guard: SumGuard | None = None
         self._trip_guard: TripGuard | None = None
         if self.layout.secure:
-            check_secure(self.retry, len(self.cuts))
+            check_sites(len(self.cuts))
+            self.retry.refuse_absence('aggregation="secure"')
             self._sum_guard = SumGuard(self.layout, self.guard.facts, p)
         elif self.layout.states:
-            check_one_trip(self.retry)
+            self.retry.refuse_absence('exchange="one-trip"')
             self._trip_guard = TripGuard(self.layout, self.guard.facts)
 
     @abstractmethod
@@ -458,33 +459,3 @@ class FrameTransport(Transport):
         """Speak as a server process of at least this epoch."""
         self.epoch = max(self.epoch, epoch)
         self.turns = [(self.epoch, 0)] * len(self.cuts)
-
-
-def check_secure(retry: RetryPolicy, sites: int) -> None:
-    """Refuse what secure sums cannot do: a sum without one of its sites is only noise."""
-    check_sites(sites)
-    if retry.suspicious != "note":
-        raise InvalidSetting(
-            f'aggregation="secure" hides the sums of each site, so that suspicious='
-            f'"{retry.suspicious}" can find nobody: use suspicious="note"',
-            code="bad-suspicious",
-        )
-    if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
-        raise InvalidSetting(
-            f'aggregation="secure" needs every site in every sum, and the policy is '
-            f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
-            'refused="refuse"',
-            code="bad-absent",
-        )
-
-
-def check_one_trip(retry: RetryPolicy) -> None:
-    """Refuse what one trip per synchronisation cannot do: agents keep no history to come back
-    with, and the server has the sums of all only."""
-    if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
-        raise InvalidSetting(
-            f'exchange="one-trip" needs every agent in every round, and the policy is '
-            f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
-            'refused="refuse"',
-            code="bad-absent",
-        )

@@ -59,6 +59,27 @@ class RetryPolicy:
         choice("absent", self.absent, get_args(Absent))
         choice("suspicious", self.suspicious, get_args(Suspicious))
 
+    def refuse_absence(self, what: str) -> None:
+        """Refuse a policy that goes on without a site, for what needs all of them in every round:
+        a masked sum without one is noise, and in one trip agents keep no history to return with.
+
+        Args:
+            what: The setting that needs it.
+        """
+        if self.suspicious != "note":
+            raise InvalidSetting(
+                f"with {what} no site's data are compared with those of others, so that "
+                f'suspicious="{self.suspicious}" can find nobody: use suspicious="note"',
+                code="bad-suspicious",
+            )
+        if self.absent not in ("wait", "fail") or self.refused != "refuse":
+            raise InvalidSetting(
+                f"{what} needs every site in every round, and the policy is "
+                f'absent="{self.absent}", refused="{self.refused}": use absent="wait" or "fail", '
+                'and refused="refuse"',
+                code="bad-absent",
+            )
+
     def waited(self) -> str:
         """How long the server waited for an answer that did not come, for an error message."""
         if self.attempts == 1:

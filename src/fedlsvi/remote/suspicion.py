@@ -119,8 +119,10 @@ def compare(
     sites, total, layout = sorted(uploads), [], guard.layout
     for site in sites:
         first, agents = cuts[site]
-        packed = guard.gram[h - 1, first : first + agents] + uploads[site].gram
-        total.append(unpack(packed.sum(axis=0), layout.dim, layout.packing))
+        packed = guard.gram[min(h, len(guard.gram)) - 1, first : first + agents].sum(axis=0)
+        if layout.gram_size(h):  # where steps share a matrix, it came with step H
+            packed = packed + uploads[site].gram.sum(axis=0)
+        total.append(unpack(packed, layout.dim, layout.packing))
     b = np.stack([uploads[site].b.sum(axis=0) for site in sites])
     found = suspect(np.stack(total), b, lam, float(guard.facts.y_max[h - 1]), xi)
     return replace(found, site=sites[found.site]) if found.suspected else None

@@ -311,7 +311,7 @@ def test_secure_sums_are_those_of_one_process(others: Path) -> None:
     assert run.gram_packed.tobytes() == server.gram.tobytes()
     bound = run.bounds["scalars"]
     assert bound.measured == bound.bound
-    kits = others.parents[2]
+    kits = others.parents[1]
     for site in SITES:
         sent = verify(kits / site / "fedlsvi" / "secure" / "sent.jsonl")
         assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8)

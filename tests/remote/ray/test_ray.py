@@ -127,15 +127,15 @@ def test_same_run_as_in_process(cohorts: int) -> None:
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
 
 
-def test_secure_sums_are_those_of_one_process() -> None:
+@pytest.mark.parametrize(("exchange", "cohorts"), [("stepwise", 5), ("one-trip", 3)])
+def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> None:
     """Three actors, or one for each of five agents: the model of "exact" in this process."""
     problem = problems.simplex()
-    here = learn(problem, aggregation="exact")
-    for cohorts in (3, 5):
-        there = partial(on_ray, cohorts=cohorts)
-        secure = learn(problem, aggregation="secure", transport=there)
-        assert secure.w.tobytes() == here.w.tobytes()
-        assert secure.counts == {"sites": cohorts}
+    here = learn(problem, aggregation="exact", exchange=exchange)
+    there = partial(on_ray, cohorts=cohorts)
+    secure = learn(problem, aggregation="secure", exchange=exchange, transport=there)
+    assert secure.w.tobytes() == here.w.tobytes()
+    assert secure.counts == {"sites": cohorts}
 
 
 @pytest.mark.parametrize("own", MIXED, ids=str)

@@ -81,8 +81,12 @@ class ServedSettings(LinearSettings):
 
 
 @dataclass(frozen=True)
-class SingleAgentSettings(LinearSettings):
-    """The settings of agents that learn alone: where ξ > 0, β is that of one agent."""
+class SingleAgentSettings(ServedSettings):
+    """The settings of agents that learn alone: where ξ > 0, β is that of one agent.
+
+    `stationary="auto"` is Fed-LSVI's in a black box, where together and alone are to be compared;
+    where the table is known it is LSVI-UCB as published, with a model for every step.
+    """
 
     pooled = 1
 

@@ -34,7 +34,7 @@ from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
 from fedlsvi.remote.flare.site_certificate import SiteCertificate
 from fedlsvi.remote.frame_transport import FrameTransport
-from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 
 SETTINGS = "fedlsvi.toml"
@@ -405,8 +405,7 @@ class Coordinator:
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
-        phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
-        guard = Guard(layout(p), Facts.of(p, phi is not None and phi.nonnegative, ends=True))
+        guard = Guard(layout(p), federation.facts(p))
         self._transport = Flare(p, sites, cuts, run, federation.retry_policy(), guard)
         for note in notes:
             self._transport.membership.notes.add(note)
