@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.attendance import expected_share
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.protocol.records import RoundRecord
 
@@ -51,10 +52,16 @@ class Traffic:
         """The traffic of these numbers in force; `raw_per_step` is ρ, 0 where nobody knows it."""
         most = math.floor(p.most_rounds(p.episodes))
         fewest = min(fewest_rounds(p), most)
+        low, high = _scalars(p, fewest, 1, 1), _scalars(p, most, p.n_agents, p.n_agents)
+        raw = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step)
+        if p.some_away:  # one agent in every round, or all of them new in every round
+            low = _scalars(replace(p, n_agents=1), fewest, 1, 1)
+            high += (most - 1) * _scalars(p, 0, 0, p.n_agents)
+            raw = round(raw * expected_share(p.n_agents, p.participation, p.present, p.episodes))
         return cls(
             rounds=(fewest, most),
-            scalars=(_scalars(p, fewest, 1, 1), _scalars(p, most, p.n_agents, p.n_agents)),
-            raw=theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step) or None,
+            scalars=(low, high),
+            raw=raw or None,
             budget=p.rounds is not None and most == p.rounds,
             paid=rounds_paid_for(p, raw_per_step),
             floor=min(10, p.episodes),
