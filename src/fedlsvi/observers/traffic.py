@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.attendance import expected_share
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.protocol.records import RoundRecord
 
@@ -52,11 +53,16 @@ class Traffic:
         """The traffic of these numbers in force; `raw_per_step` is ρ, 0 where nobody knows it."""
         most = math.floor(p.most_rounds(p.episodes))
         fewest = min(fewest_rounds(p), most)
+        low, high = _scalars(p, fewest), _scalars(p, most, most=True)
+        raw = _raw(p, raw_per_step)
+        if p.some_away:  # one agent in every round, or all of them new in every round
+            low = _scalars(replace(p, n_agents=1), fewest)
+            high += (most - 1) * _scalars(p, 0, most=True)
+            raw = round(raw * expected_share(p.n_agents, p.participation, p.present, p.episodes))
         return cls(
             rounds=(fewest, most),
-            # who is away sends nothing, so that only the first broadcast is certain
-            scalars=(_scalars(p, 0 if p.some_away else fewest), _scalars(p, most, most=True)),
-            raw=round(max(p.participation, 1 / p.n_agents) * _raw(p, raw_per_step)) or None,
+            scalars=(low, high),
+            raw=raw or None,
             budget=p.rounds is not None and most == p.rounds,
             paid=rounds_paid_for(p, raw_per_step),
             floor=min(10, p.episodes),
