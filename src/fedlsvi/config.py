@@ -15,8 +15,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedlsvi.checks import choice, finite, integer, number, plain
+from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
+from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
@@ -26,6 +27,7 @@ from fedlsvi.errors import InvalidSetting
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
 Aggregation = Literal["float", "exact", "secure"]
+Exchange = Literal["stepwise", "one-trip"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
@@ -62,7 +64,16 @@ class Settings:
     min_round: int = 1
     rounds: int | Literal["off"] | None = None
     scalars: int | None = None
+    stationary: bool | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -99,19 +110,53 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        if self.stationary != "auto":
+            boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
+        choice("exchange", self.exchange, get_args(Exchange))
+        if self.exchange == "one-trip" and self.scalars is not None:
+            raise InvalidSetting(
+                'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
+                "as long as what was seen: use rounds= instead",
+                code="bad-scalars",
+            )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
                 f"{self.n_agents}: of two sites each could subtract its own share from the sum",
                 code="too-few-sites",
             )
+        hint = "the share of rounds in which an agent takes part; 1 is all of them"
+        number("participation", self.participation, 0.0, hint, most=1.0)
+        if self.participation <= 0.0:
+            raise InvalidSetting("with participation=0 nobody plays", code="bad-participation")
+        if self.present is not None:
+            object.__setattr__(self, "present", stays(self.present, self.n_agents))
+        if self.aggregation == "secure" and self.some_away:
+            raise InvalidSetting(
+                "masks cancel in the sum over all agents: with participation= or present= use "
+                'aggregation="float" or "exact"',
+                code="bad-participation",
+            )
+        if self.exchange == "one-trip" and self.some_away:
+            raise InvalidSetting(
+                "an agent that is away keeps its history for later, and with one trip it has none: "
+                'with participation= or present= use exchange="stepwise"',
+                code="bad-participation",
+            )
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None
+        self,
+        episodes: int,
+        horizon: int,
+        dim: int,
+        one_hot: bool,
+        pooled: int | None = None,
+        steady: bool = False,
+        states: int = 0,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
 
@@ -122,6 +167,9 @@ class Settings:
             one_hot: Whether every φ(x,a) is a unit vector.
             pooled: How many agents' episodes one model is learned from; None is all of them. Only
                 these can differ from one another, so only they widen β where ξ > 0.
+            steady: Whether the environments say that nothing in them depends on the step; decides
+                stationary="auto" of the practical preset.
+            states: S, where states are finite; 0 elsewhere.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -141,10 +189,17 @@ class Settings:
                 f"min_round = {self.min_round} is above episodes = {T}: no round could end",
                 code="bad-min_round",
             )
+        empty = None if self.present is None else deserted(M, self.present, T)
+        if empty is not None:
+            raise InvalidSetting(
+                f"present leaves nobody to play episode {empty:,}: every episode needs an agent",
+                code="bad-present",
+            )
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
+        stationary = steady and not paper if self.stationary == "auto" else self.stationary
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -172,10 +227,21 @@ class Settings:
             confidence=self.confidence,
             cap=self._cap(M),
             min_round=self.min_round,
-            rounds=self._budget(M, T, H, d, packing),
+            rounds=self._budget(M, T, H, d, packing, stationary),
             growth=growth,
+            stationary=stationary,
             aggregation=self.aggregation,
+            exchange=self.exchange,
+            states=states if self.exchange == "one-trip" else 0,
+            participation=float(self.participation),
+            present=self.present,
         )
+        if made.exchange == "one-trip" and states < 1:
+            raise InvalidSetting(
+                'exchange="one-trip" sends a table of next states, and needs finitely many of '
+                'them, in federation.toml as n_states: use exchange="stepwise"',
+                code="one-trip-needs-states",
+            )
         if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
@@ -198,17 +264,21 @@ class Settings:
             cap = "agents" if self._eager else "off"
         return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
 
-    def _budget(self, M: int, T: int, H: int, d: int, packing: Packing) -> int | None:
+    def _budget(
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool
+    ) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
         trigger, what the raw data would pay for."""
         budgets = [self.rounds] if isinstance(self.rounds, int) else []
         if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
-            return theory.rounds_paid(d, H, M, T, packing)
+            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary)
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0)
+            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
-            each = theory.scalars_per_round(d, H, M, packing, M)
+            each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
+            if self.some_away:  # at worst all agents are new in every round
+                first, each = 0, each + first
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
@@ -221,8 +291,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, and what else
-    ends a round (`core.trigger.Trigger`)."""
+    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
+    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
 
     n_agents: int
     episodes: int
@@ -241,7 +311,28 @@ class Parameters:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    stationary: bool = False
     aggregation: Aggregation = "float"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
+    pessimistic: bool = False
+    exchange: Exchange = "stepwise"
+    states: int = 0
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
+
+    @property
+    def bonus(self) -> float:
+        """What ‖φ‖_{Λ⁻¹} is multiplied by: β, or −β where what was not seen is to be avoided."""
+        return -self.beta if self.pessimistic else self.beta
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where all steps share it, else H."""
+        return 1 if self.stationary else self.horizon
 
     @property
     def largest_target(self) -> float:
@@ -251,8 +342,9 @@ class Parameters:
     @property
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
-        and entries of Λ^loc are smaller."""
-        return scale_bits(self.n_agents * self.episodes * self.largest_target)
+        and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms."""
+        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        return scale_bits(terms * self.largest_target)
 
     @property
     def trigger(self) -> Trigger:
@@ -263,8 +355,10 @@ class Parameters:
 
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
-        per `min_round` episodes, and the budget."""
-        size = (self.dim, self.horizon, self.n_agents, episodes)
+        per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        each = self.horizon // self.matrices
+        size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:
@@ -275,7 +369,26 @@ class Parameters:
     @property
     def ceilings(self) -> np.ndarray:
         """The upper clip of each step, (H,)."""
-        return ceilings(self.horizon, self.value_range, self.preset)
+        # pessimism is proved for H − h + 1, whatever the preset
+        preset = "practical" if self.pessimistic else self.preset
+        return ceilings(self.horizon, self.value_range, preset)
+
+
+def stays(present: Any, n_agents: int) -> list[list[int]]:
+    """When agents are there, as a list of [agent, first, last]."""
+    hint = "give a list of [agent, first episode, last episode], one for each stay"
+    if not isinstance(present, list | tuple) or not present:
+        raise InvalidSetting(f"present is {present!r}: {hint}", code="bad-present")
+    found = []
+    for stay in present:
+        if not isinstance(stay, list | tuple) or len(stay) != 3:
+            raise InvalidSetting(f"present has the entry {stay!r}: {hint}", code="bad-present")
+        agent, first, last = stay
+        integer("present", agent, 0, f"agents are numbered from 0; {hint}", most=n_agents - 1)
+        integer("present", first, 1, f"episodes are numbered from 1; {hint}")
+        integer("present", last, first, f"an agent leaves after it came; {hint}")
+        found.append([int(agent), int(first), int(last)])
+    return found
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:

@@ -18,7 +18,7 @@ from fedlsvi import FedLSVI, resume
 from fedlsvi.core.statistics import pack, unpack
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.learner import drive
-from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
+from fedlsvi.protocol.messages import Keep, Model, Stop, Upload, gram_of
 from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import Audit, verify
 from fedlsvi.remote.codec import decode_reply, encode, run_id
@@ -28,7 +28,8 @@ from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 
-LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=False)
+POOLED = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=True)
 EPISODES = 40
 RETRY = RetryPolicy(30.0, 1, absent="carry")
 
@@ -69,9 +70,15 @@ def lossy(silence: Silence, folder: Path, retry: RetryPolicy = RETRY, cohorts: i
     return make
 
 
-def play(problem: Any, silence: Silence, folder: Path, retry: RetryPolicy = RETRY) -> Any:
+def play(
+    problem: Any,
+    silence: Silence,
+    folder: Path,
+    retry: RetryPolicy = RETRY,
+    learner: FedLSVI = LEARNER,
+) -> Any:
     """A session over frames, played to the end."""
-    session = LEARNER.prepare(
+    session = learner.prepare(
         problem.envs, EPISODES, 1, features=problem.features, keep_models=True,
         transport=lossy(silence, folder, retry),
     )  # fmt: skip
@@ -108,13 +115,15 @@ def check_accounts(session: Any) -> None:
         upload = cohort.receive(Stop(record.last))
         for h in range(H, 0, -1):
             counted = record.last <= upto[:, h - 1]
-            gram[h - 1, counted] += upload.gram[counted]
+            gram_of(gram, h, H)[counted] += upload.gram[counted]
             b[counted, h - 1] = upload.b[counted]
             small = np.diagonal(model[h - 1]) if layout.packing == "diagonal" else model[h - 1]
-            upload = cohort.receive(Model(h, w[h - 1], pack(small, layout.packing)))
+            sent = pack(small, layout.packing)[: layout.gram_size(h)]
+            upload = cohort.receive(Model(h, w[h - 1], sent))
     np.testing.assert_allclose(session.player.transport.guard.gram, gram, rtol=1e-12, atol=1e-12)
     for h in range(1, H + 1):
-        full = unpack(gram[h - 1].sum(axis=0), layout.dim, layout.packing)
+        own = gram[min(h, len(gram)) - 1]
+        full = unpack(own.sum(axis=0), layout.dim, layout.packing)
         full = (np.diag(full) if full.ndim == 1 else full) + p.lam * np.eye(layout.dim)
         np.testing.assert_allclose(session.models[-1][1][h - 1], full, rtol=1e-12, atol=1e-12)
         w = np.linalg.solve(full, b[:, h - 1].sum(axis=0))
@@ -154,6 +163,20 @@ def test_silence_at_every_position_of_a_round(position: int, kind: str, tmp_path
     session = play(problems.one_hot(), between(21 + position, 21 + position, kind), tmp_path)
     lost = {t.__name__ for t in session.player.transport.said[20:29]}
     assert {"Explore", "Stop", "Model", "Keep"} <= lost
+    assert not session.player.transport.membership.absentees.away
+    check_accounts(session)
+
+
+@pytest.mark.parametrize("kind", ["request", "reply"])
+@pytest.mark.parametrize("length", [1, 6])
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_silence_where_steps_share_a_matrix(
+    position: int, length: int, kind: str, tmp_path: Path
+) -> None:
+    """Once everybody is back, Λ has every episode exactly once, and w is of fresh responses."""
+    silence = between(21 + position, 20 + position + length, kind)
+    session = play(problems.one_hot(), silence, tmp_path, learner=POOLED)
+    assert any("agents 2 to 3 carried" in note for note in notes(session))
     assert not session.player.transport.membership.absentees.away
     check_accounts(session)
 

@@ -31,7 +31,8 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 def in_the_middle(problem: Any, packing: str = "auto", rounds: int = 4) -> Any:
     """A session some rounds in, after `Stop`: its guard, and the honest upload of step H."""
-    learner = FedLSVI(n_agents=4, gamma=12.0, beta=0.5, lam=0.5, packing=packing)  # type: ignore[arg-type]
+    own: dict[str, Any] = {"packing": packing, "stationary": False}
+    learner = FedLSVI(n_agents=4, gamma=12.0, beta=0.5, lam=0.5, **own)
     session = learner.prepare(problem.envs, 200, 2, transport=over_frames(1))
     playing = session.rounds()
     for _ in range(rounds):

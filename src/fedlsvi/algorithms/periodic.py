@@ -16,10 +16,10 @@ from time import perf_counter
 import numpy as np
 
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import ServedSettings
 from fedlsvi.checks import integer
 from fedlsvi.config import cohort_count
-from fedlsvi.core.statistics import packed_size
+from fedlsvi.core import theory
 from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Signal
@@ -30,8 +30,8 @@ from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
-class PeriodicSettings(LinearSettings):
-    """Settings of the ablation, in addition to `LinearSettings`.
+class PeriodicSettings(ServedSettings):
+    """Settings of the ablation, in addition to `ServedSettings`.
 
     Attributes:
         period: Episodes between two synchronisations.
@@ -90,6 +90,6 @@ class Periodic(Comparator):
 def scalars(run: Run) -> dict[str, int]:
     """M(H(P + d) + 3) at the start and MH(P + d) each way per period; no signals."""
     p = run.parameters
-    model = p.n_agents * p.horizon * (packed_size(p.dim, p.packing) + p.dim)
+    model = p.n_agents * theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
     K = -(-p.episodes // run.settings.period)
     return {"init": model + 3 * p.n_agents, "up_stats": K * model, "down_model": K * model}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import ServedSettings
 from fedlsvi.config import cohort_count
-from fedlsvi.core.statistics import packed_size
+from fedlsvi.core import theory
 from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Model, Upload
@@ -27,8 +27,8 @@ from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
-class StaleSettings(LinearSettings):
-    """Settings of the ablation, in addition to `LinearSettings`.
+class StaleSettings(ServedSettings):
+    """Settings of the ablation, in addition to `ServedSettings`.
 
     Attributes:
         gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1).
@@ -36,7 +36,7 @@ class StaleSettings(LinearSettings):
 
     gamma: float | Literal["auto"] = "auto"
 
-    shared = (*LinearSettings.shared, "gamma")
+    shared = (*ServedSettings.shared, "gamma")
     fixed: ClassVar = {}
 
 
@@ -78,7 +78,7 @@ class Stale(Comparator):
 def scalars(run: Run) -> dict[str, int]:
     """Fed-LSVI's: M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs."""
     p, K = run.parameters, run.rounds
-    model = p.n_agents * p.horizon * (packed_size(p.dim, p.packing) + p.dim)
+    model = p.n_agents * theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
     return {
         "init": model + 3 * p.n_agents,
         "signal": K * p.n_agents + 2 * sum(r.signals for r in run.records),

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
+from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
+from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import Table, assign
 
-LEARNING = ("env.reward_range", "env.tables")
+LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
 """Parameters of Gymnasium environments that matter for learning only."""
 
 
@@ -36,6 +42,8 @@ class Stage(NamedTuple):
     name: str
     agent: int = 0
     """Whose it is."""
+    repeat: int = 1
+    """Steps for which an action is held."""
 
 
 class Learned(NamedTuple):
@@ -54,8 +62,8 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
         path = federation.policy_in(kit, path)
         request = replace(request, policy=str(path))
-        policy, env = federation.policy_of_site(kit, path)
         if request.env is None and not request.changes:
+            policy, env = federation.policy_of_site(kit, path)
             return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy
@@ -63,9 +71,24 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
-            env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
+            env = as_environment(
+                env, horizon=H, kwargs=stages[0].kwargs, tables=False, repeat=stages[0].repeat
+            )
         policy = _learned(request.policy, env).policy
     return policy, stages
+
+
+def policy_for_logs(request: Request) -> tuple[Policy, Callable[[Any], FeatureMap], dict[str, Any]]:
+    """A policy, its feature map once a log is known, and the sizes that the log must have."""
+    policy = _learned(request.policy).policy
+    spaces, phi = policy.spaces, getattr(policy.values, "features", None)
+    if phi is None and (Path(request.policy) / "settings.toml").exists():
+        phi = read_header(request.policy).job.feature_map()
+    sizes = {"horizon": policy.horizon, "n_actions": spaces.n_actions, "n_states": spaces.n_states}
+    made = policy.environment or {}
+    if units := made.get("params", {}).get("reward_range"):
+        sizes["reward_range"] = units
+    return policy, partial(resolve, phi), sizes
 
 
 def _learned(folder: str, env: Any = None) -> Learned:
@@ -100,6 +123,12 @@ def _stages(request: Request, learned: Learned) -> list[Stage]:
 def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> list[Stage]:
     """The environment of an entry; one for each agent where the entry names none."""
     name = entry["name"]
+    if name == RECORDS:
+        raise InvalidInput(
+            "the policy was learned from a log, which cannot be played: give --env, or --data to "
+            "estimate its value from a log",
+            code="needs-world",
+        )
     if name == ARRAYS or (name in registry.names() and name != REGISTERED):
         table = {"env": entry, "n_agents": n_agents}
         made = Job.parse(table, Path(request.policy)).environments()
@@ -108,6 +137,7 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         whose = entry.get("agent", 0)
         return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
     id = str(entry.get("id", name))
+    refuse_unasked(entry)
     find_spec(id)  # refuses an unknown id
     known = registry.entry(REGISTERED).parameters()
     refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
@@ -129,7 +159,8 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         raise InvalidInput(
             f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE", code="bad-kwargs"
         )
-    return [Stage(id, kwargs, _with(id, kwargs))]
+    shown = kwargs | {key: value for key, value in entry.items() if key == "repeat"}
+    return [Stage(id, kwargs, _with(id, shown), repeat=entry.get("repeat", 1))]
 
 
 def _named(env: Environment) -> str:
@@ -160,6 +191,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
     entries = _own(request, learned)
     if request.env is not None:
         name = IDS.get(request.env, request.env)
+        announce_module(name)
         if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
             entry: Table = {"name": name}
             own = name in registry.names() and name != REGISTERED

@@ -67,7 +67,9 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
+        *_took_part(summary),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
+        *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
@@ -85,9 +87,29 @@ def _raw(summary: Mapping[str, Any]) -> str:
     if raw is None:
         return ""
     text = f"sharing every trajectory: {number(raw)}"
-    if summary["algorithm"] != "fed-lsvi" or summary["scalars"] <= raw:
+    if not _together(summary) or summary["scalars"] <= raw:
         return text
-    return f"{text}; rounds=K or min_round=N sends less"
+    from fedlsvi.config import Parameters
+    from fedlsvi.observers.traffic import rounds_paid_for
+
+    p = Parameters(**summary["parameters"])
+    steps = p.n_agents * summary["episodes"] * p.horizon
+    paid = rounds_paid_for(p, raw // steps)
+    return f"{text}; --set rounds={paid} sends less" if paid else text
+
+
+def _together(summary: Mapping[str, Any]) -> bool:
+    """Whether several agents learned with Fed-LSVI, which has settings for what they send."""
+    return bool(summary["algorithm"] == "fed-lsvi" and summary["parameters"]["n_agents"] > 1)
+
+
+def _took_part(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How much was played, where agents were away by design."""
+    all_of_them = summary["parameters"]["n_agents"] * summary["episodes"]
+    if summary["agent_episodes"] == all_of_them:
+        return []
+    text = f"by all agents together, of {number(all_of_them)} were nobody ever away"
+    return [("episodes", number(summary["agent_episodes"]), text)]
 
 
 def _location(folder: str) -> str:
@@ -103,6 +125,18 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     return [("switches", number(counts["switches"]), most)]
 
 
+def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the logs hold, and what was earned in them."""
+    counts = summary["counts"]
+    text = f"of {counts['logged_episodes']:,} episodes"
+    if counts["left_out"]:
+        text += f"; {counts['left_out']:,} where an episode was cut have no target and are left out"
+    rows = [("transitions", number(counts["logged_transitions"]), text)]
+    if summary["return"] is not None:
+        rows.append(("behaviour", number(summary["return"]), "mean return of what was logged"))
+    return rows
+
+
 def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the learned policy and others earn, and regret, as far as they are known."""
     rows = []
@@ -111,9 +145,22 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
     if summary["regret"] is not None:
         rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
+    elif "logged_episodes" in summary["counts"]:
+        rows += _logged(summary)
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
     return rows or [("return", "–", "not known here")]
+
+
+def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a black box was asked to do."""
+    steps, clipped = summary.get("steps"), summary.get("clipped")
+    if steps is None:
+        return []
+    text = "taken in the environment, with episodes played ahead"
+    if clipped:
+        text += f"; {plural(clipped, 'reward')} clipped to reward_range"
+    return [("steps", number(steps), text)]
 
 
 def _least(summary: Mapping[str, Any]) -> str:
@@ -122,7 +169,10 @@ def _least(summary: Mapping[str, Any]) -> str:
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
-    return f"{unit}; short rounds reveal more about each episode"
+    floor = min(10, summary["episodes"])
+    lengthen = shortest < floor and shortest == 1 and _together(summary)
+    fix = f"; --set min_round={floor} lengthens them" if lengthen else ""
+    return f"{unit}; short rounds reveal more about each episode{fix}"
 
 
 def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -157,4 +207,7 @@ def several_lines(
     for label, name in labels.items() if len(summaries) > 1 else ():
         rows.append([name, *(number(together[k] and together[k][label]) for k in kinds)])
     lines = [heading(summaries[0]), *columns(rows, "<>", "  ")]
+    lines += [
+        f"  note: {text}" for text in dict.fromkeys(t for s in summaries for t in s["extended"])
+    ]
     return lines if out is None else [*lines, _location(str(out))]

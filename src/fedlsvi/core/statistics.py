@@ -45,8 +45,9 @@ def pack(gram: np.ndarray, packing: Packing) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, dim: int, packing: Packing) -> np.ndarray:
-    """The inverse of `pack`: (…, d, d), or (…, d) when diagonal."""
-    if packing == "diagonal":
+    """The inverse of `pack`: (…, d, d), or (…, d) when diagonal. What is empty stays empty: steps
+    that share a Gram matrix send it once."""
+    if packing == "diagonal" or packed.shape[-1] == 0:
         return packed
     if packing == "dense":
         return packed.reshape(*packed.shape[:-1], dim, dim)
@@ -63,9 +64,20 @@ def identity(dim: int, scale: float, packing: Packing) -> np.ndarray:
     return np.full(dim, scale) if packing == "diagonal" else scale * np.eye(dim)
 
 
+def every_step(grams: np.ndarray, horizon: int) -> np.ndarray:
+    """(H, …) Gram matrices to read, also where there is one for all steps."""
+    return np.broadcast_to(grams, (horizon, *grams.shape[1:]))
+
+
+def shared(one: np.ndarray, n: int) -> np.ndarray:
+    """(n, …) rows that are all the same memory as `one` (1, …): to write one is to write all."""
+    return np.lib.stride_tricks.as_strided(one, (n, *one.shape[1:]), (0, *one.strides[1:]))
+
+
 @njit(cache=True, nogil=True)
 def add_rows(total, rows):  # type: ignore[no-untyped-def]
-    """total += Σ_i rows[i], one row after another: the order of additions is that of the rows."""
+    """total += Σ_i rows[i], one row after another: the order of additions is that of the rows.
+    Rows may be empty."""
     for i in range(rows.shape[0]):
-        for j in range(total.size):
+        for j in range(rows.shape[1]):
             total[j] += rows[i, j]

@@ -36,6 +36,11 @@ def beta_theory(
     return beta_homogeneous(d, H, M, T, p / 2.0, c) + width
 
 
+def beta_pessimistic(d: int, H: int, M: int, T: int, p: float = 0.05, c: float = 1.0) -> float:
+    """Jin, Yang & Wang (2021), Theorem 4.4: β = c·d·H·√log(2dHK/p), K = MT logged episodes."""
+    return c * d * H * math.sqrt(math.log(2.0 * d * H * M * T / p))
+
+
 def gamma_auto(M: int, d: int, T: int) -> float:
     """γ = max(T/(Md), 1): K flat in T up to a logarithm, regret of the order of Theorem 1."""
     return max(T / (M * d), 1.0)
@@ -113,15 +118,26 @@ def rounds_floor(T: int, gamma: float) -> int:
     return math.ceil(T / math.ceil(gamma))
 
 
+def scalars_model(d: int, H: int, packing: Packing, stationary: bool = False) -> int:
+    """H(P + d), the scalars of one model; P + Hd where all steps share a Gram matrix."""
+    return (1 if stationary else H) * packed_size(d, packing) + H * d
+
+
 def scalars_per_round(
-    d: int, H: int, M: int, packing: Packing, signals: int, sites: int | None = None
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    signals: int,
+    sites: int | None = None,
+    stationary: bool = False,
 ) -> int:
     """(C + M)H(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it.
 
     C is the number of parties that upload: all M agents, or with secure sums the sites.
     """
     uploads = M if sites is None else sites
-    return (uploads + M) * H * (packed_size(d, packing) + d) + M + 2 * signals
+    return (uploads + M) * scalars_model(d, H, packing, stationary) + M + 2 * signals
 
 
 def scalars_total(
@@ -132,15 +148,42 @@ def scalars_total(
     rounds: int,
     total_signals: int,
     sites: int | None = None,
+    stationary: bool = False,
 ) -> int:
     """M(H(P + d) + 3) + K((C + M)H(P + d) + M) + 2Σs: the whole run, first broadcast included.
 
     With secure sums, C sites exchange keys first and upload one sum each; else C = M.
     """
-    first = M * (H * (packed_size(d, packing) + d) + 3)
+    first = M * (scalars_model(d, H, packing, stationary) + 3)
     if sites is not None:
         first += scalars_keys(sites)
-    return first + rounds * scalars_per_round(d, H, M, packing, 0, sites) + 2 * total_signals
+    each = scalars_per_round(d, H, M, packing, 0, sites, stationary)
+    return first + rounds * each + 2 * total_signals
+
+
+def scalars_one_trip(
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    rounds: int,
+    total_signals: int,
+    following: int,
+    sites: int | None = None,
+    states: int = 0,
+    stationary: bool = False,
+) -> int:
+    """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs + F: one trip for each of K synchronisations.
+
+    F, `following`, are the scalars of N, sparse where that is shorter. With secure sums nothing
+    may be left out, and each of C sites uploads H(P + d) + (H−1)dS a round. Where all steps share
+    their sums an upload has one Λ, u and N, and a model one Λ.
+    """
+    uploads, tables = M if sites is None else sites, 1 if stationary else H - 1
+    total = scalars_total(d, H, M, packing, rounds, total_signals, sites, stationary)
+    if stationary:  # u is sent once, and not a response for every step
+        total -= rounds * uploads * (H - 1) * d
+    return total + (following if sites is None else rounds * sites * tables * d * states)
 
 
 def scalars_keys(sites: int) -> int:
@@ -148,13 +191,15 @@ def scalars_keys(sites: int) -> int:
     return 4 * sites + 4 * sites**2
 
 
-def rounds_paid(d: int, H: int, M: int, T: int, packing: Packing, least: int = 40) -> int:
+def rounds_paid(
+    d: int, H: int, M: int, T: int, packing: Packing, least: int = 40, stationary: bool = False
+) -> int:
     """The most rounds whose scalars are no more than the raw data's, but at least `least`.
 
     With every agent's signal in every round, and three scalars per step of the raw data.
     """
-    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0)
-    return max(least, left // scalars_per_round(d, H, M, packing, M))
+    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+    return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

@@ -52,6 +52,20 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
         norms[x] = norm
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def maximum(phi, norms2, w, beta, ceiling, values):  # type: ignore[no-untyped-def]
+    """values[x] = max_a Q(x,a), given φ (n, A, d) itself and ‖φ‖²_{Λ⁻¹} (n, A)."""
+    n, n_actions, dim = phi.shape
+    for x in range(n):
+        top = -np.inf
+        for a in range(n_actions):
+            mean = 0.0
+            for i in range(dim):
+                mean += phi[x, a, i] * w[i]
+            top = max(top, upper(mean, norms2[x, a], beta))
+        values[x] = min(max(top, 0.0), ceiling)
+
+
 @njit(cache=True, nogil=True)
 def choose(score, greedy):  # type: ignore[no-untyped-def]
     """greedy[x] = argmax_a score[x, a], lowest index first up to `TIE`; score is (n, A)."""

@@ -24,6 +24,10 @@ class Environment(ABC):
     reward_range: tuple[float, float] = (0.0, 1.0)
     """The rewards that 0 and 1 stand for, in the environment's own units."""
 
+    stationary: bool = False
+    """Whether neither the law of the next state nor the reward depends on the step h, so that what
+    was seen at one step tells about all of them. A class that knows this says so."""
+
     draws_at_reset: int = 1
     draws_per_step: int = 1
 

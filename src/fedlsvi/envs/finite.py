@@ -84,6 +84,13 @@ class FiniteMDP(Environment):
         vars(self).update(state)
         self._freeze()
 
+    @cached_property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether P and r are the same at every step."""
+        per_step = (self.P, self.r if self.reward_on_transition is None else None)
+        arrays = (*per_step, self.reward_on_transition)
+        return all(a is None or len(a) == 1 or bool((a == a[0]).all()) for a in arrays)
+
     @property
     def phi(self) -> np.ndarray | None:
         """Its own features (S, A, d), or None where they are one-hot."""

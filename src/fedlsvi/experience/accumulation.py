@@ -196,11 +196,28 @@ def fold(  # type: ignore[no-untyped-def]
                 cells[:] = 0.0
             _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
             gram[h, i] = 0.0
-            kept = response[h, i] if h + 1 < horizon else nothing
+            kept = response[h, i] if h < response.shape[0] else nothing
             if phi.size > 0:
                 _add_many(cells, pay, chosen, rows, room, gram[h, i], u[h, i], kept)
             else:
                 _add_cells(cells, policy[h], rewards, moving, index, gram[h, i], u[h, i], kept)
+
+
+@njit(cache=True, nogil=True)
+def fold_few(  # type: ignore[no-untyped-def]
+    lo, hi, n, log, policy, reward, moving, phi, index, outer, u, response, gram
+):
+    """Fold a short round of n episodes, all steps into one u (m, d), N (m, d, S) and Λ^loc (m, P);
+    the first two accumulate."""
+    horizon, n_states = policy.shape
+    keys, nothing, spare = np.empty(FEW, np.int64), np.zeros(n_states), np.zeros(u.shape[1])
+    for i in range(lo, hi):
+        gram[i] = 0.0
+        for h in range(horizon):
+            pay = reward[h if reward.shape[0] > 1 else 0]
+            _sort(n, log[i, h], log[i, h + 1], keys)
+            _add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
+            _follow_few(n, keys, policy[h], phi, index, nothing, response[i], spare)
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from numba import njit
 
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.finite import Cells, FiniteExperience
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
 
@@ -142,7 +142,7 @@ class SparseExperience(FiniteExperience):
     def close(self, length: int) -> None:
         """End the round after `length` episodes, and fold it into the counts."""
         self._cut(length)
-        self._gram = np.zeros((self._policy.shape[0], len(self.agents), self._packed))
+        self._gram = self._empty_gram()
         for lo, hi, env in self._groups:
             reward, moving, _, index = self._folding(env)
             seen = (self._logged, self._log, self._spilled, self._policy, reward, moving, index)
@@ -152,11 +152,29 @@ class SparseExperience(FiniteExperience):
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, d), and b_h over the whole history, (m, d)."""
-        m, counts = len(self.agents), self.response[h - 1]
+        return self._gram[h - 1], self._respond(h, h - 1)
+
+    def _respond(self, h: int, row: int) -> np.ndarray:
+        """b_h (m, d) from the counts in this row, with V_{h+1}."""
+        m, counts = len(self.agents), self.response[row]
         b = np.empty((m, self.dim))
         cells = (self.values.index, self._rows, self._successors, self.values.values[h])
-        self.workers.map(_respond, 0, m, *cells, self.u[h - 1], counts, b, work=counts.size)
-        return self._gram[h - 1], b
+        self.workers.map(_respond, 0, m, *cells, self.u[row], counts, b, work=counts.size)
+        return b
+
+    def _empty_gram(self) -> np.ndarray:
+        """Λ_h^loc of a round of which nothing is folded yet."""
+        return np.zeros((self._policy.shape[0], len(self.agents), self._packed))
+
+    def _take_following(self, at: int) -> Cells:
+        counts, (n_states, _) = self.response[at], self.values.index.shape
+        agent, cell = np.nonzero(counts)
+        found = counts[agent, cell].astype(np.float64)
+        counts[:] = 0
+        pair = np.searchsorted(self._rows, cell, side="right") - 1
+        place = self.values.index.ravel()[pair] * n_states + self._successors[cell]
+        order = np.lexsort((place, agent))  # the index may be any permutation
+        return agent[order], place[order], found[order]
 
     def _spill(self, m: int, horizon: int) -> None:
         if self._table.size == 0:

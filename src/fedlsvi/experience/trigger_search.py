@@ -3,7 +3,8 @@
 `CountTrigger` serves finite states: sums of ‖y‖² bracket the log-determinant and settle most
 questions; where they do not, counts of the visited states decide. `RowTrigger` serves continuous
 states: it adds whitened feature rows one episode at a time. So neither block sizes nor threads can
-change the answer.
+change the answer. Steps that share a Gram matrix form one group with one determinant, which is
+named by its last step; else every step is a group of its own.
 """
 
 from __future__ import annotations
@@ -43,25 +44,32 @@ def log_ratio(visits, rows, norms, slots):  # type: ignore[no-untyped-def]
 # reassociation lets the sum use vector registers; it only brackets, counts decide
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _growth(states, begin, end, norms):  # type: ignore[no-untyped-def]
-    """s = Σ‖y‖² over logged episodes begin … end−1 of one step: log(1 + s) ≤ log ratio ≤ s."""
+    """s = Σ‖y‖² over logged episodes begin … end−1 of a group of steps, states (steps, episodes):
+    log(1 + s) ≤ log ratio ≤ s."""
     total = 0.0
-    for e in range(begin, end):
-        total += norms[np.uint64(states[e])]
+    for h in range(norms.shape[0]):
+        here, known = states[h], norms[h]
+        for e in range(begin, end):
+            total += known[np.uint64(here[e])]
     return total
 
 
 @njit(cache=True, nogil=True)
 def _fires(length, growth, states, end, table, rows, norms, slots, rule):  # type: ignore[no-untyped-def]
-    """Whether one step fires after `length` episodes: `end` logged ones and those in the table."""
+    """Whether a group of steps fires after `length` episodes: `end` logged ones and those in the
+    table."""
     verdict = settled(length, np.log1p(growth), growth, rule)
     if verdict != 0:
         return verdict == 1
-    visits = np.zeros(norms.size, np.int64)
+    visits = np.zeros(norms.shape, np.int64)
     if table.size > 0:
-        visits += table.sum(axis=1)
-    for e in range(end):
-        visits[np.uint64(states[e])] += 1
-    return fires(length, log_ratio(visits, rows, norms, slots), rule)
+        visits += table.sum(axis=2)
+    for h in range(norms.shape[0]):
+        for e in range(end):
+            visits[h, np.uint64(states[h, e])] += 1
+    flat = rows.reshape(norms.size, rows.shape[2])
+    ratio = log_ratio(visits.reshape(-1), flat, norms.reshape(-1), slots.reshape(-1))
+    return fires(length, ratio, rule)
 
 
 @njit(cache=True, nogil=True)
@@ -70,94 +78,90 @@ def first_firing_counts(  # type: ignore[no-untyped-def]
 ):
     """Find the first of the n episodes logged from `offset` on at which some agent fires.
 
-    `length` episodes of the round precede them; their sums[agent, h] = Σ‖y‖² advance past them,
+    `length` episodes of the round precede them; their sums[agent, group] = Σ‖y‖² advance past them,
     unless some agent fires. when[i] is that agent's first firing episode (1 … n) if no agent before
-    it in the range fired earlier, else 0; steps[i] is the lowest step h that fires there.
+    it in the range fired earlier, else 0; steps[i] is the last step of the lowest group that fires
+    there.
     marks: (rows, norms, slots) of the greedy actions, see `values.TabularValues`.
     """
     rows, norms, slots = marks
-    horizon = norms.shape[0]
+    groups = sums.shape[1]
+    size = norms.shape[0] // groups
     best = n
-    none = np.empty((0, 0), np.int64)
+    none = np.empty((0, 0, 0), np.int64)
     for i in range(lo, hi):
         when[i] = 0
-        for h in range(horizon):
+        for g in range(groups):
             # once this agent is known to fire at `best`, another step matters only before that
             limit = best if when[i] == 0 else best - 1
             if limit == 0:
                 break
-            states = log[i, h]
-            cells = table[i, h] if table.size > 0 else none
-            growth = sums[i, h]
-            more = _growth(states, offset, offset + limit, norms[h])
+            begin, end = g * size, (g + 1) * size
+            states, y, norm, slot = (
+                log[i, begin:end],
+                rows[begin:end],
+                norms[begin:end],
+                slots[begin:end],
+            )
+            cells = table[i, begin:end] if table.size > 0 else none
+            growth = sums[i, g]
+            more = _growth(states, offset, offset + limit, norm)
             if limit == n:
-                sums[i, h] += more
-            if not _fires(
-                length + limit,
-                growth + more,
-                states,
-                offset + limit,
-                cells,
-                rows[h],
-                norms[h],
-                slots[h],
-                rule,
-            ):
+                sums[i, g] += more
+            known = growth + more
+            at = offset + limit
+            if not _fires(length + limit, known, states, at, cells, y, norm, slot, rule):
                 continue
             silent, loud = 0, limit
             while loud - silent > 1:
                 middle = (silent + loud) // 2
-                more = _growth(states, offset + silent, offset + middle, norms[h])
-                if _fires(
-                    length + middle,
-                    growth + more,
-                    states,
-                    offset + middle,
-                    cells,
-                    rows[h],
-                    norms[h],
-                    slots[h],
-                    rule,
-                ):
+                at = offset + middle
+                more = _growth(states, offset + silent, at, norm)
+                known = growth + more
+                if _fires(length + middle, known, states, at, cells, y, norm, slot, rule):
                     loud = middle
                 else:
                     silent = middle
                     growth += more
             best = loud
             when[i] = loud
-            steps[i] = h + 1
+            steps[i] = end
 
 
 @njit(cache=True, nogil=True)
-def _add(y, begin, end, h, grown, bounds):  # type: ignore[no-untyped-def]
-    """Add rows begin … end−1 of step h. `grown` is I + Σ y yᵀ (lower triangle), `bounds` the two
-    sums that bracket its log-determinant (`core.trigger`)."""
+def _add(y, begin, end, steps, grown, bounds):  # type: ignore[no-untyped-def]
+    """Add rows begin … end−1 of a range of steps. `grown` is I + Σ y yᵀ (lower triangle), `bounds`
+    the two sums that bracket its log-determinant (`core.trigger`)."""
     dim = y.shape[2]
     for e in range(begin, end):
-        row = y[e, h]
-        norm2 = 0.0
-        for i in range(dim):
-            norm2 += row[i] * row[i]
-            target = grown[i]
-            for j in range(i + 1):
-                target[j] += row[i] * row[j]
-        bounds[0] += norm2
-        bounds[1] += np.log1p(norm2)
+        for h in range(steps[0], steps[1]):
+            row = y[e, h]
+            norm2 = 0.0
+            for i in range(dim):
+                norm2 += row[i] * row[i]
+                target = grown[i]
+                for j in range(i + 1):
+                    target[j] += row[i] * row[j]
+            bounds[0] += norm2
+            bounds[1] += np.log1p(norm2)
 
 
 @njit(cache=True, nogil=True)
 def absorb(y, grown, bounds):  # type: ignore[no-untyped-def]
     """Add all rows (m, n, H, d): the episodes explored last did not fire."""
     m, n, horizon = y.shape[:3]
+    groups = grown.shape[1]
+    size = horizon // groups
     for i in range(m):
-        for h in range(horizon):
-            _add(y[i], 0, n, h, grown[i, h], bounds[i, h])
+        for g in range(groups):
+            _add(y[i], 0, n, (g * size, (g + 1) * size), grown[i, g], bounds[i, g])
 
 
 @njit(cache=True, nogil=True)
-def _fires_at(y, begin, end, h, grown, bounds, length, rule):  # type: ignore[no-untyped-def]
-    """Whether step h fires after `length` episodes; grown and bounds advance from begin to end."""
-    _add(y, begin, end, h, grown, bounds)
+def _fires_at(y, begin, end, steps, grown, bounds, length, rule):  # type: ignore[no-untyped-def]
+    """Whether a range of steps fires after `length` episodes; grown and bounds advance from begin
+    to end."""
+    _add(y, begin, end, steps, grown, bounds)
     verdict = settled(length, np.log1p(bounds[0]), bounds[1], rule)
     if verdict != 0:
         return verdict == 1
@@ -168,38 +172,42 @@ def _fires_at(y, begin, end, h, grown, bounds, length, rule):  # type: ignore[no
 def first_firing_rows(y, grown, bounds, length, n, rule, when, steps):  # type: ignore[no-untyped-def]
     """The first of the n episodes at which some agent fires; see `first_firing_counts`."""
     m, _, horizon = y.shape[:3]
+    groups = grown.shape[1]
+    size = horizon // groups
     best = n
     for i in range(m):
         when[i] = 0
-        for h in range(horizon):
+        for g in range(groups):
+            group = (g * size, (g + 1) * size)
             # once an agent is known to fire at `best`, another of its steps matters only before it
             limit = best if when[i] == 0 else best - 1
             if limit == 0:
                 break
-            base, base_bounds = grown[i, h].copy(), bounds[i, h].copy()
+            base, base_bounds = grown[i, g].copy(), bounds[i, g].copy()
             trial, trial_bounds = base.copy(), base_bounds.copy()
             elapsed = length + limit
-            if not _fires_at(y[i], 0, limit, h, trial, trial_bounds, elapsed, rule):
+            if not _fires_at(y[i], 0, limit, group, trial, trial_bounds, elapsed, rule):
                 continue
             silent, loud = 0, limit
             while loud - silent > 1:
                 middle = (silent + loud) // 2
                 trial, trial_bounds = base.copy(), base_bounds.copy()
                 elapsed = length + middle
-                if _fires_at(y[i], silent, middle, h, trial, trial_bounds, elapsed, rule):
+                if _fires_at(y[i], silent, middle, group, trial, trial_bounds, elapsed, rule):
                     loud = middle
                 else:
                     silent, base, base_bounds = middle, trial, trial_bounds
             best = loud
             when[i] = loud
-            steps[i] = h + 1
+            steps[i] = group[1]
 
 
 class CountTrigger:
-    """The trigger of a cohort in a finite state space."""
+    """The trigger of a cohort in a finite state space, with a determinant for each of so many equal
+    groups of steps: H of them, or one."""
 
-    def __init__(self, n_agents: int, horizon: int, workers: Workers) -> None:
-        self._sums = np.zeros((n_agents, horizon))
+    def __init__(self, n_agents: int, groups: int, workers: Workers) -> None:
+        self._sums = np.zeros((n_agents, groups))
         self._workers = workers
 
     def begin(self) -> None:
@@ -231,17 +239,18 @@ class CountTrigger:
         if n > 0:
             seen = (self._sums, before, offset, n, log, table, marks)
             found = (rule, when, steps)
-            work = self._sums.size * n
+            work = (log.shape[1] - 1) * len(log) * n
             self._workers.map(first_firing_counts, 0, len(log), *seen, *found, work=work)
         return _earliest(before, when, steps)
 
 
 class RowTrigger:
-    """The trigger of a cohort in a continuous state space."""
+    """The trigger of a cohort in a continuous state space; see `CountTrigger`."""
 
-    def __init__(self, n_agents: int, horizon: int, dim: int) -> None:
-        self._grown = np.empty((n_agents, horizon, dim, dim))
-        self._bounds = np.empty((n_agents, horizon, 2))
+    def __init__(self, n_agents: int, horizon: int, dim: int, groups: int | None = None) -> None:
+        groups = horizon if groups is None else groups
+        self._grown = np.empty((n_agents, groups, dim, dim))
+        self._bounds = np.empty((n_agents, groups, 2))
         self._rows = np.empty((n_agents, 0, horizon, dim))
 
     def begin(self) -> None:

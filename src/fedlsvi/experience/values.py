@@ -7,6 +7,8 @@ evaluator and an exported policy use these two classes, so all of them see the s
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor, DiagonalFactor, factorise
@@ -43,6 +45,8 @@ class TabularValues:
         self.slots = np.zeros((horizon, n_states), np.int64)
         self._states = np.arange(n_states)
         self._whitened = np.empty((0 if diagonal else n_states * n_actions, self.dim))
+        # of the step updated last: steps below it may share them
+        self._gram, self._factor = np.empty(0), cast("DenseFactor | DiagonalFactor", None)
 
     @property
     def marks(self) -> tuple[np.ndarray, ...]:
@@ -51,8 +55,12 @@ class TabularValues:
         return self.rows, self.norms, self.slots
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        """Rebuild Q_h, V_h and π_h from the step's model; a 1-d gram is a diagonal one."""
-        factor = factorise(gram)
+        """Rebuild Q_h, V_h and π_h from the step's model; a 1-d gram is a diagonal one, and an
+        empty one is that of the step before this one in time, h + 1."""
+        fresh = gram.size > 0
+        if fresh:
+            self._gram, self._factor = gram, factorise(gram)
+        gram, factor = self._gram, self._factor
         values, greedy = self.values[h - 1], self.policy[h - 1]
         top = self.ceilings[h - 1]
         if isinstance(factor, DiagonalFactor):
@@ -61,8 +69,9 @@ class TabularValues:
             self.norms[h - 1] = 1.0 / gram[self.slots[h - 1]]
         else:
             n_states, n_actions, dim = self.phi.shape
-            flat = factor.whiten(self.phi.reshape(-1, dim), out=self._whitened)
-            whitened = flat.reshape(n_states, n_actions, dim)
+            if fresh:
+                factor.whiten(self.phi.reshape(-1, dim), out=self._whitened)
+            whitened = self._whitened.reshape(n_states, n_actions, dim)
             target = w @ factor.lower
             backup(whitened, target, self.beta, top, values, greedy, self.norms[h - 1])
             take_rows(whitened, greedy, self.rows[h - 1])
@@ -83,12 +92,15 @@ class BlockValues:
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
+        self.weights: list[np.ndarray] = [np.zeros(features.dim)] * horizon
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        """Take the step's model; its factor serves every later block."""
-        factor = factorise(gram)
+        """Take the step's model; its factor serves every later block. An empty gram is that of
+        step h + 1."""
+        factor = factorise(gram) if gram.size else self.factors[h]
         assert isinstance(factor, DenseFactor)  # features of continuous states are never one-hot
         self.factors[h - 1], self.targets[h - 1] = factor, w @ factor.lower
+        self.weights[h - 1] = w
 
     def frozen(self) -> BlockValues:
         """The model as it is now; factors are replaced by `update`, never changed in place."""

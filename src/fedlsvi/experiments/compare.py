@@ -99,6 +99,10 @@ class Question:
                     f"this setting: leave it out",
                     code="setting-without-effect",
                 )
+        able = [name for name in names if "stationary" in known[name]]
+        if len(able) < len(names):  # all of them learn from the same data
+            for name in able:
+                own[name].setdefault("stationary", False)
         return cls(list(names), list(seeds), shared, own)
 
     def table(self, name: str, seed: int) -> Table:

@@ -57,7 +57,8 @@ class Experience(Protocol):
         ...
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
-        """Λ_h^loc packed, (m, P), and b_h over the whole of D_h with V_{h+1} in force, (m, d)."""
+        """Λ_h^loc packed, (m, P), and b_h over the whole of D_h with V_{h+1} in force, (m, d).
+        Steps that share a Gram matrix give it at h = H, and an empty one, (m, 0), before."""
         ...
 
     def state(self) -> dict[str, np.ndarray]:
@@ -114,7 +115,7 @@ class Cohort:
         self.T = message.episodes
         self.values.beta = message.beta
         for h in range(self.horizon, 0, -1):
-            self._renew(h, message.w[h - 1], message.gram[h - 1])  # line 2
+            self._renew(h, *message.model(h))  # line 2
         self.experience.begin(message.t)  # lines 1, 4–7
 
     def explore(self, limit: int, until: Callable[[int], int] | None = None) -> Signal:

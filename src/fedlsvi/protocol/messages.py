@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlsvi.core.statistics import Packing
+from fedlsvi.core.statistics import Packing, packed_size
 
 SCALAR_BYTES = 8
 
@@ -33,11 +33,12 @@ def _freeze(one: np.ndarray, other: np.ndarray) -> None:
 class Start:
     """Server → agents, once (Algorithm 1, line 3): {w_h, Λ_h, γ, β, T}.
 
-    When a run is resumed it carries the model and the episode t from which the agents continue.
+    Steps that share a Gram matrix have one row. When a run is resumed, it carries the model and the
+    episode t from which the agents continue.
     """
 
     w: np.ndarray  # (H, d)
-    gram: np.ndarray  # (H, P)
+    gram: np.ndarray  # (H, P) or (1, P)
     gamma: float
     beta: float
     episodes: int
@@ -50,6 +51,10 @@ class Start:
     def scalars(self) -> int:
         """Per agent: H(P + d) + 3."""
         return self.w.size + self.gram.size + 3
+
+    def model(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """(w_h, Λ_h) of step h."""
+        return self.w[h - 1], self.gram[min(h, len(self.gram)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort."""
+    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort.
+
+    Where steps share a Gram matrix it travels with step H, and P = 0 at the others.
+    """
 
     h: int
     gram: np.ndarray  # (m, P)
@@ -113,19 +121,84 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStates:
+    """What one agent's round adds to N_h = Σφ e_{x'}ᵀ of steps 1 … H−1, (H−1, d, S): all of it, or
+    where fewer than half of the cells are set only those.
+
+    `cells` are their places in ascending order, and empty where all are sent.
+    """
+
+    cells: np.ndarray  # (n,) or (0,)
+    values: np.ndarray  # (n,) or ((H−1)·d·S,)
+
+    def __post_init__(self) -> None:
+        _freeze(self.cells, self.values)
+
+    @property
+    def scalars(self) -> int:
+        """Twice the cells that are set, or all cells."""
+        return self.cells.size + self.values.size
+
+    @property
+    def whole(self) -> bool:
+        """Whether all cells are sent."""
+        return self.values.size > self.cells.size
+
+    @property
+    def places(self) -> np.ndarray | slice:
+        """Where the values belong."""
+        return slice(0, self.values.size) if self.whole else self.cells
+
+
+@dataclass(frozen=True, slots=True)
+class Increments:
+    """Agent → server with one trip per synchronisation (finite states): what a round adds to
+    Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ of all steps, for each agent in a cohort."""
+
+    gram: np.ndarray  # (m, H, P), or (m, 1, P) where steps share it
+    u: np.ndarray  # (m, H, d), or (m, 1, d)
+    following: tuple[NextStates, ...]  # of m agents
+
+    def __post_init__(self) -> None:
+        _freeze(self.gram, self.u)
+
+    @property
+    def scalars(self) -> int:
+        """mH(P + d), and N."""
+        return self.gram.size + self.u.size + sum(n.scalars for n in self.following)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Server → agents with one trip per synchronisation: the models of all steps."""
+
+    w: np.ndarray  # (H, d)
+    gram: np.ndarray  # (H, P), or (1, P) where steps share it
+
+    def __post_init__(self) -> None:
+        _freeze(self.w, self.gram)
+
+    @property
+    def scalars(self) -> int:
+        """Per agent: H(P + d), or P + Hd."""
+        return self.w.size + self.gram.size
+
+
+@dataclass(frozen=True, slots=True)
 class MaskedUpload:
     """Site → server with secure sums: Σ over its agents of (Λ_h^loc, b_h) in fixed point, plus
-    masks that cancel in the sum over all sites. Alone it is as good as noise."""
+    masks that cancel in the sum over all sites. Alone it is as good as noise. With one trip per
+    synchronisation it holds the increments of all steps, with h = 1."""
 
     h: int
-    words: np.ndarray  # (P + d,) uint64
+    words: np.ndarray  # (P + d,) uint64, or (H(P + d) + (H−1)dS,)
 
     def __post_init__(self) -> None:
         self.words.setflags(write=False)
 
     @property
     def scalars(self) -> int:
-        """P + d, however many agents the site has."""
+        """P + d, or H(P + d) + (H−1)dS, however many agents the site has."""
         return self.words.size
 
 
@@ -173,7 +246,8 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h)."""
+    """Server → agents (Algorithm 1, line 12): the step's model (w_h, Λ_h); an empty Λ_h is that of
+    step h + 1."""
 
     h: int
     w: np.ndarray  # (d,)
@@ -196,8 +270,8 @@ class Keep:
     scalars: int = 1
 
 
-Request = Start | Explore | Stop | Model | Keep | KeyRequest | Roster
-Reply = Signal | Upload | MaskedUpload | SiteKey | None
+Request = Start | Explore | Stop | Model | Models | Keep | KeyRequest | Roster
+Reply = Signal | Upload | Increments | MaskedUpload | SiteKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +282,41 @@ class Layout:
     horizon: int
     dim: int
     packing: Packing
+    stationary: bool = False
     secure: bool = False
     """Whether sites upload masked sums, and exchange keys first."""
+    states: int = 0
+    """S, where a synchronisation takes one trip; 0 where it goes step by step."""
+
+    @property
+    def matrices(self) -> int:
+        """Gram matrices of a model: one where steps share it, else H."""
+        return 1 if self.stationary else self.horizon
+
+    def gram_size(self, h: int) -> int:
+        """Scalars of the Gram matrix in a message of step h."""
+        shared = self.stationary and h < self.horizon
+        return 0 if shared else packed_size(self.dim, self.packing)
+
+    def upload_words(self, h: int) -> int:
+        """Scalars of one masked upload of step h, and of one agent's that leaves nothing out."""
+        if not self.states:
+            return self.gram_size(h) + self.dim
+        return self.matrices * (packed_size(self.dim, self.packing) + self.dim) + self.cells
+
+    @property
+    def tables(self) -> int:
+        """Tables of next states: one where steps share it, else those of steps 1 … H−1."""
+        return 1 if self.stationary else self.horizon - 1
+
+    @property
+    def cells(self) -> int:
+        """(H−1)·d·S, or d·S where steps share it: the entries of N."""
+        return self.tables * self.dim * self.states
+
+
+def gram_of(grams: np.ndarray, h: int, horizon: int) -> np.ndarray:
+    """The part of Gram matrices (H, …, P) that belongs to a message of step h. Where steps share
+    one, (1, …, P), it belongs to step H and the others have an empty part."""
+    own: np.ndarray = grams[h - 1 if len(grams) == horizon else 0]
+    return own if len(grams) == horizon or h == horizon else own[..., :0]

@@ -21,11 +21,27 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.logged import (
+    LoggedContinuousExperience,
+    LoggedFiniteExperience,
+    StationaryLoggedContinuousExperience,
+    StationaryLoggedFiniteExperience,
+)
 from fedlsvi.experience.returns import ReturnLog
+from fedlsvi.experience.stationary_finite import (
+    StationaryFiniteExperience,
+    StationaryGymFiniteExperience,
+    StationarySparseExperience,
+)
+from fedlsvi.experience.stationary_vectors import (
+    StationaryContinuousExperience,
+    StationaryGymExperience,
+)
 from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
@@ -35,12 +51,23 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
+from fedlsvi.protocol.one_trip import OneTripCohort
 from fedlsvi.protocol.transport import layout
 
 STEPPED = (
     ". One that is stepped has one state more, after the end of an episode: step all of them, "
     "as_environment(env, tables=False)"
 )
+POOLED: dict[Any, Any] = {
+    ContinuousExperience: StationaryContinuousExperience,
+    GymExperience: StationaryGymExperience,
+    GymFiniteExperience: StationaryGymFiniteExperience,
+    FiniteExperience: StationaryFiniteExperience,
+    SparseExperience: StationarySparseExperience,
+    LoggedFiniteExperience: StationaryLoggedFiniteExperience,
+    LoggedContinuousExperience: StationaryLoggedContinuousExperience,
+}
+"""The same experience where all steps share their data."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
 
 
@@ -64,6 +91,15 @@ class Plan:
         return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
 
     @property
+    def stepped(self) -> tuple[int, int] | None:
+        """Steps taken here in black boxes so far, and rewards of theirs that were clipped; None
+        where nothing is stepped."""
+        worlds = {id(env): env for env in self.envs if isinstance(env, GymWorld)}.values()
+        if not worlds:
+            return None
+        return sum(env.stepped for env in worlds), sum(env.clipped for env in worlds)
+
+    @property
     def layout(self) -> Layout:
         """What server and agents agree on."""
         return layout(self.parameters)
@@ -74,25 +110,57 @@ class Plan:
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
+            return TabularValues(self.features, p.horizon, p.bonus, p.ceilings, diagonal)
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
-        return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
+        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows)
 
-    def cohort(self, lo: int, hi: int) -> Cohort:
-        """Agents lo … hi−1, with memories of their own."""
-        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+    def check_source(self) -> None:
+        """Refuse to be optimistic about a log, or to be pessimistic and play."""
+        for env in self.envs:
+            if isinstance(env, LoggedWorld) != self.parameters.pessimistic:
+                logged = isinstance(env, LoggedWorld)
+                raise InvalidEnvironment(
+                    f"{env.name} is a log, and an optimistic learner needs a world to play in: "
+                    "learn from it with PEVI"
+                    if logged
+                    else f"pevi learns from logs, and {env.name} is not one: give data=",
+                    code="needs-world" if logged else "needs-records",
+                )
+
+    def cohort(
+        self,
+        lo: int,
+        hi: int,
+        values: TabularValues | BlockValues | None = None,
+        workers: Workers | None = None,
+    ) -> Cohort:
+        """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
+        self.check_source()
+        p, values = self.parameters, self.values() if values is None else values
+        workers = Workers(self.threads) if workers is None else workers
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):
             kind = GymFiniteExperience if envs[0].finite else GymExperience
+        elif isinstance(envs[0], LoggedWorld):
+            finite = isinstance(values, TabularValues)
+            kind = LoggedFiniteExperience if finite else LoggedContinuousExperience
         elif isinstance(values, TabularValues):
-            size = (p.horizon, p.dim, len(values.values[0]), envs[0].n_actions)
+            size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
             kind = SparseExperience if sparse else FiniteExperience
+        kind = POOLED[kind] if p.stationary else kind
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
+        if kind is GymExperience:  # elsewhere every episode reaches every step
+            experience.floor = p.min_round
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        return Cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
+        about = (agents, p.horizon, p.packing, values, experience, p.trigger)
+        if p.exchange == "one-trip":
+            asked_once = OneTripCohort(*about)
+            asked_once.stationary = p.stationary
+            return asked_once
+        return Cohort(*about)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""
@@ -130,9 +198,30 @@ def make_plan(
     threads, block = _count("threads", threads), _count("block", block)
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
-    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot)
+    steady = all(env.stationary for env in {id(env): env for env in envs}.values())
+    # settings of other algorithms need not know what a stationary model or one trip is
+    told: dict[str, Any] = {}
+    if getattr(settings, "stationary", None) == "auto":
+        told["steady"] = steady
+    if getattr(settings, "exchange", None) == "one-trip":
+        told["states"] = getattr(envs[0], "n_states", 0)
+    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
+    if parameters.stationary and not steady:
+        _refuse_steps(envs)
     _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
+
+
+def _refuse_steps(envs: Sequence[Environment]) -> None:
+    """The error for stationary=True where steps differ, or nobody says that they do not."""
+    m, env = next((m, env) for m, env in enumerate(envs) if not env.stationary)
+    why = "depends on the step" if isinstance(env, FiniteMDP) else "does not say that it is"
+    fix = "" if isinstance(env, FiniteMDP) else ", or set stationary = True on its class"
+    raise InvalidSetting(
+        f"stationary=True needs environments whose laws and rewards are the same at every step, "
+        f"and {env.name} of agent {m} {why}: leave it out{fix}",
+        code="not-stationary",
+    )
 
 
 def _count(name: str, value: Any) -> int | None:
@@ -175,17 +264,18 @@ def same_features(one: FeatureMap, other: FeatureMap, env: Environment) -> bool:
 def _check_room(p: Parameters, env: Environment) -> None:
     """Refuse a run whose regret, model or agents this machine cannot hold."""
     packed = packed_size(p.dim, p.packing)
-    each = p.horizon * (packed + p.dim)  # Λ^loc and u, or what takes their place
+    each = p.matrices * (packed + p.dim)  # Λ^loc and u, or what takes their place
     n_states = getattr(env, "n_states", 0)
     if isinstance(env, FiniteMDP):
-        sparse = prefers_sparse(p.horizon, p.dim, n_states, env.n_actions)
+        sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
         if not (sparse and p.packing == "diagonal"):
-            each += (p.horizon - 1) * p.dim * n_states  # N
-    model = p.horizon * packed
+            each += max(p.matrices - 1, 1) * p.dim * n_states  # N
+    model = p.matrices * packed + p.horizon * (p.dim + n_states + p.dim * p.states)
     for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
+        (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
         _refuse_large(what, n, fix)
 
@@ -226,7 +316,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
                     f"{more}",
                     code="agents-disagree",
                 )
-    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
+    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
         raise InvalidEnvironment(
             f"{type(first).__name__} is neither finite nor continuous", code="bad-env"
         )

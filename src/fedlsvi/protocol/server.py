@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import identity, pack, unpack
+from fedlsvi.core.statistics import identity, pack, shared, unpack
 from fedlsvi.protocol.aggregation import Aggregation, FloatSums
 from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop
 
@@ -51,7 +51,8 @@ class Server:
         self._sum = aggregation or FloatSums(layout)
         self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
         H, d = layout.horizon, layout.dim
-        self.gram = np.stack([identity(d, lam, layout.packing)] * H)  # line 2
+        one = identity(d, lam, layout.packing)
+        self.gram = shared(one[None], H) if layout.stationary else np.stack([one] * H)  # line 2
         self.w = np.zeros((H, d))
         self.t = 0
         self.k = 0
@@ -80,12 +81,13 @@ class Server:
 
     def parameters(self) -> Start:
         """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
-        w, gram = self.w.copy(), self._pack(self.gram)
+        w, gram = self.w.copy(), self._pack(self.gram[: self.layout.matrices])
         return Start(w, gram, self.gamma, self.beta, self.T, self.t)
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
-        return Model(h, self.w[h - 1].copy(), self._pack(self.gram[h - 1]))
+        gram = self._pack(self.gram[h - 1])[: self.layout.gram_size(h)]
+        return Model(h, self.w[h - 1].copy(), gram)
 
     def _pack(self, gram: np.ndarray) -> np.ndarray:
         """The wire form in a new array: Λ grows in place, a message stays what it was."""

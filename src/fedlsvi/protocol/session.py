@@ -17,12 +17,15 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.one_trip import OneTrip
+from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
-from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.server import Agents, Server
 from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import Transport, layout
@@ -46,6 +49,9 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    present: int | None = None
+    steps: int | None = None
+    clipped: int | None = None
 
 
 class Player(Protocol):
@@ -193,6 +199,9 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                present=done.present,
+                steps=done.steps,
+                clipped=done.clipped,
             )
             self.records.append(record)
             player.rest()
@@ -235,6 +244,7 @@ class FederatedPlayer:
         plan: Plan | None = None,
         cohorts: Sequence[Cohort] = (),
         algorithm: str = "fed-lsvi",
+        values: TabularValues | None = None,
     ) -> None:
         """Make the server.
 
@@ -245,28 +255,46 @@ class FederatedPlayer:
                 where they are known to the agents alone.
             cohorts: The agents, where they are in this process.
             algorithm: The name that the run reports.
+            values: With one trip per synchronisation and no plan: what turns models into values.
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm, self.goes_on = algorithm, bool(cohorts)
+        self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
         size = layout(p)
         adds = aggregation_of(p, size)
-        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
+        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
-        self.evaluator = None if plan is None else plan.evaluator(self.values)
+        known = None if plan is None else plan.evaluator(self.values)
+        self.evaluator = transport.measuring(known)
         self.measured = self.evaluator is not None
         self._ledger: Ledger | None = None
+        self.logged: Mapping[str, int] = {}
+        self.agents: Agents = transport
+        self.one_trip: OneTrip | None = None
+        if p.exchange == "one-trip":
+            own = values or (None if plan is None else plan.values())
+            assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
+            self.agents = self.one_trip = OneTrip(transport, own, size, p)
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+    def of(
+        cls,
+        plan: Plan,
+        cohorts: int = 1,
+        transport: Transport | None = None,
+        algorithm: str = "fed-lsvi",
+    ) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:
-            return cls(p, transport, plan)
+            return cls(p, transport, plan, algorithm=algorithm)
+        if p.some_away:
+            some, apart = attended(plan)
+            return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, in_process(here, p), plan, here)
+        return cls(p, in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -290,15 +318,19 @@ class FederatedPlayer:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        secure = self.parameters.aggregation == "secure"
-        return {"sites": len(self.transport.sites())} if secure else {}
+        found: dict[str, int] = dict(self.logged)
+        if self.parameters.aggregation == "secure":
+            found["sites"] = len(self.transport.sites())
+        elif self.one_trip is not None:  # what N took, which depends on what was seen
+            found["next_state_scalars"] = self.ledger.single("up_stats")
+        return found
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
         return table
 
     def start(self) -> None:
-        self.server.start(self.transport)
+        self.server.start(self.agents)
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
         self._follow()
@@ -310,8 +342,8 @@ class FederatedPlayer:
         began = perf_counter()
         if self.evaluator is not None:
             self.evaluator.begin()
-        measured = perf_counter()
-        done = self.server.round(self.transport)
+        measured, before = perf_counter(), self._stepped()
+        done = self.server.round(self.agents)
         ended, last = perf_counter(), self.server.t
         gaps = None
         if self.evaluator is not None:
@@ -323,6 +355,7 @@ class FederatedPlayer:
             "evaluate": perf_counter() - ended + measured - began,
         }
         self._follow()
+        steps, clipped = since(before, self._stepped())
         return Played(
             first=done.first,
             last=last,
@@ -335,6 +368,9 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            present=self.transport.present,
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:
@@ -345,6 +381,10 @@ class FederatedPlayer:
         if self.values is not None and not self.cohorts:
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+
+    def _stepped(self) -> tuple[int, int] | None:
+        """What the agents here have done in a black box so far."""
+        return self.plan.stepped if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
@@ -362,7 +402,10 @@ class FederatedPlayer:
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
-        arrays |= {"w": self.server.w, "gram": self.server.gram}
+        matrices = self.server.layout.matrices
+        arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
+        if self.one_trip is not None:
+            arrays |= self.one_trip.state()
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {
@@ -390,6 +433,8 @@ class FederatedPlayer:
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
         self.server.t, self.server.k = plain["t"], plain["k"]
         self.transport.last = plain["last"]
+        if self.one_trip is not None:
+            self.one_trip.restore(arrays)
         self.transport.restore(arrays, plain["transport"], plain["t"], plain["k"])
         for c, cohort in enumerate(self.cohorts):
             cohort.experience.restore(part_of(f"cohort{c}", arrays))
@@ -399,6 +444,15 @@ class FederatedPlayer:
         for cohort in self.cohorts:
             cohort.experience.workers.close()
         self.transport.close()
+
+
+def since(
+    before: tuple[int, int] | None, now: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    if before is None or now is None:
+        return None, None
+    return now[0] - before[0], now[1] - before[1]
 
 
 def part_of(name: str, arrays: Arrays) -> Arrays:

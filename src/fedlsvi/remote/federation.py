@@ -1,33 +1,27 @@
 """What the parties of a federation agree on, and what a site settles for itself.
 
 The job (from the server, the same for all): episodes, seed, horizon, features, the units of rewards
-and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
-
-    agents = 1                       # how many agents learn here
-    [env]                            # a registered environment with its parameters …
-    name = "river-swim"
-    # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
-    # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+and the settings of Fed-LSVI. A site's own settings are in `site_settings`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
-from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import check_seed, integer
+from fedlsvi.algorithms.pevi import PEVISettings
+from fedlsvi.checks import check_seed, choice, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
-from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -36,8 +30,12 @@ from fedlsvi.errors import (
     InvalidSetting,
     refuse_unknown,
 )
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -46,10 +44,14 @@ from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.guard import Facts
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.site_settings import SiteSettings as SiteSettings
+from fedlsvi.remote.site_settings import environment as environment
 from fedlsvi.run import Run
-from fedlsvi.storage import files, settings_file
+from fedlsvi.storage import files
 from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
 
@@ -58,6 +60,9 @@ SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 """In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
+
+ALGORITHMS: dict[str, Any] = {"fed-lsvi": Settings, "pevi": PEVISettings}
+"""What a federation can run, and the settings of each."""
 
 MOST_AGENTS = 1000
 """Agents that a site may have where nothing else was agreed."""
@@ -83,11 +88,16 @@ class Federation:
     dim: int
     seed: int = 0
     one_hot: bool = False
+    nonnegative: bool = False
+    simplex: bool = False
     reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
     max_agents: int | dict[str, int] = MOST_AGENTS
+    algorithm: str = "fed-lsvi"
+    n_states: int = 0
+    n_actions: int | None = None
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -105,9 +115,16 @@ class Federation:
         _check_name(self.name)
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
+        integer("n_states", self.n_states, 0, "the number of states, where they are finite")
         check_seed(self.seed)
-        if not isinstance(self.one_hot, bool):
-            raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+        choice("algorithm", self.algorithm, tuple(ALGORITHMS))
+        if self.n_actions is not None:
+            integer("n_actions", self.n_actions, 1, "the number of actions")
+        for key in ("one_hot", "nonnegative", "simplex"):
+            if not isinstance(flag := getattr(self, key), bool):
+                raise InvalidSetting(
+                    f"{key} must be true or false, got {flag!r}", code=f"bad-{key}"
+                )
         units(self.reward_range)
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
@@ -117,9 +134,14 @@ class Federation:
             integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
-        _known("setting", self.settings, Settings)
-        self.parameters(n_agents)
-        self.retry_policy()
+        _known("setting", self.settings, ALGORITHMS[self.algorithm])
+        retry, p = self.retry_policy(), self.parameters(n_agents)
+        if p.aggregation == "secure":
+            check_sites(n_agents)
+            retry.refuse_absence('aggregation = "secure"')
+        if p.exchange == "one-trip":
+            retry.refuse_absence('exchange = "one-trip"')
+            self.values(p)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -141,14 +163,56 @@ class Federation:
         p = self.parameters(sum(agents for _, agents in cuts))
         run = in_logs(run_id(p, self.seed))
         contents = header_files_at_sites(
-            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run
-        )
+            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run,
+            self.algorithm,
+        )  # fmt: skip
         return OpenedRun.of_sites(folder, contents, notify)
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen = Settings(n_agents=n_agents, **self.settings)
-        return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
+        if getattr(chosen, "some_away", False):
+            raise InvalidSetting(
+                "participation and present are not for [settings]: they simulate absence, and here "
+                'sites are away when they are; [retry] absent = "carry" says what happens then',
+                code="bad-participation",
+            )
+        trip = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
+        found: Parameters = chosen.resolve(*size, **trip)
+        return found
+
+    def values(self, p: Parameters) -> TabularValues | None:
+        """With one trip per synchronisation: what the server computes values with, for which it
+        must know the features of all states."""
+        if p.exchange != "one-trip":
+            return None
+        phi = self.feature_map()
+        if phi is None:
+            raise InvalidSetting(
+                'exchange = "one-trip" has the server compute values, and it must know the '
+                'features for that: write [features] with a name, such as name = "one-hot"',
+                code="one-trip-needs-features",
+            )
+        actions = self.n_actions or self.dim // self.n_states
+        stub = SimpleNamespace(name=self.name, n_states=self.n_states, n_actions=actions,
+                               horizon=self.horizon)  # fmt: skip
+        bound = resolve(phi, stub)
+        if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
+            raise InvalidSetting(
+                f"[features] of {self.n_states} states and {actions} actions have dimension "
+                f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
+                code="other-dim",
+            )
+        return TabularValues(bound, p.horizon, p.beta, p.ceilings, p.packing == "diagonal")
+
+    def chosen(self, n_agents: int) -> Any:
+        """The settings of its algorithm. Sites know their environments and the server does not, so
+        a stationary model is one that the federation agreed on."""
+        made = ALGORITHMS[self.algorithm]
+        own = {key: value for key, value in self.settings.items() if value != "auto"}
+        if any(each.name == "stationary" for each in fields(made)):
+            own = {"stationary": False} | own
+        return made(n_agents=n_agents, **own)
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
@@ -166,12 +230,14 @@ class Federation:
         params = {key: value for key, value in self.features.items() if key != "name"}
         return feature_maps.make(self.features["name"], **params)
 
-    def plan(self, env: Any, n_agents: int) -> Plan:
-        """The plan of a site whose environment this is; its sizes must be the federation's."""
-        settings = Settings(n_agents=n_agents, **self.settings)
-        plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
+    def plan(self, env: Any, n_agents: int, features: Any = None) -> Plan:
+        """The plan of a site whose environment this is; its sizes must be the federation's.
+        `features` are the site's, where the federation names none."""
+        phi = self.feature_map() or features
+        plan = make_plan(self.chosen(n_agents), env, self.episodes, self.seed, phi)
+        plan.check_source()
         mine, agreed = plan.parameters, self.parameters(n_agents)
-        for size in ("horizon", "dim", "packing"):
+        for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
                     f"this site's environment has {size} {own}, the federation agreed on {theirs}",
@@ -179,7 +245,30 @@ class Federation:
                     hint=_remedy(size, own, plan.envs[0]),
                 )
         self._check_units(plan)
+        self._check_features(plan)
         return plan
+
+    def _check_features(self, plan: Plan) -> None:
+        """The server refuses uploads that break what was agreed about features."""
+        ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
+        holds = {
+            "nonnegative": plan.features.nonnegative,
+            "simplex": plan.features.simplex and not ends,
+        }
+        for key, own in holds.items():
+            if getattr(self, key) and not own:
+                raise InvalidEnvironment(
+                    f"the federation agreed on {key} = true, and this site's features are not so, "
+                    "or its episodes may end early: choose other features, or agree on less",
+                    code=f"not-{key}",
+                )
+
+    def facts(self, p: Parameters) -> Facts:
+        """What the server knows about every site, for its checks. Sums of features are of no use
+        where episodes may end early."""
+        phi = self.feature_map()
+        nonnegative = self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
+        return Facts.of(p, nonnegative, self.simplex, ends=not self.simplex)
 
     def _check_units(self, plan: Plan) -> None:
         """A reward must be worth the same everywhere."""
@@ -204,7 +293,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
             f"one_hot = {one_hot} in federation.toml, else choose other features for this site"
         )
     counted = ""
-    if size == "dim" and (n_states := getattr(env, "n_states", None)) is not None:
+    size = "n_states" if size == "states" else size
+    if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
             f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
             "Gymnasium environment can end early, one state is added for those that have ended)"
@@ -222,7 +312,12 @@ def package() -> str:
     return f"{__version__} ({found.hexdigest()[:16]})"
 
 
-def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
+def serve(
+    opened: OpenedRun,
+    transport: FrameTransport,
+    observers: Sequence[Observer],
+    values: TabularValues | None = None,
+) -> Run:
     """Play a federation's run to its end, from the last checkpoint where there is one.
 
     A checkpoint is written after every round; agents keep theirs first.
@@ -231,85 +326,17 @@ def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Obse
         opened: The server's run folder.
         transport: The way to the sites.
         observers: Called with the record of each round.
+        values: With one trip per synchronisation (`Federation.values`).
     """
     if not opened.finished:
-        session = Session(FederatedPlayer(opened.header.parameters, transport))
+        p, algorithm = opened.header.parameters, opened.header.job.algorithm
+        player = FederatedPlayer(p, transport, algorithm=algorithm, values=values)
+        session = Session(player)
         opened.restore(session)
         take_epoch(transport, opened.header.run)
         # the process of a job that was aborted may take a moment to end
         opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
     return opened.result()
-
-
-@dataclass(frozen=True)
-class SiteSettings:
-    """What a site settles for itself."""
-
-    env: Any
-    agents: int = 1
-    durable: bool = True
-
-    @classmethod
-    def read(cls, path: Path) -> SiteSettings:
-        """From the site's TOML file."""
-        table = settings_file.read(path)
-        _known(f"key of {path.name}", table, cls)
-        agents, durable = table.get("agents", 1), table.get("durable", True)
-        integer("agents", agents, 1, "how many agents learn at this site")
-        if not isinstance(durable, bool):
-            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
-        if not isinstance(table.get("env"), dict):
-            raise InvalidInput(f"{path} has no [env]: name an environment there")
-        return cls(environment(table["env"]), agents, durable)
-
-
-def environment(table: dict[str, Any]) -> Any:
-    """The environment that a table names: `name`, `gym` or `entry`, and its parameters."""
-    rest = dict(table)
-    ways = [key for key in ("name", "gym", "entry") if key in rest]
-    if len(ways) != 1:
-        raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
-    what = rest.pop(ways[0])
-    if not isinstance(what, str):
-        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
-    if ways[0] == "name":
-        return envs.make(what, **rest)
-    make: Any = _function(what) if ways[0] == "entry" else what
-    taken = signature(make).parameters if ways[0] == "entry" else {}
-    # sizes of a Gymnasium environment, unless the function takes them itself
-    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
-             if key in rest and key not in taken}  # fmt: skip
-    if ways[0] == "entry":
-        try:
-            signature(make).bind(**rest)
-        except TypeError as error:
-            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
-    return as_environment(make, **sizes, kwargs=rest or None)
-
-
-def _function(what: str) -> Any:
-    """The function that `entry` names."""
-    module, colon, name = what.partition(":")
-    if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidInput(f"entry must be module:function, got {what!r}")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(
-            f"entry {what!r} cannot be found ({error}): install its package in the Python that "
-            "starts this site"
-        ) from None
-    except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
-        raise InvalidInput(
-            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
-        ) from error
-    if not callable(function):
-        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
-    try:
-        signature(function)
-    except ValueError as error:  # some that are written in C
-        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
-    return function
 
 
 def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
@@ -318,7 +345,9 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
+        return journal, Audit(
+            files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
+        )
     except BaseException:
         journal.close()
         raise
@@ -338,7 +367,8 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     cohort, p = endpoint.cohort, endpoint.parameters
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
-    env = per_agent(settings.env, 1)[0]
+    logs = getattr(cohort.experience, "envs", None)
+    env = per_agent(settings.env, 1)[0] if settings.data is None or logs is None else logs[0]
     values: Any = cohort.values
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
@@ -371,7 +401,14 @@ def policy_in(kit: Path, path: Path) -> Path:
 
 def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
     """A policy that a site has learned, and the environment that its settings name."""
-    env = per_agent(SiteSettings.read(kit / "local" / SETTINGS).env, 1)[0]
+    settings = SiteSettings.read(kit / "local" / SETTINGS)
+    if settings.data is not None:
+        raise InvalidInput(
+            f"the site of {kit} has a log and no world to play in: give --env, or --data to "
+            "estimate from a log",
+            code="needs-world",
+        )
+    env = per_agent(settings.env, 1)[0]
     try:
         return Policy.load(path), env
     except InvalidFeatures:  # they are the environment's own, which no file can hold
@@ -380,12 +417,13 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
 
 def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
-    books: tuple[Journal, Audit],
+    books: tuple[Journal, Audit], identity: SiteIdentity | None = None,
 ) -> Endpoint:  # fmt: skip
-    """The endpoint of a site, as its journal has it."""
-    plan = federation.plan(settings.env, n_agents)
+    """The endpoint of a site, as its journal has it; secure sums need its identity."""
     lo, hi = first, first + settings.agents
+    world = settings.world(federation, n_agents, first)
+    plan = federation.plan(world, n_agents, settings.feature_map())
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

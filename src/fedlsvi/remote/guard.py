@@ -11,6 +11,9 @@ y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
     signalled an episode earlier
     after aggregation wᵀΛw ≤ M·t·y_max²
 
+Where all steps share a Gram matrix, an episode puts H vectors into it: n and t above are then
+numbers of steps, Λ^loc comes with h = H alone, and so does the determinant.
+
 An agent that invents consistent data passes: no such check can tell. The codec has already checked
 shapes. The figures of all agents come from one compiled pass; only a failed check looks for the
 agent that caused it.
@@ -29,7 +32,18 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
-from fedlsvi.protocol.messages import Explore, Layout, Model, Request, Signal, Start, Stop, Upload
+from fedlsvi.protocol.messages import (
+    Explore,
+    Layout,
+    Model,
+    Models,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+    gram_of,
+)
 from fedlsvi.remote.guard_kernels import (
     DEPTH,
     ENERGY,
@@ -82,6 +96,11 @@ class Facts:
         y_max: (H,) the largest target at each step.
         nonnegative: Whether no feature is negative.
         simplex: Whether the features of every state and action sum to one.
+        steps: Vectors that an episode puts into one Gram matrix: 1, or H where steps share it.
+        partial: Whether an agent may have fewer episodes than the round, or episodes that end
+            early and add nothing after that, as logs have.
+        waits: Whether increments may wait for a later round: under a floor, where episodes end
+            early.
     """
 
     trigger: Trigger
@@ -90,12 +109,22 @@ class Facts:
     nonnegative: bool = False
     simplex: bool = False
     overshoot: str = "cut"
+    steps: int = 1
+    partial: bool = False
+    waits: bool = False
 
     @classmethod
-    def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
-        """From the numbers in force and what is known about the features."""
-        y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
-        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot)
+    def of(
+        cls, p: Parameters, nonnegative: bool = False, simplex: bool = False, ends: bool = False
+    ) -> Facts:
+        """From the numbers in force, what is known about the features, and whether episodes may
+        end early."""
+        y_max, steps = 1.0 + np.append(p.ceilings[1:], 0.0), p.horizon // p.matrices
+        logged = p.pessimistic
+        # where steps share a matrix every episode is in it, so nothing waits
+        waits = ends and p.min_round > 1 and not p.stationary
+        known = (p.trigger, p.episodes, y_max, nonnegative, simplex and not logged)
+        return cls(*known, p.overshoot, steps, logged, waits)
 
 
 @dataclass
@@ -111,18 +140,20 @@ class Guard:
     layout: Layout
     facts: Facts
     tolerance: float = TOLERANCE
-    gram: np.ndarray = field(init=False)  # (H, M, P), over all rounds
+    gram: np.ndarray = field(init=False)  # (H, M, P) or (1, M, P), over all rounds
     last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
+    upto: np.ndarray = field(init=False)  # (H, M), the last episode of the last upload, not zero
 
     def __post_init__(self) -> None:
         size = self.layout
         P = packed_size(size.dim, size.packing)
-        self.gram = np.zeros((size.horizon, size.n_agents, P))
+        self.gram = np.zeros((size.matrices, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
+        self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
         self.t, self.round, self.length = 0, 1, 0
         self._requested = 0  # episodes of the round under way that the server requested so far
         self._named: dict[int, list[int]] = {}  # step → agents that named it when they signalled
-        self._model = np.zeros((size.horizon, P))
+        self._model = np.zeros((size.matrices, P))
         self._where = unpack(np.arange(P), size.dim, size.packing)
         self._weights: dict[int, np.ndarray] = {}
 
@@ -138,19 +169,28 @@ class Guard:
                 self._requested += limit
             case Stop(t=t):
                 self.length = t - self.t
+            case Models(w=w, gram=gram):
+                for h in range(len(w), 0, -1):
+                    self.sends(Model(h, w[h - 1], gram_of(gram, h, len(w))))
             case Model(h=h, w=w, gram=gram):
                 self._check_model(h, w, gram)
-                self._model[h - 1] = gram
+                gram_of(self._model, h, self.layout.horizon)[:] = gram
                 self._weights.pop(h, None)
                 if h == 1:
                     self.t, self.round = self.t + self.length, self.round + 1
                     self._named, self._requested = {}, 0
 
     def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        energy = quadratic(w, gram, self._where)
-        most = self.layout.n_agents * (self.t + self.length) * float(self.facts.y_max[h - 1]) ** 2
+        energy = quadratic(w, gram if gram.size else self._base(h), self._where)
+        seen = self.layout.n_agents * (self.t + self.length) * self.facts.steps
+        most = seen * float(self.facts.y_max[h - 1]) ** 2
         if not energy <= most * (1.0 + 1e-6) + TOLERANCE:
             raise Refusal(-1, self.round, h, "wᵀΛw of the new model", energy, f"at most {most:g}")
+
+    def _base(self, h: int) -> np.ndarray:
+        """Λ_h of the model in force, (P,)."""
+        model: np.ndarray = self._model[min(h, len(self._model)) - 1]
+        return model
 
     # what agents send
 
@@ -194,7 +234,17 @@ class Guard:
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """Check an upload of step h from agents first … first + agents − 1; changes nothing."""
         self._same_step(first, h, upload)
-        before = self.gram[h - 1, first : first + agents]
+        if self.facts.waits and (t := int(self.upto[h - 1, first : first + agents].min())) < self.t:
+            self.since(t)._upload(first, agents, h, upload)
+        else:
+            self._upload(first, agents, h, upload)
+
+    def _upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
+        before = self.gram[min(h, len(self.gram)) - 1, first : first + agents]
+        if not upload.gram.shape[1]:
+            self._finite(first, h, upload)
+            self._response(first, h, upload, before)
+            return
         if self.layout.packing != "packed":
             self._finite(first, h, upload)  # a packed one is summed in passing
         if self.layout.packing == "diagonal":
@@ -222,7 +272,11 @@ class Guard:
     def accept(self, first: int, upload: Upload) -> None:
         """Take note of an upload of agents from `first` on that passed, or of their withdrawal."""
         rows = slice(first, first + len(upload.b))
-        self.gram[upload.h - 1, rows] += upload.gram
+        own = gram_of(self.gram, upload.h, self.layout.horizon)[rows]
+        own += upload.gram
+        if self.facts.waits:
+            told = np.flatnonzero(upload.gram.any(axis=1)) + first
+            self.upto[upload.h - 1, told] = self.t + self.length
         if upload.h == self.layout.horizon:
             self.last[rows] = upload.b
 
@@ -235,17 +289,21 @@ class Guard:
         return late
 
     def withdrawal(self, first: int, agents: int, h: int) -> Upload:
-        """The upload that takes back all that these agents contributed to step h."""
-        rows = self.gram[h - 1, first : first + agents]
+        """The upload that takes back all that these agents contributed to step h. Where steps
+        share Λ, it is taken out with the next step H."""
+        rows = gram_of(self.gram, h, self.layout.horizon)[first : first + agents]
         return Upload(h, -rows, np.zeros((agents, self.layout.dim)))
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {"guard.gram": self.gram, "guard.last": self.last}
+        kept = {"guard.gram": self.gram, "guard.last": self.last}
+        return kept | {"guard.upto": self.upto} if self.facts.waits else kept
 
     def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
         """Continue after round k, episode t."""
         self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
+        if self.facts.waits:
+            self.upto[:] = arrays["guard.upto"]
         self.t, self.round = t, k + 1
 
     def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
@@ -255,19 +313,38 @@ class Guard:
             i = int(np.flatnonzero(wrong)[0])
             raise Refusal(first + i, self.round, h, name, float(value[i]), bound)
 
+    def _response(self, first: int, h: int, upload: Upload, seen: np.ndarray) -> None:
+        """b of a step whose Gram matrix came before it: `seen`, the round included."""
+        n, y, b = self.length * self.facts.steps, float(self.facts.y_max[h - 1]), upload.b
+        if self.layout.packing == "diagonal":
+            self._range(first, h, b, y * seen, "b")
+            return
+        total, m = (self.t + self.length) * self.facts.steps, len(b)
+        found, nobody = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
+        nothing, base, small = np.zeros_like(seen), self._base(h), self.tolerance
+        examine(
+            nothing, seen, b, b, base, np.zeros(self._where.shape), self._where, small * n,
+            small * total, small, False, math.inf, nobody, found,
+        )  # fmt: skip
+        self._energy(first, h, found[ENERGY], found[ENERGY].max(), total * y * y, "bᵀG⁺b")
+        if self.facts.nonnegative or self.facts.simplex:
+            wrong = found[DEPTH] > small * total * y
+            self._fail(first, h, wrong, "smallest entry of b", -found[DEPTH], "at least 0")
+
     def _diagonal(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
-        """One-hot features: Λ^loc counts visits, each episode one."""
-        n, y = self.length, float(self.facts.y_max[h - 1])
+        """One-hot features: Λ^loc counts visits, each step one."""
+        n, y = self.length * self.facts.steps, float(self.facts.y_max[h - 1])
         gram, b = upload.gram, upload.b
         least, off = gram.min(axis=1), np.abs(gram - np.rint(gram)).max(axis=1)
         self._fail(first, h, least < 0.0, "smallest count", least, "at least 0")
         self._fail(first, h, off > 0.0, "fraction in a count", off, "0: counts are integers")
         visits = gram.sum(axis=1)
-        self._fail(first, h, visits != n, "sum of counts", visits, f"{n}, the round's episodes")
+        wrong = visits > n if self.facts.partial else visits != n
+        self._fail(first, h, wrong, "sum of counts", visits, f"{n}, the round's episodes")
         self._range(first, h, b, y * (before + gram), "b")
         if h == self.layout.horizon:
             self._range(first, h, b - self.last[first : first + len(b)], gram, "increment of b")
-        base = self._model[h - 1]
+        base = self._base(h)
         self._ratios(first, h, np.log1p(gram / base).sum(axis=1), float(base.min()))
 
     def _range(self, first: int, h: int, b: np.ndarray, most: np.ndarray, name: str) -> None:
@@ -279,18 +356,20 @@ class Guard:
         self._fail(first, h, high > slack, f"an entry of {name} beyond its bound by", high, bound)
 
     def _dense(self, first: int, h: int, upload: Upload, before: np.ndarray) -> None:
-        n, y, d, m = self.length, float(self.facts.y_max[h - 1]), self.layout.dim, len(upload.b)
+        n, y = self.length * self.facts.steps, float(self.facts.y_max[h - 1])
+        d, m = self.layout.dim, len(upload.b)
         if self.layout.packing == "dense":
             square = unpack(upload.gram, d, self.layout.packing)
             skew = np.abs(square - square.transpose(0, 2, 1)).max(axis=(1, 2))
             self._fail(first, h, skew > self.tolerance * n, "asymmetry of gram", skew, "0")
-        episodes, final, small = self.t + n, h == self.layout.horizon, self.tolerance
+        episodes, small = self.t * self.facts.steps + n, self.tolerance
+        final, model = h == self.layout.horizon, self._base(h)
         seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
         close[self._signallers(first, m, h)] = True
         if h not in self._weights:  # the same for every cohort
-            self._weights[h] = weights(self._model[h - 1], self._where)
+            self._weights[h] = weights(model, self._where)
         examine(
-            upload.gram, before, upload.b, self.last[first : first + m], self._model[h - 1],
+            upload.gram, before, upload.b, self.last[first : first + m], model,
             self._weights[h], self._where, small * n, small * episodes, small, final,
             self._most(math.inf), close, seen,
         )  # fmt: skip
@@ -318,12 +397,12 @@ class Guard:
                 name = "smallest entry of increment of b"
                 self._fail(first, h, least < -slack, name, least, "at least 0")
         if close.any():
-            base = unpack(self._model[h - 1], d, self.layout.packing)
+            base = unpack(model, d, self.layout.packing)
             self._ratios(first, h, seen[GROWTH], float(np.linalg.eigvalsh(base)[0]))
 
     def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
         """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
-        n, d, m = self.length, self.layout.dim, len(loc)
+        n, d, m = self.length * self.facts.steps, self.layout.dim, len(loc)
         if n >= d:
             least = np.linalg.eigvalsh(loc)[:, 0]
             wrong, bound = least < -self.tolerance * n, "at least 0"
@@ -349,6 +428,8 @@ class Guard:
         named = np.zeros(len(ratio), np.bool_)
         named[self._signallers(first, len(ratio), h)] = True
         short = named & (np.maximum(ratio, 0.0) < least_ratio - 1e-6)
+        if self.facts.waits:  # what it signalled for waits, because few episodes reached the step
+            short &= ratio > 1e-6
         bound = f"at least {least_ratio:.9g}: it signalled here"
         self._fail(first, h, short, "log ratio of determinants", ratio, bound)
         most = self._most(least)
@@ -366,7 +447,7 @@ class Guard:
             return math.inf
         if self.t + n - 1 > trigger.latest:  # signals so late are left to the end of the run
             return math.inf
-        return self._threshold(n - 1) + math.log1p(1.0 / least) + 1e-6
+        return self._threshold(n - 1) + self.facts.steps * math.log1p(1.0 / least) + 1e-6
 
     def _threshold(self, n: int) -> float:
         """The log ratio at which an agent signals after n episodes of this round."""

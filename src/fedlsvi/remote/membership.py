@@ -24,10 +24,11 @@ import numpy as np
 
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Start, Stop, Upload
+from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Start, Stop, Upload, gram_of
 from fedlsvi.protocol.transport import DOWN
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.suspicion import Suspect
 
 Ask = Callable[[Request, int], tuple[bool, Reply]]
 """Sends a request of round k again: whether an answer came, and the answer."""
@@ -77,13 +78,14 @@ class RoundModel:
     k: int
     t: int
     w: np.ndarray  # (H, d)
-    gram: np.ndarray  # (H, P)
+    gram: np.ndarray  # (H, P) or (1, P)
 
     def requests(self) -> Iterator[Request]:
         """What the agents were asked in the round's synchronisation."""
         yield Stop(self.t)
-        for h in range(len(self.w), 0, -1):
-            yield Model(h, self.w[h - 1], self.gram[h - 1])
+        H = len(self.w)
+        for h in range(H, 0, -1):
+            yield Model(h, self.w[h - 1], gram_of(self.gram, h, H))
 
 
 class Absentees:
@@ -95,7 +97,8 @@ class Absentees:
         upto: For cohorts that are away or just back, (H,): the last episode that Λ_h has of them.
         counted: For the same, (H,): the last episode whose upload the ledger has. A cohort that is
             lost once more before Λ has what it owed sends that again.
-        owed: For cohorts that are just back, (H, m, P): increments that Λ lacks.
+        owed: For cohorts that are just back, (H, m, P) or, where steps share Λ, (1, m, P):
+            increments that Λ lacks.
         base: Cohort → the round after which it made the snapshot that it can start from.
         past: Models since the earliest of those rounds.
         b: (M, H, d), each agent's responses as they were last accepted.
@@ -123,7 +126,8 @@ class Absentees:
                     self.past = [RoundModel(k, t, w.copy(), gram.copy())]
                     self.base = dict.fromkeys(range(len(self.cuts)), k)
             case Model(h=h, w=w, gram=gram):
-                self._w[h - 1], self._gram[h - 1] = w, gram
+                self._w[h - 1] = w
+                gram_of(self._gram, h, self.layout.horizon)[:] = gram
                 if h == 1:
                     self.past.append(RoundModel(k, t, self._w.copy(), self._gram.copy()))
                     self._settled = self.layout.horizon + 1
@@ -155,14 +159,15 @@ class Absentees:
     def substitute(self, c: int, h: int) -> Upload:
         """What stands for the upload of a cohort that is away."""
         first, m = self.cuts[c]
-        size = packed_size(self.layout.dim, self.layout.packing)
-        return Upload(h, np.zeros((m, size)), self.b[first : first + m, h - 1].copy())
+        gram = np.zeros((m, self.layout.gram_size(h)))
+        return Upload(h, gram, self.b[first : first + m, h - 1].copy())
 
     def with_owed(self, c: int, upload: Upload) -> Upload:
         """An upload together with what its cohort owes."""
         if c not in self.owed or not 1 <= upload.h <= self.layout.horizon:
             return upload
-        return Upload(upload.h, self.owed[c][upload.h - 1] + upload.gram, upload.b)
+        owed = gram_of(self.owed[c], upload.h, self.layout.horizon)
+        return Upload(upload.h, owed + upload.gram, upload.b)
 
     def accept(self, h: int, b: np.ndarray, end: int) -> None:
         """The uploads of step h up to episode `end`, with responses b (M, d), are in Λ."""
@@ -197,7 +202,7 @@ class Absentees:
         """
         upto, counted, layout = self.upto[c], self.counted[c].copy(), self.layout
         size = packed_size(layout.dim, layout.packing)
-        owed = np.zeros((layout.horizon, self.cuts[c][1], size))
+        owed = np.zeros((layout.matrices, self.cuts[c][1], size))
         travelled = Counter(init=self.start(c).scalars)
         for past in self.past:
             for message in past.requests() if past.k > self.base[c] else ():
@@ -207,10 +212,11 @@ class Absentees:
                     return Counter()
                 travelled[DOWN[type(message)]] += message.scalars
                 if isinstance(reply, Upload) and past.t > upto[reply.h - 1]:
-                    owed[reply.h - 1] += reply.gram
+                    own = gram_of(owed, reply.h, layout.horizon)
+                    own += reply.gram
                     if past.t > counted[reply.h - 1]:
                         counted[reply.h - 1] = past.t
-                        travelled["up_stats"] += size + layout.dim
+                        travelled["up_stats"] += layout.gram_size(reply.h) + layout.dim
         self.counted[c] = counted
         del self.away[c], self._called[c]
         self.answering.discard(c)
@@ -262,6 +268,7 @@ class Membership:
         excluded: Cohorts that the run continues without, and why.
         absentees: Cohorts that are away and may come back.
         carries: Whether the run continues without absent cohorts until they come back.
+        suspects: Cohorts whose data contradicted those of all others, and who were only noted.
         notes: Anomalies for the records of rounds.
     """
 
@@ -274,6 +281,7 @@ class Membership:
     ) -> None:
         self.cuts, self.retry, self.guard, self.sites = cuts, retry, guard, sites
         self.excluded: dict[int, str] = {}
+        self.suspects: set[int] = set()
         self.absentees = Absentees(guard.layout, cuts)
         self.carries = retry.absent == "carry"
         self.notes = Notes()
@@ -332,6 +340,26 @@ class Membership:
         self.excluded[c] = why
         self.notes.add(f"{self.name(c)} excluded ({why})", self.guard.round, k)
 
+    def contradicts(self, found: Suspect, h: int) -> None:
+        """The data of a cohort contradict those of all others at step h: note it, exclude it or
+        stop the run.
+
+        Raises:
+            MessageRefused: The policy is to stop.
+        """
+        why = (
+            f"its data contradict those of all others at step {h}: residual {found.residual:.3g}, "
+            f"at most {found.limit:.3g} expected"
+        )
+        c, k = found.site, self.guard.round
+        if self.retry.suspicious == "fail":
+            raise MessageRefused(f"{self.name(c)}, round {k}: {why}", code="contradicts-others")
+        if self.retry.suspicious == "exclude":
+            self.exclude(c, why, k)
+        elif c not in self.suspects:
+            self.suspects.add(c)
+            self.notes.add(f"{self.name(c)} suspected ({why})", k)
+
     def missing(self) -> list[str]:
         """Who is not part of the run now, and why."""
         gone = [f"{self.name(c)} is excluded ({why})" for c, why in sorted(self.excluded.items())]
@@ -354,6 +382,7 @@ class Membership:
             own, plain["carried"] = self.absentees.state()
             arrays |= own
         plain["excluded"] = {str(c): why for c, why in self.excluded.items()}
+        plain["suspects"] = sorted(self.suspects)
         plain["notes"] = self.notes.state()
         return arrays, plain
 
@@ -361,6 +390,7 @@ class Membership:
         """Continue from `state`."""
         self.absentees.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
+        self.suspects = set(plain["suspects"])
         self.notes.restore(plain["notes"])
         carried = plain.get("carried")
         if carried is None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.config import Parameters
+from fedlsvi.core.statistics import every_step
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
@@ -83,7 +84,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         regret=regret(header.run, manifest),
         taus=[1, *(r.last + 1 for r in past)],
         w=arrays["w"],
-        gram_packed=arrays["gram"],
+        gram_packed=every_step(arrays["gram"], header.parameters.horizon),
         ledger=ledger,
         policy=Policy(
             lambda: _model(header, arrays, env, features),
@@ -120,7 +121,7 @@ def check_model(
 ) -> None:
     """Refuse a model or a ledger of other sizes than the run's."""
     square = (p.dim,) if p.packing == "diagonal" else (p.dim, p.dim)
-    sizes = {"w": (p.horizon, p.dim), "gram": (p.horizon, *square)}
+    sizes = {"w": (p.horizon, p.dim), "gram": (p.matrices, *square)}
     fits = all(
         name in arrays and arrays[name].shape == size and arrays[name].dtype == np.float64
         for name, size in sizes.items()
@@ -188,9 +189,10 @@ def _model(
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta = p.beta
+    values.beta = p.bonus
+    grams = every_step(arrays["gram"], p.horizon)
     for h in range(p.horizon, 0, -1):
-        values.update(h, arrays["w"][h - 1], arrays["gram"][h - 1])
+        values.update(h, arrays["w"][h - 1], grams[h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
         refuse_actions(header.run, arrays, plan)
         values.policy[:] = arrays[POLICY]

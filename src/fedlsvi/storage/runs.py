@@ -236,7 +236,8 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
         appended[REGRET] = files.write(target / REGRET, run.regret.astype("<f8").tobytes())
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
              "counts": run.counts, "ending": run.ending}  # fmt: skip
-    arrays = {"w": run.w, "gram": run.gram_packed} | reading.policy_table(run.policy.values)
+    grams = run.gram_packed[: run.parameters.matrices]
+    arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:

@@ -55,7 +55,7 @@ def test_no_cut_of_the_work_changes_a_bit(kind: str, cut: dict[str, int]) -> Non
 def test_a_restored_session_goes_on_to_the_same_bits(kind: str) -> None:
     env: Any = as_environment(lambda: Coin(), horizon=5) if kind == "numbered" else _walk()
     features = None if kind == "numbered" else walk_features
-    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1)
+    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1, stationary=False)
 
     def fresh() -> Session:
         return learner.prepare(env, 25, 7, features=features)
@@ -90,7 +90,7 @@ def test_the_two_black_boxes_agree_where_nothing_ends() -> None:
 def test_the_model_is_the_ridge_regression_on_all_that_was_played() -> None:
     """w_h and Λ_h from the raw episodes of all agents, ends included, one sample at a time."""
     env = _walk()
-    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1)
+    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1, stationary=False)
     session = learner.prepare(env, 25, 7, features=walk_features)
     for _ in session.rounds():
         pass
@@ -156,7 +156,7 @@ def test_returns_are_in_the_units_of_the_environment() -> None:
 
 def test_the_emptiest_gram_matrix_is_counted() -> None:
     """By hand from the lengths: at each step, how many of an agent's episodes reached it."""
-    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1)
+    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1, stationary=False)
     session = learner.prepare(_walk(), 25, 7, features=walk_features, cohorts=2)
     records = list(session.rounds())
     memory = [m for c in session.player.cohorts for m in c.experience.stores]  # type: ignore[attr-defined]

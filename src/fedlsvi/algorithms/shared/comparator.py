@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
@@ -29,7 +30,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, per_agent
 from fedlsvi.protocol.records import LISTED
-from fedlsvi.protocol.session import Played, Player, Session, part_of
+from fedlsvi.protocol.session import Played, Player, Session, part_of, since
 
 __all__ = ["Comparator", "Play", "Segment"]
 
@@ -107,7 +108,7 @@ class Play(ABC):
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""
         began, first = perf_counter(), self.t + 1
-        self.planning, measured = 0.0, self.regret_meter.seconds
+        self.planning, measured, before = 0.0, self.regret_meter.seconds, self.plan.stepped
         done = self.advance()
         check_segment(self.algorithm, done, self.t, self.parameters)
         self.regret_meter.check_complete(self.algorithm, first, done.last)
@@ -120,6 +121,7 @@ class Play(ABC):
             self.w[:], self.gram[:] = model
         diagonal = self.gram.ndim == 2
         gaps = self.regret_meter.gaps[first - 1 : self.t]
+        steps, clipped = since(before, self.plan.stepped)
         return Played(
             first=first,
             last=self.t,
@@ -130,6 +132,8 @@ class Play(ABC):
             mean_return=None if self.measured else float(gaps.mean() / self.parameters.n_agents),
             seconds={"explore": explored, "synchronise": self.planning, "evaluate": measured},
             rounds=int(done.rounds),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:  # noqa: B027
@@ -179,6 +183,8 @@ class Comparator(Algorithm):
     """Who keeps dense sums over (h, feature, next state)."""
     counts_where_large: ClassVar[bool] = False
     """Whether it counts transitions instead where `keeps_sums` says that sums are too many."""
+    published: ClassVar[bool] = False
+    """Whether stationary="auto" is False where the world is known: it was published like that."""
     needs_table: ClassVar[bool] = False
     """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
@@ -215,7 +221,10 @@ class Comparator(Algorithm):
         for world in {id(world): world for world in envs}.values():
             check_world(self.name, world, self.worlds, self.needs_table)
         given = OneHot() if self.tabular else features
-        plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
+        settings = self.settings
+        if self.published and not isinstance(envs[0], GymWorld) and settings.stationary == "auto":
+            settings = replace(settings, stationary=False)
+        plan = make_plan(settings, env, episodes, seed, given, threads, block)
         p, n_states = plan.parameters, getattr(plan.envs[0], "n_states", 0)
         parties = {"nobody": 0, "server": 1, "agents": p.n_agents}
         if not self.counts_where_large or keeps_sums(plan):

@@ -37,7 +37,7 @@ class SharedSettings:
     def common(self, **own: Any) -> Settings:
         """Fed-LSVI's settings with the same numbers; making them checks them."""
         given = {name: getattr(self, name) for name in self.shared}
-        return Settings(**given | self.fixed | own)
+        return Settings(**{"stationary": False} | given | self.fixed | own)
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""
@@ -66,8 +66,27 @@ class LinearSettings(SharedSettings):
 
 
 @dataclass(frozen=True)
-class SingleAgentSettings(LinearSettings):
-    """The settings of agents that learn alone: where ξ > 0, β is that of one agent."""
+class ServedSettings(LinearSettings):
+    """The settings of algorithms that Fed-LSVI's own server and agents play."""
+
+    shared = (*LinearSettings.shared, "stationary")
+
+    stationary: bool | Literal["auto"] = "auto"
+
+    def resolve(
+        self, episodes: int, horizon: int, dim: int, one_hot: bool, *, steady: bool = False
+    ) -> Parameters:
+        """The numbers in force on a problem of this size; see `config.Settings.resolve`."""
+        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled, steady)
+
+
+@dataclass(frozen=True)
+class SingleAgentSettings(ServedSettings):
+    """The settings of agents that learn alone: where ξ > 0, β is that of one agent.
+
+    `stationary="auto"` is Fed-LSVI's in a black box, where together and alone are to be compared;
+    where the table is known it is LSVI-UCB as published, with a model for every step.
+    """
 
     pooled = 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,12 +68,13 @@ class Copies:
             environment's own units, who terminated and who was truncated.
         """
         n = len(rows)
+        self.world.stepped += n
         found: list[Any] = [None] * n
         rewards = np.empty(n)
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
         envs = self.envs
         chosen = (actions + self.world.first_action).astype(np.int64)
-        k = 0
+        k, began = 0, perf_counter()
         try:
             for k, row in enumerate(rows.tolist()):
                 answer = envs[row].step(chosen[k])
@@ -83,6 +85,8 @@ class Copies:
             raise
         except Exception as error:
             raise self._raised(error, where(k, h)) from error
+        each = (perf_counter() - began) / max(1, n)
+        self.world.step_seconds = min(self.world.step_seconds, each)
         if not np.isfinite(rewards).all():
             k = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise InvalidEnvironment(
@@ -100,14 +104,17 @@ class Copies:
         """Rewards of step h, mapped into [0, 1]."""
         mapped = (raw - self._low) / self._span
         bad = ~((mapped >= -1e-9) & (mapped <= 1.0 + 1e-9))
-        if bad.any():
+        if bad.any() and self.world.clip:
+            self.world.clipped += int(np.count_nonzero(bad))
+        elif bad.any():
             k = int(np.flatnonzero(bad)[0])
             low, high = self.world.reward_range
             raise InvalidEnvironment(
                 f"{self.world.name} paid {raw[k]:g} in {where(k, h)}, outside reward_range = "
                 f"({low:g}, {high:g})",
                 code="reward-out-of-range",
-                hint="give reward_range=(low, high) that contains every reward",
+                hint="give reward_range=(low, high) that contains every reward, or "
+                "clip_rewards=True",
             )
         np.clip(mapped, 0.0, 1.0, out=mapped)
         return mapped
