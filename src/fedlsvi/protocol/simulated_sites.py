@@ -15,6 +15,7 @@ from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import MaskStreams, check_sites, new_private_key, public_key
 from fedlsvi.protocol.messages import (
     KEY_SCALARS,
+    Increments,
     MaskedUpload,
     Member,
     Reply,
@@ -55,13 +56,13 @@ class SimulatedSites(InProcess):
             self.enter_sites("init", KEY_SCALARS * (1 + len(self.cohorts)))
         self.round += isinstance(message, Stop)  # no stream serves two rounds
         return [
-            self._masked(streams, reply) if isinstance(reply, Upload) else reply
+            self._masked(streams, reply) if isinstance(reply, Upload | Increments) else reply
             for streams, reply in zip(self.streams, super().deliver(message), strict=True)
         ]
 
-    def _masked(self, streams: MaskStreams, upload: Upload) -> MaskedUpload:
-        words = self.sums.words(upload)
-        return MaskedUpload(upload.h, streams.masked(words, self.round, upload.h))
+    def _masked(self, streams: MaskStreams, upload: Upload | Increments) -> MaskedUpload:
+        h = upload.h if isinstance(upload, Upload) else 1
+        return MaskedUpload(h, streams.masked(self.sums.words(upload), self.round, h))
 
 
 def in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:

@@ -14,6 +14,9 @@ from fedlsvi.checks import integer, number
 from fedlsvi.config import Parameters, Preset, Settings
 from fedlsvi.core.statistics import Packing
 
+PRACTICAL_SCALE = 0.1
+"""σ of CoopTS and c of LSVI-UCB++ in the practical preset, in units of the value range."""
+
 
 class SharedSettings:
     """Checks and resolves settings as Fed-LSVI's.
