@@ -30,6 +30,7 @@ class VectorEpisodes(GymExperience):
         self._append(at, part, states[:, :, -1])
         self.begin(at)
         self.length = actions.shape[1]
+        self._hold_back()  # nothing waits on the server, which has no floor
 
     def _append(self, at: int, part: dict[str, np.ndarray], last: np.ndarray) -> None:
         self.extend(at, part)
