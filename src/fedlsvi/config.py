@@ -63,6 +63,8 @@ class Settings:
     rounds: int | None = None
     scalars: int | None = None
     stationary: bool | Literal["auto"] = "auto"
+    policy: Literal["auto", "exploit", "explore"] = "auto"
+    pessimism: float = 0.0
     aggregation: Aggregation = "float"
 
     def __post_init__(self) -> None:
@@ -99,6 +101,8 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        choice("policy", self.policy, ("auto", "exploit", "explore"))
+        number("pessimism", self.pessimism, 0.0, "0 takes the estimates as they are")
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
@@ -151,6 +155,7 @@ class Settings:
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
+        exploit = not paper if self.policy == "auto" else self.policy == "exploit"
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -178,9 +183,11 @@ class Settings:
             confidence=self.confidence,
             cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing, stationary),
+            rounds=self._budget(M, H, d, packing, stationary, exploit),
             growth=growth,
             stationary=stationary,
+            exploit=exploit,
+            pessimism=self.pessimism,
             aggregation=self.aggregation,
         )
         if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
@@ -192,18 +199,21 @@ class Settings:
             )
         return made
 
-    def _budget(self, M: int, H: int, d: int, packing: Packing, stationary: bool) -> int | None:
+    def _budget(
+        self, M: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
+    ) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together."""
         budgets = [] if self.rounds is None else [self.rounds]
         if self.scalars is not None:
             first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
+            first += theory.scalars_exploit(d, H, M) if exploit else 0
             each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
             if self.scalars < first + each:
                 raise InvalidSetting(
-                    f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
-                    f"takes {first:,} and a round up to {each:,}",
+                    f"scalars = {self.scalars:,} do not pay for one round: what comes before and "
+                    f"after takes {first:,} and a round up to {each:,}",
                     code="bad-scalars",
                 )
             budgets.append((self.scalars - first) // each)
@@ -233,6 +243,8 @@ class Parameters:
     rounds: int | None = None
     growth: float = 0.0
     stationary: bool = False
+    exploit: bool = False
+    pessimism: float = 0.0
     aggregation: Aggregation = "float"
 
     @property

@@ -25,6 +25,7 @@ from fedlsvi.config import (
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -159,6 +160,10 @@ class FedLSVI(Algorithm):
         stationary: True learns from the data of all steps together, where laws and rewards are the
             same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
             False in the paper's preset.
+        policy: "exploit" ends the run with one more backward pass, without the bonus:
+            `run.exploit()` is the policy to deploy. "explore" does without. "auto" exploits in the
+            practical preset.
+        pessimism: b ≥ 0: that pass subtracts b times the width, a lower confidence bound.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
@@ -185,6 +190,8 @@ class FedLSVI(Algorithm):
         rounds: int | None = None,
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
+        policy: Literal["auto", "exploit", "explore"] = "auto",
+        pessimism: float = 0.0,
         aggregation: Aggregation = "float",
     ) -> None:
         given = dict(locals())
@@ -302,6 +309,40 @@ def go_on(
         watching += bar(session.plan.parameters, progress, memory.t)
     longer = played(session, learner, watching)
     return replace(longer, extended=(*run.extended, *([differs] if differs else [])))
+
+
+def exploited(run: Run, pessimism: float) -> Policy:
+    """The policy of one more backward pass over what the agents of a run remember; `Run.exploit`
+    explains it."""
+    learner, plan, memory = run.learner, run.plan, run.memory
+    if not isinstance(learner, FedLSVI) or plan is None or memory is None:
+        raise InvalidInput(
+            f"what the agents of this run of '{run.algorithm}' remember is not here: learn with "
+            f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
+            code="no-statistics",
+        )
+    asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}
+    shared = all(env is plan.envs[0] for env in plan.envs)
+    session = FedLSVI(**asked).prepare(
+        plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
+        features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
+    )  # fmt: skip
+    player = session.player
+    if memory.history:
+        player.extend(0, memory.history)
+    session.restore(memory.arrays, memory.plain, None, [])
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            if memory.t < run.played:  # the last round is played again, with the same draws
+                list(session.rounds())
+            else:
+                player.start()
+                player.finish()
+    finally:
+        session.close()
+    found = Policy.deployed_of(session)
+    assert found is not None
+    return found
 
 
 def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:

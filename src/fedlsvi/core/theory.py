@@ -156,6 +156,11 @@ def scalars_total(
     return first + rounds * each + 2 * total_signals
 
 
+def scalars_exploit(d: int, H: int, M: int, sites: int | None = None) -> int:
+    """(C + M)Hd + M: one more backward pass that sends no Gram matrix, and the request for it."""
+    return ((M if sites is None else sites) + M) * H * d + M
+
+
 def scalars_keys(sites: int) -> int:
     """4C + 4C²: each of C sites sends a public key of 32 bytes and receives those of all."""
     return 4 * sites + 4 * sites**2

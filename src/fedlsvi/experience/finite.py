@@ -144,6 +144,15 @@ class FiniteExperience:
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
 
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d), of rounds that are all folded."""
+        m, b = len(self.agents), np.empty((len(self.agents), self.dim))
+        response = self.response[h - 1] if h <= len(self.response) else self._nothing
+        sums = (self.values.values[h], self.u[h - 1], response, b)
+        work = response.size // 16
+        self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
+        return b
+
     def _folding(self, env: FiniteMDP) -> tuple[np.ndarray, bool, np.ndarray, np.ndarray]:
         """Rewards, whether they depend on the next state, and the features as kernels take them."""
         moving = env.reward_on_transition

@@ -22,6 +22,7 @@ from fedlsvi.errors import TransportError
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Keep,
     Layout,
@@ -35,7 +36,7 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 
-DOWN = {Start: "init", Stop: "signal", Keep: "signal", Model: "down_model"}
+DOWN = {Start: "init", Stop: "signal", Exploit: "signal", Keep: "signal", Model: "down_model"}
 
 
 def layout(p: Parameters) -> Layout:

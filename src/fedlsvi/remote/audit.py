@@ -269,6 +269,7 @@ def verify(
     messages = size = again = compared = 0
     scalars: dict[str, int] = {}
     uploads: dict[Place, set[str]] = {}
+    each: dict[Place, int] = {}
     others: dict[str, dict[Place, set[str]]] = {}
     origins: dict[Origin, None] = {}
     head = GENESIS
@@ -287,7 +288,9 @@ def verify(
                 again += 1
                 continue
             known.add(line["digest"])
-            compared += line["scalars"] if theirs else 0
+            if theirs:
+                compared += line["scalars"]
+                each[place] = line["scalars"]
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
         raise DamagedFile(
@@ -308,7 +311,7 @@ def verify(
     uncounted: list[Place] = []
     if up_stats is not None:
         try:
-            uncounted = _uncounted(uploads, compared, up_stats)
+            uncounted = _uncounted(uploads, each, up_stats)
         except ValueError as error:
             doubt = "other agents" if run else "another run or other agents"
             raise DamagedFile(
@@ -337,24 +340,33 @@ def _odd(line: Mapping[str, Any]) -> str:
     return ""
 
 
-def _uncounted(uploads: Mapping[Place, set[str]], sent: int, counted: int) -> list[Place]:
+def _uncounted(
+    uploads: Mapping[Place, set[str]], scalars: Mapping[Place, int], counted: int
+) -> list[Place]:
     """The uploads that a server did not count; ValueError if one that it counted is missing.
 
     It counts what a site sends in order, round after round and in each from step H down to 1. What
     a site owes from the time when it was away is counted before anything new; so nothing is
     counted after an upload that is not.
+
+    Args:
+        uploads: What was sent for each round and step.
+        scalars: Of one upload there.
+        counted: Scalars of uploads in the server's ledger.
     """
-    contents = sum(map(len, uploads.values()))
     horizon = max((step for _, step in uploads), default=0)
-    if contents == 0 and counted > 0:
+    if not uploads and counted > 0:
         raise ValueError("lines are missing")
-    number, rest = divmod(counted * contents, sent) if sent else (0, 0)
-    if rest:
+    total, expected = 0, set[Place]()
+    while total < counted:
+        round_, step = divmod(len(expected), horizon)
+        place = (1 + round_, horizon - step)
+        if place not in uploads:
+            raise ValueError("the upload of round {}, step {} is missing".format(*place))
+        total += scalars[place]
+        expected.add(place)
+    if total != counted:
         raise ValueError("that is not a whole number of uploads")
-    some = range(min(number, contents + 1))  # one more is missing already
-    expected = {(1 + i // horizon, horizon - i % horizon) for i in some}
-    if missing := sorted(expected - uploads.keys(), key=_order):
-        raise ValueError("the upload of round {}, step {} is missing".format(*missing[0]))
     places = sorted(uploads, key=_order)
     return [p for p in places for _ in range(len(uploads[p]) - (p in expected))]
 

@@ -32,6 +32,7 @@ from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
 from fedlsvi.protocol.agent import Cohort, Experience
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Keep,
     KeyRequest,
@@ -45,6 +46,7 @@ from fedlsvi.protocol.messages import (
     Upload,
     gram_of,
 )
+from fedlsvi.protocol.second_pass import deploy
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
@@ -97,6 +99,7 @@ class RequestOrder:
     """What a server may ask next, and with which numbers.
 
         Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
+                                        at the end → Exploit → Model H … Model 1 → (Keep)
 
     b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
     could ask for it with one V after another would learn which states were seen. So each step of a
@@ -106,10 +109,12 @@ class RequestOrder:
     Attributes:
         parameters: The numbers that were agreed on.
         due: The step whose model must come next; 0 between synchronisations.
+        exploiting: Whether the pass after the last round has begun; it comes once.
     """
 
     parameters: Parameters
     due: int = 0
+    exploiting: bool = False
 
     def check(self, message: Request, world: Experience) -> None:
         """Raise MessageRefused for a request that cannot come next; changes nothing."""
@@ -119,10 +124,15 @@ class RequestOrder:
         elif isinstance(message, Model):
             if message.h != self.due:
                 _refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
+            size = 0 if self.exploiting else layout(self.parameters).gram_size(message.h)
+            if message.gram.size != size:
+                _refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
             _finite(w=message.w, gram=message.gram)
         elif self.due > 0:
             _refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
         match message:
+            case Exploit(beta=beta) if not self._may_exploit(beta, world):
+                _refuse("bad-exploit", f"asked for a pass with β = {beta!r} after {world.t} of {T}")
             case Explore(limit=limit) if not 0 <= limit <= T - world.t:
                 _refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
             case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
@@ -134,11 +144,19 @@ class RequestOrder:
         """This request was carried out."""
         match message:
             case Start():
-                self.due = 0
+                self.due, self.exploiting = 0, False
             case Stop():
                 self.due = self.parameters.horizon
+            case Exploit():
+                self.due, self.exploiting = self.parameters.horizon, True
             case Model(h=h):
                 self.due = h - 1
+
+    def _may_exploit(self, beta: float, world: Experience) -> bool:
+        """At the end of the run, once, and with the β that was agreed on."""
+        p = self.parameters
+        over = world.t == p.episodes and world.length == 0
+        return over and p.exploit and beta == -p.pessimism and not self.exploiting
 
     def _expected(self) -> str:
         return f"the model of step {self.due} is next" if self.due else "a round is under way"
@@ -415,7 +433,11 @@ class Endpoint:
         self._order.follow(message)
         if isinstance(message, Start):
             self._w, self._gram = message.w.copy(), message.gram.copy()
-            self._start = message
+            self._start, self._deployed = message, np.empty((0, 0))
+        elif isinstance(message, Exploit):
+            self._deployed = np.zeros_like(self._w)
+        elif isinstance(message, Model) and self._order.exploiting:
+            self._deployed[message.h - 1] = message.w
         elif isinstance(message, Model):
             self._w[message.h - 1] = message.w
             gram_of(self._gram, message.h, len(self._w))[:] = message.gram
@@ -442,6 +464,8 @@ class Endpoint:
             return
         experience, s = self.cohort.experience, self._start
         arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
+        if self._deployed.size:
+            arrays["exploit.w"] = self._deployed
         plain = {
             "whose": [self.run, *self.agents],
             "gamma": s.gamma,
@@ -456,6 +480,7 @@ class Endpoint:
     def _restore(self, snapshot: Snapshot) -> None:
         arrays = dict(snapshot.arrays)
         w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
+        deployed = arrays.pop("exploit.w", None)
         for first, part in snapshot.history:
             self.cohort.experience.extend(first, part)
         self.cohort.experience.restore(arrays)
@@ -463,6 +488,9 @@ class Endpoint:
         start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
         self.cohort.start(start)
         self._follow(start)
+        if deployed is not None:
+            self._deployed, self._order.exploiting = deployed, True
+            deploy(self.cohort, deployed, -self.parameters.pessimism)
         self._kept = snapshot.t
 
     def _close(self) -> None:

@@ -345,7 +345,7 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
     env = per_agent(settings.env, 1)[0]
-    values: Any = cohort.values
+    values: Any = cohort.values if cohort.deployed is None else cohort.deployed
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
     policy.save(own)

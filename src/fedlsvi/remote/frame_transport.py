@@ -23,6 +23,7 @@ from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, Transpo
 from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
+    Exploit,
     Keep,
     KeyRequest,
     MaskedUpload,
@@ -240,7 +241,7 @@ class FrameTransport(Transport):
                 "log has the details",
                 code="agent-failed",
             )
-        if isinstance(reply, Upload):
+        if isinstance(reply, Upload) and not self.guard.exploiting:
             reply = self.membership.absentees.with_owed(c, reply)
         self.check_reply(c, reply)
         return True, reply
@@ -269,7 +270,7 @@ class FrameTransport(Transport):
     def _expected(self) -> type:
         upload = MaskedUpload if self.layout.secure else Upload
         match self.request:
-            case Stop():
+            case Stop() | Exploit():
                 return upload
             case Model(h=h):
                 return upload if h > 1 else type(None)
@@ -295,6 +296,8 @@ class FrameTransport(Transport):
                 self._sum_guard.check(self.guard.round, h, self._sums(every, h))
             return every
         h, uploads = self._step(), list[Upload]()
+        if self.guard.exploiting:
+            return [self._without_gram(c, h, replies.get(c)) for c in range(len(self.cuts))]
         for c, (first, agents) in enumerate(self.cuts):
             upload = replies.get(c)
             if not isinstance(upload, Upload):
@@ -307,6 +310,17 @@ class FrameTransport(Transport):
         b = np.concatenate([upload.b for upload in uploads])
         absentees.accept(h, b, self.guard.t + self.guard.length)
         return uploads
+
+    def _without_gram(self, c: int, h: int, reply: Reply) -> Upload:
+        """What a cohort adds to the pass after the last round: of one that is away the response
+        that it gave last, of an excluded one nothing."""
+        if isinstance(reply, Upload):
+            return reply
+        agents = self.cuts[c][1]
+        b = np.zeros((agents, self.layout.dim))
+        if c in self.membership.absentees.away:
+            b = self.membership.absentees.substitute(c, h).b
+        return Upload(h, np.empty((agents, 0)), b)
 
     # the ledger and the records
 

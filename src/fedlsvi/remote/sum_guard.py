@@ -52,7 +52,7 @@ class SumGuard:
         Raises:
             Refusal: By "agent −1": whoever lied, or masks that do not cancel.
         """
-        gram = sums[0][None, : self._guard.layout.gram_size(h)]
+        gram = sums[0][None, : self._guard.gram_size(h)]
         upload = Upload(h, gram.copy(), sums[1][None].copy())
         try:
             self._guard.upload(0, 1, h, upload)

@@ -238,6 +238,9 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
              "counts": run.counts, "ending": run.ending}  # fmt: skip
     grams = run.gram_packed[: run.parameters.matrices]
     arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
+    if run.deployed is not None and run.deployed_w is not None:
+        arrays |= {"exploit.w": run.deployed_w}
+        arrays |= reading.policy_table(run.deployed.values, reading.DEPLOYED)
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:
@@ -284,7 +287,8 @@ def _session(
     p, plain = header.parameters, {} if found is None else found[0].plain
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
-    fixed = {key: getattr(p, key) for key in ("gamma", "beta", "lam", "packing") if key in known}
+    kept = ("gamma", "beta", "lam", "packing", "stationary")
+    fixed = {key: getattr(p, key) for key in kept if key in known}
     if p.growth:  # γ follows the episode, and is not a number
         del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(
