@@ -21,7 +21,7 @@ demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
 
 test: lint browser
-	$(BIN)/python -m pytest -n 2 --dist loadscope -rs
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -rs
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

@@ -24,6 +24,43 @@ settings.register_profile("explore", deadline=None, max_examples=300, suppress_h
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+LONGEST_FIRST = (
+    "tests/remote/flare/test_flare_kills.py",
+    "tests/remote/flare/test_flare.py",
+    "tests/remote/flare/test_federation_to_policy.py",
+    "tests/remote/ray",
+    "tests/docs/test_site.py",
+    "tests/remote/test_recovery.py",
+    "tests/storage/test_kills.py",
+    "tests/examples",
+    "tests/docs",
+    "tests/experiments",
+)
+"""Modules that two workers should begin with, so that none of them is left over at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Longest modules first; the order is otherwise that of collection."""
+
+    def place(item: pytest.Item) -> int:
+        found = (i for i, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path))
+        return next(found, len(LONGEST_FIRST))
+
+    items.sort(key=place)
+
+
+@pytest.fixture
+def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of reports are made but not rendered, which takes nine tenths of a report's time:
+    for tests that read a page's text. The figures have tests in tests/report."""
+
+    def sketch(made: object, *paths: Path) -> None:
+        for path in paths:
+            path.write_text("<svg/>")
+
+    monkeypatch.setattr("fedlsvi.report.save", sketch)
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""

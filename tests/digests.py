@@ -143,6 +143,8 @@ def cases() -> Iterator[tuple[str, Callable[[], Digest]]]:
     real = envs.make("continuous-linear", dim=5, n_actions=3, horizon=3, seed=1, points=64)
     kinds = {"dense": linear, "one-hot": garnet, "continuous": real}
     for name in algorithms.names():
+        if algorithms.entry(name).offline:
+            continue
         own = SETTINGS.get(name, {})
         yield f"algorithm/{name}/dense", partial(learned, linear, algorithm=name, **own)
         yield f"algorithm/{name}/one-hot", partial(learned, garnet, 100, name, **own)

@@ -7,12 +7,13 @@ from importlib import import_module
 import pytest
 
 PUBLIC = {
-    "fedlsvi": "STOP FedLSVI FedLSVIError Run __version__ load resume",
+    "fedlsvi": "FedLSVI FedLSVIError PEVI Run STOP __version__ load offline resume",
     "fedlsvi.algorithms": "AlgorithmEntry check_algorithm entry make names register",
     "fedlsvi.envs": """
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet
-        GymMDP GymWorld HardChain LinearMDP NChain RandomLinearMDP RandomMDP RiverSwim XiCloseMDP
-        as_environment check_env from_spec gymnasium make names register xi_close
+        GymMDP GymWorld HardChain LinearMDP LoggedWorld NChain RandomLinearMDP RandomMDP RiverSwim
+        XiCloseMDP as_environment check_env from_spec gymnasium logged_worlds make names
+        record_episodes register write_records xi_close
     """,
     "fedlsvi.features": """
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap

@@ -13,17 +13,30 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fedlsvi.algorithms.pevi import PEVI, offline
     from fedlsvi.errors import FedLSVIError
     from fedlsvi.learner import FedLSVI
     from fedlsvi.protocol.records import STOP
     from fedlsvi.run import Run
     from fedlsvi.storage import load, resume
 
-__all__ = ["STOP", "FedLSVI", "FedLSVIError", "Run", "__version__", "load", "resume"]
+__all__ = [
+    "PEVI",
+    "STOP",
+    "FedLSVI",
+    "FedLSVIError",
+    "Run",
+    "__version__",
+    "load",
+    "offline",
+    "resume",
+]
 
 _HOME = {
     "FedLSVI": "learner",
     "FedLSVIError": "errors",
+    "PEVI": "algorithms.pevi",
+    "offline": "algorithms.pevi",
     "STOP": "protocol.records",
     "Run": "run",
     "load": "storage",

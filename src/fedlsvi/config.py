@@ -222,8 +222,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, and what else
-    ends a round (`core.trigger.Trigger`)."""
+    """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
+    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
 
     n_agents: int
     episodes: int
@@ -246,6 +246,12 @@ class Parameters:
     exploit: bool = False
     pessimism: float = 0.0
     aggregation: Aggregation = "float"
+    pessimistic: bool = False
+
+    @property
+    def bonus(self) -> float:
+        """What ‖φ‖_{Λ⁻¹} is multiplied by: β, or −β where what was not seen is to be avoided."""
+        return -self.beta if self.pessimistic else self.beta
 
     @property
     def matrices(self) -> int:
@@ -287,7 +293,9 @@ class Parameters:
     @property
     def ceilings(self) -> np.ndarray:
         """The upper clip of each step, (H,)."""
-        return ceilings(self.horizon, self.value_range, self.preset)
+        # pessimism is proved for H − h + 1, whatever the preset
+        preset = "practical" if self.pessimistic else self.preset
+        return ceilings(self.horizon, self.value_range, preset)
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:

@@ -61,7 +61,9 @@ class Algorithm(ABC):
         *,
         features: Any = None,
         horizon: int | None = None,
-        reward_range: tuple[float, float] | None = None,
+        reward_range: tuple[float, float] | Literal["clip"] | None = None,
+        repeat: int = 1,
+        clip_rewards: bool = False,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -83,7 +85,10 @@ class Algorithm(ABC):
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
-            reward_range: (low, high) of a Gymnasium environment's rewards.
+            reward_range: (low, high) of a Gymnasium environment's rewards; "clip" takes the range
+                that random play shows, and clips what lies outside.
+            repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
+            clip_rewards: Clip its rewards outside `reward_range` and count them.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
             observers: Called with the record of each round; the run ends after it where one returns
@@ -99,7 +104,10 @@ class Algorithm(ABC):
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
-        env = as_environment(env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs)
+        env = as_environment(
+            env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
+            clip_rewards=clip_rewards,
+        )  # fmt: skip
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
@@ -213,6 +221,7 @@ class FedLSVI(Algorithm):
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None
         count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)

@@ -15,6 +15,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
@@ -212,9 +213,12 @@ class Run:
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now.
+        policy over so many episodes, which are played now. Of a log: the mean return of the
+        behaviour that it recorded, since nothing can be played.
         """
         env = self._first_environment()
+        if isinstance(env, LoggedWorld):
+            return {"behaviour": env.mean_return}
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
@@ -281,6 +285,8 @@ class Run:
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
             "best_return": None if best is None else float(best.max()),
+            "steps": _sum([record.steps for record in self.records]),
+            "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -398,6 +404,12 @@ class Run:
 def _regret(theorem: int) -> str:
     """What a theorem on regret claims."""
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """The sum of what every round counted; None where one did not."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def raw_scalars_per_step(plan: Plan) -> int:

@@ -11,7 +11,7 @@ from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP
 from fedlsvi.learner import drive
 from fedlsvi.run import Run
 
-NAMES = registry.names()
+NAMES = [name for name in registry.names() if not registry.entry(name).offline]
 AGENTS = 3
 
 SCALES: dict[str, dict[str, Any]] = {

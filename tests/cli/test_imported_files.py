@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from html import unescape
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedlsvi.algorithms import registry as algorithms_registry
 from fedlsvi.cli import main
 from fedlsvi.envs import names
 from fedlsvi.envs import registry as envs_registry
+from repeats import repeats
 
 ROOM = """
 import numpy as np
@@ -50,25 +50,20 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     extensions.load_extensions.cache_clear()
 
 
-def fedlsvi(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, because a module is imported once."""
-    line = [sys.executable, "-m", "fedlsvi", *arguments]
-    return subprocess.run(
-        line, capture_output=True, text=True, check=False, env=os.environ | variables
-    )
-
-
-def test_an_edited_file_is_another_question(here: Path) -> None:
+def test_an_edited_file_is_another_question(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
             "--seeds", "0:1", "--algorithms", "fed-lsvi", "--jobs", "1", "--out", "c"]  # fmt: skip
     (here / "my_room.py").write_text(ROOM)
     for made in ("; 1 new run", "; 0 new runs"):
-        assert made in fedlsvi(*line).stdout
-    (here / "my_room.py").write_text(ROOM.replace("horizon=2", "horizon=3"))
-    again = fedlsvi(*line)
-    assert again.returncode == 2
-    assert "another" in again.stderr
-    assert fedlsvi("report", "c").returncode == 0  # it is played, whatever became of the file
+        forget()
+        assert main(line) == 0
+        assert made in capsys.readouterr().out
+    # of another length, so that what Python compiled a moment ago is not taken for it
+    (here / "my_room.py").write_text(ROOM.replace("horizon=2", "horizon=30"))
+    forget()
+    assert main(line) == 2
+    assert "another" in capsys.readouterr().err
+    assert main(["report", "c"]) == 0  # it is played, whatever became of the file
 
 
 TWIN = """
@@ -102,7 +97,7 @@ OWN = ["--env", "my-room", "--episodes", "10"]
 NAMES = ["--algorithms", "my-twin,fed-lsvi", "--seeds", "0:1", "--jobs", "1"]
 
 
-@pytest.mark.parametrize("by", ["option", "variable"])
+@pytest.mark.parametrize("by", ["variable", "option"][: repeats(1, 2)])
 def test_the_command_on_a_page_can_be_pasted(by: str, here: Path) -> None:
     """For an algorithm and an environment of one's own, in files with odd names."""
     (here / "a, b").mkdir()
@@ -153,13 +148,16 @@ def test_all_that_is_imported_of_a_package_counts(
     }
 
 
-def test_an_error_that_cannot_be_sent_is_told_in_words(here: Path) -> None:
+def test_an_error_that_cannot_be_sent_is_told_in_words(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "my_room.py").write_text(ELSEWHERE)
-    found = fedlsvi("--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
-                    "--seeds", "0:2", "--algorithms", "fed-lsvi", "--jobs", "2")  # fmt: skip
-    assert found.returncode == 2
-    assert "Both: this and that" in found.stderr
-    assert "memory" not in found.stderr
+    line = ["--import", "my_room.py", "compare", "--env", "my-room", "--episodes", "10",
+            "--seeds", "0:2", "--algorithms", "fed-lsvi", "--jobs", "2"]  # fmt: skip
+    assert main(line) == 2
+    said = capsys.readouterr().err
+    assert "Both: this and that" in said
+    assert "memory" not in said
 
 
 def test_commas_in_names_and_blanks_between_them(

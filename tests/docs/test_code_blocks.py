@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SHORT: dict[str, list[str]] = {
     "run": [], "resume": [], "report": [], "list": [], "evaluate": [], "record": [],
-    "compare": ["--jobs", "1"], "tune": ["--jobs", "1"],
+    "compare": ["--jobs", "1"], "tune": ["--jobs", "1"], "offline": ["--quiet"],
 }  # fmt: skip
 """Verbs that are quick enough to run here, and what is added to them."""
 

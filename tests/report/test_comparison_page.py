@@ -17,6 +17,8 @@ from fedlsvi.report.comparison import comparable, comparison_figure, verdict
 from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 
 def losing(name: str, seed: int, regret: float) -> Run:
     """A run that has lost so much."""

@@ -21,6 +21,8 @@ from fedlsvi.report.html import measured, number
 from fedlsvi.run import Run
 from fedlsvi.storage import load
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 ENV = RandomMDP(3, 2, 2)
 
 

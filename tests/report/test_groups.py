@@ -21,6 +21,8 @@ from fedlsvi.report.groups import grouped
 from fedlsvi.run import Run
 from fedlsvi.storage import load
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 LAZY = np.eye(2)[np.array([[0, 1], [0, 1], [0, 0]])]
 """Two features for three states and two actions."""
 

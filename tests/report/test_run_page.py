@@ -28,6 +28,8 @@ from fedlsvi.report.run_page import outcome, privacy, unfinished
 from fedlsvi.run import Run
 from fedlsvi.storage import load
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 KNOWN = [what for what in DRAW if what != "returns"]
 """The figures of runs that have regret."""
 

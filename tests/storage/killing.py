@@ -1,4 +1,4 @@
-"""Kills runs and resumes them, in a process of its own: python killing.py MODE SEED.
+"""Kills runs and resumes them, in a process of its own: python killing.py MODE SEED NUMBER.
 
 The process imports and compiles once; every run is a fork of it, so that a kill costs milliseconds.
 It prints one JSON object: how many kills there were, where they came, and whether every run ended
@@ -186,36 +186,40 @@ def longer(kind: str, places: range, root: Path) -> dict[str, Any]:
     return {"kills": killed, "equal": equal}
 
 
-def main(mode: str, seed: int) -> None:
+def main(mode: str, seed: int, number: int) -> None:
+    """`number`: of kills; for "calls", of every so many places one is tried."""
     rng = random.Random(seed)
     # a kill leaves the same files on any file system, and this one does not wait for a disk
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as root:
         if mode == "budget":
             OWN.update(BUDGET)
-            result = at_calls("finite", range(20, 90, 10), Path(root) / "budget")
+            result = at_calls("finite", range(20, 90, 10 * number), Path(root) / "budget")
             runs = [fedlsvi.load(folder) for folder in (Path(root) / "budget").iterdir()]
             result["rounds"] = max(run.rounds for run in runs)
             result["shortest"] = min(record.smallest for run in runs for record in run.records)
         elif mode == "longer":
-            parts = [longer(kind, range(1, 40, 3), Path(root) / kind) for kind in PROBLEMS]
+            parts = [longer(kind, range(1, 40, 3 * number), Path(root) / kind) for kind in PROBLEMS]
             result = {
                 "kills": sum(part["kills"] for part in parts),
                 "equal": all(part["equal"] for part in parts),
             }
         elif mode == "calls":
             # a checkpoint takes about 17 calls: two of them, and the making of the folder
-            finite = at_calls("finite", range(1, 46, 2), Path(root) / "finite")
-            continuous = at_calls("continuous", range(12, 46, 3), Path(root) / "continuous")
+            finite = at_calls("finite", range(1, 46, 2 * number), Path(root) / "finite")
+            continuous = at_calls(
+                "continuous", range(12, 46, 3 * number), Path(root) / "continuous"
+            )
             result = {
                 "kills": finite["kills"] + continuous["kills"],
                 "equal": finite["equal"] and continuous["equal"],
             }
         else:
-            episodes, kills = {"finite": (6000, 50), "continuous": (3000, 20)}[mode]
-            result = at_random(mode, episodes, kills, rng, Path(root))
+            # 120 and 150 episodes are more than a run gets on between two kills
+            episodes = {"finite": 120, "continuous": 150}[mode] * number
+            result = at_random(mode, episodes, number, rng, Path(root))
     print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -33,6 +33,8 @@ from fedlsvi.storage import files, seeds, settings_file
 from fedlsvi.storage.job import Job
 from repeats import repeats
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 Look = Callable[[Path], Any]
 
 

@@ -306,3 +306,14 @@ def test_resume_needs_a_run(tmp_path: Path) -> None:
         fedlsvi.load(tmp_path)
     with pytest.raises(InvalidSetting):
         learner(gamma=0.5)
+
+
+def test_a_run_whose_checkpoints_are_gone_is_played_again(tmp_path: Path) -> None:
+    """What `evaluate` and `report` then tell the user to do."""
+    whole = learner().learn(small(), 40, folder=tmp_path / "run", **TINY)
+    for file in (tmp_path / "run/checkpoints").iterdir():
+        file.unlink()
+    (tmp_path / "run/checkpoints").rmdir()
+    again = fedlsvi.resume(tmp_path / "run", progress=False)
+    assert content(again) == content(whole)
+    assert content(fedlsvi.load(tmp_path / "run")) == content(whole)

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.algorithms.registry import entry, make
+from fedlsvi.algorithms.registry import Scalars, entry, make
 from fedlsvi.algorithms.shared.comparator import Play
 from fedlsvi.algorithms.shared.contract import party_states
 from fedlsvi.algorithms.shared.regret_meter import RegretMeter
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.garnet import RandomMDP
 from fedlsvi.envs.linear import RandomLinearMDP
+from fedlsvi.envs.logged.recording import record_episodes
+from fedlsvi.envs.logged.world import logged_worlds
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.learner import drive
 from fedlsvi.protocol.records import RoundRecord
@@ -49,6 +51,10 @@ def check_algorithm(name: str, **settings: Any) -> None:
     _require(make(name).name == name, "bad-name", f"its class attribute `name` must be '{name}'")
     tabular = _tabular(1)
     linear = RandomLinearMDP(n_states=6, n_actions=3, dim=4, horizon=3, seed=2)
+    if row.offline:
+        for env in (tabular, linear):
+            _check_offline(name, env, settings, row.scalars)
+        return
     for env in (tabular, linear):
         drawn = _global_draws()
         run = _learn(name, env, settings)
@@ -76,6 +82,38 @@ def check_algorithm(name: str, **settings: Any) -> None:
     _require(_bits(other) != _bits(run), "seed-ignored", "another seed must give another run")
     if run.ledger.total == 0:
         _check_alone(name, settings)
+
+
+def _check_offline(
+    name: str, env: FiniteMDP, settings: dict[str, Any], formula: Scalars | None
+) -> None:
+    """An algorithm that learns from logs: repeatable however the work is split, pooled logs give
+    the same model as the agents' own, and the ledger holds what the formula says."""
+    logs = [record_episodes(env, EPISODES + m, agent=m) for m in range(AGENTS)]
+    one = {key: np.concatenate([log[key] for log in logs]) for key in logs[0]}
+    one["episode"] = np.concatenate([log["episode"] + 10**6 * m for m, log in enumerate(logs)])
+    phi = env.default_features()
+
+    def learn(data: Any, n_agents: int, **options: Any) -> Run:
+        learner: Any = make(name, n_agents=n_agents, **settings)
+        worlds = logged_worlds(data, like=env)
+        run: Run = learner.learn(worlds, features=phi, progress=False, **options)
+        return run
+
+    run = learn(logs, AGENTS)
+    for options in ({}, {"threads": 2, "block": 7, "cohorts": AGENTS}):
+        other = learn(logs, AGENTS, **options)
+        same = (run.w.tobytes(), _account(run)) == (other.w.tobytes(), _account(other))
+        _require(same, "not-repeatable", "the same logs must give the same run")
+    off = float(np.abs(learn(one, 1).w - run.w).max())
+    _require(off < 1e-9, "not-pooled", f"pooled logs give another model, which is off by {off:g}")
+    if formula is not None:
+        expected = dict.fromkeys(run.ledger.scalars, 0) | formula(run)
+        _require(
+            run.ledger.scalars == expected,
+            "wrong-formula",
+            f"the ledger has {run.ledger.scalars}, the formula says {expected}",
+        )
 
 
 def _tabular(seed: int) -> RandomMDP:

@@ -22,9 +22,11 @@ Scalars = Callable[[Run], dict[str, int]]
 
 @dataclass(frozen=True)
 class AlgorithmEntry(Entry):
-    """A row of the registry; `formula` is a `Scalars`, or "module:attribute"."""
+    """A row of the registry; `formula` is a `Scalars`, or "module:attribute". One that is
+    `offline` learns from logs and plays in no world."""
 
     formula: Scalars | str | None = None
+    offline: bool = False
 
     @property
     def scalars(self) -> Scalars | None:
@@ -44,6 +46,7 @@ def register(
     constructor: Callable[..., Algorithm] | str,
     summary: str,
     scalars: Scalars | str | None = None,
+    offline: bool = False,
 ) -> None:
     """Add an algorithm; a name is taken once.
 
@@ -53,8 +56,9 @@ def register(
         summary: One line for `fedlsvi list algorithms`.
         scalars: What a run sends as a formula, by category of the ledger; `check_algorithm`
             compares it with the ledger.
+        offline: Whether it learns from logs, `fedlsvi.envs.logged`, and plays in no world.
     """
-    REGISTRY.register(AlgorithmEntry(name, constructor, summary, scalars))
+    REGISTRY.register(AlgorithmEntry(name, constructor, summary, formula=scalars, offline=offline))
 
 
 def make(name: str, /, **settings: Any) -> Algorithm:
@@ -88,3 +92,10 @@ for _name, _class, _summary in (
 ):
     _module = f"fedlsvi.algorithms.{_name.replace('-', '_')}"
     register(_name, f"{_module}:{_class}", _summary, f"{_module}:scalars")
+register(
+    "pevi",
+    "fedlsvi.algorithms.pevi:PEVI",
+    "pessimistic value iteration on the agents' logs; one synchronisation, no world to play in",
+    "fedlsvi.algorithms.pevi:scalars",
+    offline=True,
+)

@@ -13,7 +13,12 @@ from fedlsvi import __version__
 from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
 
 SECTIONS = {
-    "Learn": {"run": "run:run", "resume": "run:resume", "demo": "demo:demo"},
+    "Learn": {
+        "run": "run:run",
+        "offline": "offline:offline",
+        "resume": "run:resume",
+        "demo": "demo:demo",
+    },
     "Look at results": {
         "report": "report:report",
         "evaluate": "evaluate:evaluate",
@@ -37,7 +42,8 @@ SECTIONS = {
 SHELL_HINTS = {
     "missing-features": "give --features fourier, rbf or tiles (`fedlsvi list features` shows all)",
     "missing-horizon": "give --set env.horizon=H",
-    "reward-out-of-range": "give --set env.reward_range=[LOW,HIGH] that contains every reward",
+    "reward-out-of-range": "give --set env.reward_range=[LOW,HIGH] that contains every reward, "
+    "or --set env.clip_rewards=true",
     "bad-gamma": "--set gamma=auto is max(T/(Md), 1)",
     "bad-beta": "leave it out for the preset's, or give --set beta=theory",
 }

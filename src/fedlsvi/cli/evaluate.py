@@ -53,8 +53,10 @@ def evaluate(request: Request, episodes: int, form: str) -> int:
 
     policy, stages = choose_stages(request)
     found = [
-        evaluate_policy(policy, env, episodes, request.seed, kwargs=kwargs, agent=agent)
-        for env, kwargs, _, agent in stages
+        evaluate_policy(
+            policy, env, episodes, request.seed, kwargs=kwargs, agent=agent, repeat=repeat
+        )
+        for env, kwargs, _, agent, repeat in stages
     ]
     alone = len(stages) == 1
     name = stages[0].name if alone else f"the environments of {len(stages)} agents"
@@ -99,8 +101,10 @@ def record(request: Request, out: str, form: str) -> int:
     from fedlsvi.envs.gym.play import record as record_episode
 
     policy, stages = choose_stages(request)
-    env, kwargs, name, agent = stages[0]
-    earned = record_episode(policy, env, out, request.seed, kwargs=kwargs, agent=agent)
+    env, kwargs, name, agent, repeat = stages[0]
+    earned = record_episode(
+        policy, env, out, request.seed, kwargs=kwargs, agent=agent, repeat=repeat
+    )
     whose = "" if len(stages) == 1 else f" of agent {agent}"
     text = f"wrote {out}: one episode{whose} in {name}, return {earned:g}"
     row = {"file": out, "environment": name, "return": earned}

@@ -154,6 +154,24 @@ def run(
     return _print(runs, folder, form, chosen is not None)
 
 
+def finish_run(
+    play: Callable[[Path | None], Run], engine: Engine, out: str | None, name: str, form: str
+) -> int:
+    """Play one run into the folder of --out, by default runs/NAME, and print it."""
+    from fedlsvi.storage.run_writer import refuse_existing
+
+    where: AbstractContextManager[Path | None]
+    if out is None:
+        where = new_folder(Path("runs") / name)
+    else:
+        where = nullcontext(None if out == "-" else Path(out))
+        if out != "-":
+            refuse_existing(Path(out))
+    with where as folder:
+        run = _resumable(folder, engine, lambda: play(folder))
+    return _print([run], folder, form, False)
+
+
 def _several(
     folder: Path | None, job: Job, seeds: list[int], engine: Engine,
     play: Callable[[int, Path | None], Run],

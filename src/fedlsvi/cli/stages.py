@@ -16,13 +16,14 @@ from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
+from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.policy import Policy
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.settings_file import Table, assign
 
-LEARNING = ("env.reward_range", "env.tables")
+LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
 """Parameters of Gymnasium environments that matter for learning only."""
 
 
@@ -36,6 +37,8 @@ class Stage(NamedTuple):
     name: str
     agent: int = 0
     """Whose it is."""
+    repeat: int = 1
+    """Steps for which an action is held."""
 
 
 class Learned(NamedTuple):
@@ -54,8 +57,8 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
         path = federation.policy_in(kit, path)
         request = replace(request, policy=str(path))
-        policy, env = federation.policy_of_site(kit, path)
         if request.env is None and not request.changes:
+            policy, env = federation.policy_of_site(kit, path)
             return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy
@@ -63,7 +66,9 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     if any(made["name"] in (AT_SITES, GIVEN) for made in learned.made):  # no folder can make it
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
-            env = as_environment(env, horizon=H, kwargs=stages[0].kwargs, tables=False)
+            env = as_environment(
+                env, horizon=H, kwargs=stages[0].kwargs, tables=False, repeat=stages[0].repeat
+            )
         policy = _learned(request.policy, env).policy
     return policy, stages
 
@@ -100,6 +105,12 @@ def _stages(request: Request, learned: Learned) -> list[Stage]:
 def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> list[Stage]:
     """The environment of an entry; one for each agent where the entry names none."""
     name = entry["name"]
+    if name == RECORDS:
+        raise InvalidInput(
+            "the policy was learned from a log, which cannot be played: give --env, or --data to "
+            "estimate its value from a log",
+            code="needs-world",
+        )
     if name == ARRAYS or (name in registry.names() and name != REGISTERED):
         table = {"env": entry, "n_agents": n_agents}
         made = Job.parse(table, Path(request.policy)).environments()
@@ -129,7 +140,8 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         raise InvalidInput(
             f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE", code="bad-kwargs"
         )
-    return [Stage(id, kwargs, _with(id, kwargs))]
+    shown = kwargs | {key: value for key, value in entry.items() if key == "repeat"}
+    return [Stage(id, kwargs, _with(id, shown), repeat=entry.get("repeat", 1))]
 
 
 def _named(env: Environment) -> str:

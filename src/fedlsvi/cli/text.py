@@ -68,6 +68,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
+        *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
         *_given_away(summary),
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
@@ -103,6 +104,18 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     return [("switches", number(counts["switches"]), most)]
 
 
+def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the logs hold, and what was earned in them."""
+    counts = summary["counts"]
+    text = f"of {counts['logged_episodes']:,} episodes"
+    if counts["left_out"]:
+        text += f"; {counts['left_out']:,} where an episode was cut have no target and are left out"
+    rows = [("transitions", number(counts["logged_transitions"]), text)]
+    if summary["return"] is not None:
+        rows.append(("behaviour", number(summary["return"]), "mean return of what was logged"))
+    return rows
+
+
 def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the learned policy and others earn, and regret, as far as they are known."""
     rows = []
@@ -111,9 +124,22 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
     if summary["regret"] is not None:
         rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
+    elif "logged_episodes" in summary["counts"]:
+        rows += _logged(summary)
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
     return rows or [("return", "–", "not known here")]
+
+
+def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What a black box was asked to do."""
+    steps, clipped = summary.get("steps"), summary.get("clipped")
+    if steps is None:
+        return []
+    text = "taken in the environment, with episodes played ahead"
+    if clipped:
+        text += f"; {plural(clipped, 'reward')} clipped to reward_range"
+    return [("steps", number(steps), text)]
 
 
 def _least(summary: Mapping[str, Any]) -> str:

@@ -36,6 +36,11 @@ def beta_theory(
     return beta_homogeneous(d, H, M, T, p / 2.0, c) + width
 
 
+def beta_pessimistic(d: int, H: int, M: int, T: int, p: float = 0.05, c: float = 1.0) -> float:
+    """Jin, Yang & Wang (2021), Theorem 4.4: β = c·d·H·√log(2dHK/p), K = MT logged episodes."""
+    return c * d * H * math.sqrt(math.log(2.0 * d * H * M * T / p))
+
+
 def gamma_auto(M: int, d: int, T: int) -> float:
     """γ = max(T/(Md), 1): K flat in T up to a logarithm, regret of the order of Theorem 1."""
     return max(T / (M * d), 1.0)

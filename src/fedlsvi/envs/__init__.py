@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from fedlsvi.envs.heterogeneous import xi_close as xi_close
     from fedlsvi.envs.linear import LinearMDP as LinearMDP
     from fedlsvi.envs.linear import RandomLinearMDP as RandomLinearMDP
+    from fedlsvi.envs.logged.recording import record_episodes as record_episodes
+    from fedlsvi.envs.logged.recording import write_records as write_records
+    from fedlsvi.envs.logged.world import LoggedWorld as LoggedWorld
+    from fedlsvi.envs.logged.world import logged_worlds as logged_worlds
     from fedlsvi.envs.registry import from_spec as from_spec
     from fedlsvi.envs.registry import make as make
     from fedlsvi.envs.registry import names as names
@@ -47,6 +51,8 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "hard": "CombinationLock HardChain",
         "heterogeneous": "XiCloseMDP xi_close",
         "linear": "LinearMDP RandomLinearMDP",
+        "logged.recording": "record_episodes write_records",
+        "logged.world": "LoggedWorld logged_worlds",
         "registry": "from_spec make names register",
     },
 )

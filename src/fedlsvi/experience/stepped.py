@@ -240,6 +240,14 @@ class TransitionCounts:
         """Take in a round; returns its own distinct keys and their numbers."""
         new, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         earned = np.bincount(place, rewards, minlength=len(new))
+        self._merge(new, counts, earned)
+        return new, counts
+
+    def merge(self, other: TransitionCounts) -> None:
+        """Take in what another has counted."""
+        self._merge(other.keys, other.counts, other.earned)
+
+    def _merge(self, new: np.ndarray, counts: np.ndarray, earned: np.ndarray) -> None:
         merged = np.union1d(self.keys, new)
         for name, old, more in (("counts", self.counts, counts), ("earned", self.earned, earned)):
             total = np.zeros(len(merged), old.dtype)
@@ -247,7 +255,6 @@ class TransitionCounts:
             total[np.searchsorted(merged, new)] += more
             setattr(self, name, total)
         self.keys = merged
-        return new, counts
 
 
 class GymFiniteExperience:

@@ -21,10 +21,12 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience.logged import LoggedContinuousExperience, LoggedFiniteExperience
 from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.experience.stationary_finite import (
     StationaryFiniteExperience,
@@ -81,6 +83,15 @@ class Plan:
         return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
 
     @property
+    def stepped(self) -> tuple[int, int] | None:
+        """Steps taken here in black boxes so far, and rewards of theirs that were clipped; None
+        where nothing is stepped."""
+        worlds = {id(env): env for env in self.envs if isinstance(env, GymWorld)}.values()
+        if not worlds:
+            return None
+        return sum(env.stepped for env in worlds), sum(env.clipped for env in worlds)
+
+    @property
     def layout(self) -> Layout:
         """What server and agents agree on."""
         return layout(self.parameters)
@@ -91,17 +102,34 @@ class Plan:
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(self.features, p.horizon, p.beta, p.ceilings, diagonal)
+            return TabularValues(self.features, p.horizon, p.bonus, p.ceilings, diagonal)
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
-        return BlockValues(self.features, p.horizon, p.beta, p.ceilings, rows)
+        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows)
+
+    def check_source(self) -> None:
+        """Refuse to be optimistic about a log, or to be pessimistic and play."""
+        for env in self.envs:
+            if isinstance(env, LoggedWorld) != self.parameters.pessimistic:
+                logged = isinstance(env, LoggedWorld)
+                raise InvalidEnvironment(
+                    f"{env.name} is a log, and an optimistic learner needs a world to play in: "
+                    "learn from it with PEVI"
+                    if logged
+                    else f"pevi learns from logs, and {env.name} is not one: give data=",
+                    code="needs-world" if logged else "needs-records",
+                )
 
     def cohort(self, lo: int, hi: int) -> Cohort:
         """Agents lo … hi−1, with memories of their own."""
+        self.check_source()
         p, values, workers = self.parameters, self.values(), Workers(self.threads)
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):
             kind = GymFiniteExperience if envs[0].finite else GymExperience
+        elif isinstance(envs[0], LoggedWorld):
+            finite = isinstance(values, TabularValues)
+            kind = LoggedFiniteExperience if finite else LoggedContinuousExperience
         elif isinstance(values, TabularValues):
             size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
@@ -261,7 +289,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
                     f"{more}",
                     code="agents-disagree",
                 )
-    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld):
+    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
         raise InvalidEnvironment(
             f"{type(first).__name__} is neither finite nor continuous", code="bad-env"
         )

@@ -73,6 +73,8 @@ class RoundRecord:
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
+    steps: int | None = None  #: taken in a black box, those of dropped episodes included
+    clipped: int | None = None  #: rewards of these steps outside `reward_range`
 
     @property
     def length(self) -> int:

@@ -47,6 +47,8 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    steps: int | None = None
+    clipped: int | None = None
 
 
 class Player(Protocol):
@@ -200,6 +202,8 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                steps=done.steps,
+                clipped=done.clipped,
             )
             self.records.append(record)
             player.rest()
@@ -255,10 +259,10 @@ class FederatedPlayer:
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
-        self.algorithm, self.goes_on = algorithm, bool(cohorts)
+        self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
         size = layout(p)
         adds = aggregation_of(p, size)
-        self.server = Server(size, p.lam, p.gamma, p.beta, p.episodes, adds)
+        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, adds)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
@@ -267,15 +271,22 @@ class FederatedPlayer:
         self.deployed_w: np.ndarray | None = None  # (H, d) of the pass after the last round
         self.deployed: Any = None
         self._ledger: Ledger | None = None
+        self.logged: Mapping[str, int] = {}
 
     @classmethod
-    def of(cls, plan: Plan, cohorts: int = 1, transport: Transport | None = None) -> Self:
+    def of(
+        cls,
+        plan: Plan,
+        cohorts: int = 1,
+        transport: Transport | None = None,
+        algorithm: str = "fed-lsvi",
+    ) -> Self:
         """The player of a plan; without a transport its agents are here, in so many cohorts."""
         p = plan.parameters
         if transport is not None:
-            return cls(p, transport, plan)
+            return cls(p, transport, plan, algorithm=algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, in_process(here, p), plan, here)
+        return cls(p, in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -300,7 +311,7 @@ class FederatedPlayer:
     @property
     def counts(self) -> Mapping[str, int]:
         secure = self.parameters.aggregation == "secure"
-        return {"sites": len(self.transport.sites())} if secure else {}
+        return ({"sites": len(self.transport.sites())} if secure else {}) | dict(self.logged)
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
@@ -319,7 +330,7 @@ class FederatedPlayer:
         began = perf_counter()
         if self.evaluator is not None:
             self.evaluator.begin()
-        measured = perf_counter()
+        measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.transport)
         ended, last = perf_counter(), self.server.t
         gaps = None
@@ -332,6 +343,7 @@ class FederatedPlayer:
             "evaluate": perf_counter() - ended + measured - began,
         }
         self._follow()
+        steps, clipped = since(before, self._stepped())
         return Played(
             first=done.first,
             last=last,
@@ -344,6 +356,8 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            steps=steps,
+            clipped=clipped,
         )
 
     def finish(self) -> None:
@@ -369,6 +383,10 @@ class FederatedPlayer:
         if self.values is not None and not self.cohorts:
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+
+    def _stepped(self) -> tuple[int, int] | None:
+        """What the agents here have done in a black box so far."""
+        return self.plan.stepped if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
@@ -428,6 +446,15 @@ class FederatedPlayer:
         for cohort in self.cohorts:
             cohort.experience.workers.close()
         self.transport.close()
+
+
+def since(
+    before: tuple[int, int] | None, now: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    if before is None or now is None:
+        return None, None
+    return now[0] - before[0], now[1] - before[1]
 
 
 def part_of(name: str, arrays: Arrays) -> Arrays:

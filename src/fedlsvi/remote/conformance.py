@@ -178,7 +178,7 @@ def _factories(fault: Fault, delay: float = 0.0) -> list[EchoFactory]:
 def _start() -> Start:
     p = parameters(6)
     gram = np.full((p.horizon, packed_size(p.dim, p.packing)), 1e3)
-    return Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+    return Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.bonus, p.episodes)
 
 
 def _in_order(grams: np.ndarray) -> None:

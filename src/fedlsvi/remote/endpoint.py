@@ -163,8 +163,8 @@ class RequestOrder:
 
     def _check_start(self, start: Start) -> None:
         p = self.parameters
-        for name in ("gamma", "beta", "episodes"):
-            sent, agreed = getattr(start, name), getattr(p, name)
+        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
+            sent = getattr(start, name)
             if sent != agreed:
                 _refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
         if not 0 <= start.t <= p.episodes:

@@ -1,33 +1,25 @@
 """What the parties of a federation agree on, and what a site settles for itself.
 
 The job (from the server, the same for all): episodes, seed, horizon, features, the units of rewards
-and the settings of Fed-LSVI. A site's own settings (`local/fedlsvi.toml`, never sent):
-
-    agents = 1                       # how many agents learn here
-    [env]                            # a registered environment with its parameters …
-    name = "river-swim"
-    # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
-    # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+and the settings of Fed-LSVI. A site's own settings are in `site_settings`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import check_seed, integer
+from fedlsvi.algorithms.pevi import PEVISettings
+from fedlsvi.checks import check_seed, choice, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
-from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -48,8 +40,10 @@ from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.site_settings import SiteSettings as SiteSettings
+from fedlsvi.remote.site_settings import environment as environment
 from fedlsvi.run import Run
-from fedlsvi.storage import files, settings_file
+from fedlsvi.storage import files
 from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
 
@@ -58,6 +52,9 @@ SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 """In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
+
+ALGORITHMS: dict[str, Any] = {"fed-lsvi": Settings, "pevi": PEVISettings}
+"""What a federation can run, and the settings of each."""
 
 MOST_AGENTS = 1000
 """Agents that a site may have where nothing else was agreed."""
@@ -88,6 +85,8 @@ class Federation:
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
     max_agents: int | dict[str, int] = MOST_AGENTS
+    algorithm: str = "fed-lsvi"
+    n_actions: int | None = None
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -106,6 +105,9 @@ class Federation:
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
         check_seed(self.seed)
+        choice("algorithm", self.algorithm, tuple(ALGORITHMS))
+        if self.n_actions is not None:
+            integer("n_actions", self.n_actions, 1, "the number of actions of a log")
         if not isinstance(self.one_hot, bool):
             raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
         units(self.reward_range)
@@ -117,7 +119,7 @@ class Federation:
             integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
-        _known("setting", self.settings, Settings)
+        _known("setting", self.settings, ALGORITHMS[self.algorithm])
         self.parameters(n_agents)
         self.retry_policy()
         self.feature_map()
@@ -141,20 +143,25 @@ class Federation:
         p = self.parameters(sum(agents for _, agents in cuts))
         run = in_logs(run_id(p, self.seed))
         contents = header_files_at_sites(
-            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run
-        )
+            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run,
+            self.algorithm,
+        )  # fmt: skip
         return OpenedRun.of_sites(folder, contents, notify)
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen = self._settings(n_agents)
-        return chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        chosen = self.chosen(n_agents)
+        found: Parameters = chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        return found
 
-    def _settings(self, n_agents: int) -> Settings:
-        """What is asked of Fed-LSVI. Sites know their environments and the server does not, so a
-        stationary model is one that the federation agreed on."""
+    def chosen(self, n_agents: int) -> Any:
+        """The settings of its algorithm. Sites know their environments and the server does not, so
+        a stationary model is one that the federation agreed on."""
+        made = ALGORITHMS[self.algorithm]
         own = {key: value for key, value in self.settings.items() if value != "auto"}
-        return Settings(**{"n_agents": n_agents, "stationary": False} | own)
+        if any(each.name == "stationary" for each in fields(made)):
+            own = {"stationary": False} | own
+        return made(n_agents=n_agents, **own)
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
@@ -172,10 +179,12 @@ class Federation:
         params = {key: value for key, value in self.features.items() if key != "name"}
         return feature_maps.make(self.features["name"], **params)
 
-    def plan(self, env: Any, n_agents: int) -> Plan:
-        """The plan of a site whose environment this is; its sizes must be the federation's."""
-        settings = self._settings(n_agents)
-        plan = make_plan(settings, env, self.episodes, self.seed, self.feature_map())
+    def plan(self, env: Any, n_agents: int, features: Any = None) -> Plan:
+        """The plan of a site whose environment this is; its sizes must be the federation's.
+        `features` are the site's, where the federation names none."""
+        phi = self.feature_map() or features
+        plan = make_plan(self.chosen(n_agents), env, self.episodes, self.seed, phi)
+        plan.check_source()
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
@@ -239,83 +248,13 @@ def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Obse
         observers: Called with the record of each round.
     """
     if not opened.finished:
-        session = Session(FederatedPlayer(opened.header.parameters, transport))
+        p, algorithm = opened.header.parameters, opened.header.job.algorithm
+        session = Session(FederatedPlayer(p, transport, algorithm=algorithm))
         opened.restore(session)
         take_epoch(transport, opened.header.run)
         # the process of a job that was aborted may take a moment to end
         opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
     return opened.result()
-
-
-@dataclass(frozen=True)
-class SiteSettings:
-    """What a site settles for itself."""
-
-    env: Any
-    agents: int = 1
-    durable: bool = True
-
-    @classmethod
-    def read(cls, path: Path) -> SiteSettings:
-        """From the site's TOML file."""
-        table = settings_file.read(path)
-        _known(f"key of {path.name}", table, cls)
-        agents, durable = table.get("agents", 1), table.get("durable", True)
-        integer("agents", agents, 1, "how many agents learn at this site")
-        if not isinstance(durable, bool):
-            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
-        if not isinstance(table.get("env"), dict):
-            raise InvalidInput(f"{path} has no [env]: name an environment there")
-        return cls(environment(table["env"]), agents, durable)
-
-
-def environment(table: dict[str, Any]) -> Any:
-    """The environment that a table names: `name`, `gym` or `entry`, and its parameters."""
-    rest = dict(table)
-    ways = [key for key in ("name", "gym", "entry") if key in rest]
-    if len(ways) != 1:
-        raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
-    what = rest.pop(ways[0])
-    if not isinstance(what, str):
-        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
-    if ways[0] == "name":
-        return envs.make(what, **rest)
-    make: Any = _function(what) if ways[0] == "entry" else what
-    taken = signature(make).parameters if ways[0] == "entry" else {}
-    # sizes of a Gymnasium environment, unless the function takes them itself
-    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
-             if key in rest and key not in taken}  # fmt: skip
-    if ways[0] == "entry":
-        try:
-            signature(make).bind(**rest)
-        except TypeError as error:
-            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
-    return as_environment(make, **sizes, kwargs=rest or None)
-
-
-def _function(what: str) -> Any:
-    """The function that `entry` names."""
-    module, colon, name = what.partition(":")
-    if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidInput(f"entry must be module:function, got {what!r}")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(
-            f"entry {what!r} cannot be found ({error}): install its package in the Python that "
-            "starts this site"
-        ) from None
-    except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
-        raise InvalidInput(
-            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
-        ) from error
-    if not callable(function):
-        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
-    try:
-        signature(function)
-    except ValueError as error:  # some that are written in C
-        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
-    return function
 
 
 def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
@@ -344,7 +283,8 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     cohort, p = endpoint.cohort, endpoint.parameters
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
-    env = per_agent(settings.env, 1)[0]
+    logs = getattr(cohort.experience, "envs", None)
+    env = per_agent(settings.env, 1)[0] if settings.data is None or logs is None else logs[0]
     values: Any = cohort.values if cohort.deployed is None else cohort.deployed
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
@@ -377,7 +317,14 @@ def policy_in(kit: Path, path: Path) -> Path:
 
 def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
     """A policy that a site has learned, and the environment that its settings name."""
-    env = per_agent(SiteSettings.read(kit / "local" / SETTINGS).env, 1)[0]
+    settings = SiteSettings.read(kit / "local" / SETTINGS)
+    if settings.data is not None:
+        raise InvalidInput(
+            f"the site of {kit} has a log and no world to play in: give --env, or --data to "
+            "estimate from a log",
+            code="needs-world",
+        )
+    env = per_agent(settings.env, 1)[0]
     try:
         return Policy.load(path), env
     except InvalidFeatures:  # they are the environment's own, which no file can hold
@@ -389,8 +336,9 @@ def open_endpoint(
     books: tuple[Journal, Audit],
 ) -> Endpoint:  # fmt: skip
     """The endpoint of a site, as its journal has it."""
-    plan = federation.plan(settings.env, n_agents)
     lo, hi = first, first + settings.agents
+    world = settings.world(federation, n_agents, first)
+    plan = federation.plan(world, n_agents, settings.feature_map())
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_id(plan.parameters, federation.seed)

@@ -97,6 +97,8 @@ class Facts:
         nonnegative: Whether no feature is negative.
         simplex: Whether the features of every state and action sum to one.
         steps: Vectors that an episode puts into one Gram matrix: 1, or H where steps share it.
+        partial: Whether an agent may have fewer episodes than the round, or episodes that end
+            early and add nothing after that, as logs have.
     """
 
     trigger: Trigger
@@ -106,13 +108,15 @@ class Facts:
     simplex: bool = False
     overshoot: str = "cut"
     steps: int = 1
+    partial: bool = False
 
     @classmethod
     def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
         """From the numbers in force and what is known about the features."""
         y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
-        steps = p.horizon // p.matrices
-        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot, steps)
+        logged, steps = p.pessimistic, p.horizon // p.matrices
+        simplex = simplex and not logged
+        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot, steps, logged)
 
 
 @dataclass
@@ -324,7 +328,8 @@ class Guard:
         self._fail(first, h, least < 0.0, "smallest count", least, "at least 0")
         self._fail(first, h, off > 0.0, "fraction in a count", off, "0: counts are integers")
         visits = gram.sum(axis=1)
-        self._fail(first, h, visits != n, "sum of counts", visits, f"{n}, the round's episodes")
+        wrong = visits > n if self.facts.partial else visits != n
+        self._fail(first, h, wrong, "sum of counts", visits, f"{n}, the round's episodes")
         self._range(first, h, b, y * (before + gram), "b")
         if h == self.layout.horizon:
             self._range(first, h, b - self.last[first : first + len(b)], gram, "increment of b")

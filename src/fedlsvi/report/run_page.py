@@ -445,4 +445,22 @@ def timing(group: Group) -> str:
     ]
     each = number(1e3 * total / group.first.played)
     rows.append(("all", f"{total:.2f}", f"{each} ms per episode"))
-    return html.table(("phase", "seconds", "share"), rows)
+    return html.table(("phase", "seconds", "share"), rows) + _steps(group)
+
+
+def _steps(group: Group) -> str:
+    """What a black box was asked to do."""
+    counts = [(run.summary()["steps"], run.summary()["clipped"]) for run in group.runs]
+    if any(steps is None for steps, _ in counts):
+        return ""
+    steps, clipped = (round(float(np.median(each))) for each in zip(*counts, strict=True))
+    text = (
+        f"The agents took {plural(steps, 'step')} in the environment, those of episodes that were "
+        "played ahead and dropped included."
+    )
+    if clipped:
+        text += (
+            f" {plural(clipped, 'reward')} lay outside the reward range and "
+            f"{'was' if clipped == 1 else 'were'} clipped."
+        )
+    return html.paragraph(text)

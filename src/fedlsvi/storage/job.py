@@ -14,13 +14,15 @@
 
 `name = "arrays"` takes a finite MDP from a .npz or .safetensors file with P, r and, if wanted,
 initial and phi; `reward_range` beside it says what rewards 0 and 1 stand for. An environment with a
-parameter `agent` that is left out is made once per agent.
+parameter `agent` that is left out is made once per agent. `name = "records"` is a log, in a `file`
+or a `minari` data set, for `algorithm = "pevi"`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment, units
+from fedlsvi.envs.logged.world import RECORDS, records
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -161,7 +164,15 @@ class Job:
             )
         if entry["name"] == ARRAYS:
             return self._from_arrays(params)
+        if entry["name"] == RECORDS:
+            return self._from_log(params)
         return envs.make(entry["name"], **params)
+
+    def _from_log(self, params: Table) -> Environment:
+        known = signature(records).parameters
+        refuse_unknown(f"parameter of environment '{RECORDS}'", params, known)
+        own = {"file": str(self.base / str(params["file"]))} if "file" in params else {}
+        return records(**params | own)
 
     def _from_arrays(self, params: Table) -> Environment:
         refuse_unknown(f"parameter of environment '{ARRAYS}'", params, _ARRAY_KEYS)
@@ -201,7 +212,7 @@ def _shown(key: str, value: Any) -> Any:
 
 def _per_agent(entry: Table) -> bool:
     """Whether the environment is one agent's, and the entry does not say whose."""
-    if entry["name"] in (ARRAYS, AT_SITES, GIVEN) or "agent" in entry:
+    if entry["name"] in (ARRAYS, AT_SITES, GIVEN, RECORDS) or "agent" in entry:
         return False
     return "agent" in environments.entry(entry["name"]).parameters()
 

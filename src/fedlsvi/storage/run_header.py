@@ -31,6 +31,7 @@ from fedlsvi.core.random import uniforms
 from fedlsvi.envs.base import Environment, plain, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
@@ -169,7 +170,7 @@ def fingerprints(plan: Plan) -> list[str | None]:
 def _fingerprint(env: Environment) -> str | None:
     """SHA-256 of what an environment is made of: its arrays, what it does at fixed draws, or its
     name and parameters; None of a black box that no name makes again."""
-    if isinstance(env, FiniteMDP):
+    if isinstance(env, FiniteMDP | LoggedWorld):
         return env.fingerprint
     if isinstance(env, ContinuousMDP):
         return hashlib.sha256(_trial(env)).hexdigest()
@@ -244,21 +245,23 @@ def header_files_at_sites(
     reward_range: Sequence[float],
     cuts: Sequence[tuple[int, int]],
     run: str,
+    algorithm: str = "fed-lsvi",
 ) -> dict[str, bytes]:
     """Name → contents of the header of a run whose environments are at sites, and known only there.
 
     Args:
         parameters: The numbers in force.
-        settings: What was asked of Fed-LSVI, without the number of agents.
+        settings: What was asked of the algorithm, without the number of agents.
         seed: The seed.
         features: Name and parameters of the features; None is each environment's own.
         reward_range: What rewards 0 and 1 stand for, at every site.
         cuts: (first agent, agents) of each site.
         run: What messages and logs call the run.
+        algorithm: The algorithm's name.
     """
     p = parameters
     env = {"name": AT_SITES, "horizon": p.horizon, "dim": p.dim}
-    job = Job("fed-lsvi", {"n_agents": p.n_agents, **settings}, p.episodes, seed, [env], features)
+    job = Job(algorithm, {"n_agents": p.n_agents, **settings}, p.episodes, seed, [env], features)
     facts = {
         "raw_scalars_per_step": 0,
         "fingerprints": [None],

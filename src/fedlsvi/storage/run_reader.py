@@ -203,7 +203,7 @@ def _model(
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta = -p.pessimism if prefix else p.beta
+    values.beta = -p.pessimism if prefix else p.bonus
     grams = every_step(arrays["gram"], p.horizon)
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], grams[h - 1])

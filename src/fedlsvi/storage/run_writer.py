@@ -124,6 +124,8 @@ class RunWriter:
         self._history = [] if manifest is None else list(manifest.history)
         self._t = session.player.t
         start = {} if manifest is None else manifest.appended
+        if not (folder := files.inside(run, CHECKPOINTS)).exists():  # somebody made room
+            files.make_folder(folder)
         checkpoint.prune(run, self._kept)
         self._records = AppendOnly(run / RECORDS, start.get(RECORDS))
         self._regret: AppendOnly | None = None

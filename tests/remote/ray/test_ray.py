@@ -20,6 +20,7 @@ import pytest
 import fedlsvi
 import problems
 from fedlsvi import FedLSVI
+from fedlsvi.cli import main
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
@@ -33,7 +34,7 @@ from repeats import repeats
 from transports_over_frames import assert_same, learn
 from variants import MIXED, assert_kept, paid
 
-KILLS = repeats(2, 4)
+KILLS = repeats(1, 3)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -118,7 +119,7 @@ def _open_files(process: Path) -> list[Path]:
         return []
 
 
-@pytest.mark.parametrize("cohorts", [1, 2, 4])
+@pytest.mark.parametrize("cohorts", [2, 1, 4][: repeats(1, 3)])
 def test_same_run_as_in_process(cohorts: int) -> None:
     for problem in (problems.simplex(), problems.continuous(), problems.chain()):
         here = learn(problem)
@@ -191,8 +192,7 @@ def shell(*words: str) -> subprocess.Popen[str]:
 def in_process(tmp_path: Path, episodes: int) -> fedlsvi.Run:
     """The same run by the same command, with its agents in its own process."""
     folder = tmp_path / "here"
-    command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", str(episodes)]
-    subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
+    assert main(["run", *ARGUMENTS, "--episodes", str(episodes), "--out", str(folder)]) == 0
     return fedlsvi.load(folder)
 
 

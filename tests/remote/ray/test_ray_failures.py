@@ -28,6 +28,7 @@ from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import GONE_SECONDS, TcpConnection, TcpServer
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import Absent, RetryPolicy
+from repeats import repeats
 from transports_over_frames import assert_same, learn, over_frames
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -78,13 +79,13 @@ def trial(folder: Path, refusals: int, absent: Absent = "fail") -> tuple[Any, An
     return session, learner
 
 
-@pytest.mark.parametrize("tcp", [True, False])
+@pytest.mark.parametrize("tcp", [True, False][: repeats(1, 2)])
 def test_an_actor_that_could_not_restart_is_replaced(
     tcp: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journal was held for a while by a machine that was cut off."""
     monkeypatch.setattr(cluster_module, "tcp_allowed", lambda ray: tcp)
-    session, learner = trial(tmp_path, refusals=2)
+    session, learner = trial(tmp_path, refusals=repeats(1, 2))
     drive(session, [])
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
     assert session.player.server.w.tobytes() == here.w.tobytes()
@@ -93,7 +94,10 @@ def test_an_actor_that_could_not_restart_is_replaced(
     assert "the journal is in use by another process" in warning[1]
 
 
-def test_an_actor_that_never_starts_again_stops_the_run_in_a_sentence(tmp_path: Path) -> None:
+def test_an_actor_that_never_starts_again_stops_the_run_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "REPLACEMENTS", 1)
     session, _ = trial(tmp_path, refusals=0)
     with refused(TransportError, "actor-not-restarted", "agents 2 to 3", "in use"):
         drive(session, [])

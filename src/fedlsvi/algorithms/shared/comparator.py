@@ -29,7 +29,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan, make_plan, per_agent
 from fedlsvi.protocol.records import LISTED
-from fedlsvi.protocol.session import Played, Player, Session, part_of
+from fedlsvi.protocol.session import Played, Player, Session, part_of, since
 
 __all__ = ["Comparator", "Play", "Segment"]
 
@@ -110,7 +110,7 @@ class Play(ABC):
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""
         began, first = perf_counter(), self.t + 1
-        self.planning, measured = 0.0, self.regret_meter.seconds
+        self.planning, measured, before = 0.0, self.regret_meter.seconds, self.plan.stepped
         done = self.advance()
         check_segment(self.algorithm, done, self.t, self.parameters)
         self.regret_meter.check_complete(self.algorithm, first, done.last)
@@ -123,6 +123,7 @@ class Play(ABC):
             self.w[:], self.gram[:] = model
         diagonal = self.gram.ndim == 2
         gaps = self.regret_meter.gaps[first - 1 : self.t]
+        steps, clipped = since(before, self.plan.stepped)
         return Played(
             first=first,
             last=self.t,
@@ -133,6 +134,8 @@ class Play(ABC):
             mean_return=None if self.measured else float(gaps.mean() / self.parameters.n_agents),
             seconds={"explore": explored, "synchronise": self.planning, "evaluate": measured},
             rounds=int(done.rounds),
+            steps=steps,
+            clipped=clipped,
         )
 
     def rest(self) -> None:  # noqa: B027

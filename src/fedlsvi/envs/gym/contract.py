@@ -127,11 +127,13 @@ def stated_range(env: Any) -> tuple[float, float]:
 
 
 def time_limit(env: Any) -> int | None:
-    """The steps after which a `TimeLimit` around the environment truncates; None without one."""
-    limits = []
+    """The decisions after which a `TimeLimit` around the environment truncates; None without."""
+    limits, times = [], 1
     while env is not env.unwrapped:
+        if is_kind(env, "Repeat"):
+            times = env.times
         if is_kind(env, "TimeLimit"):
-            limits.append(int(env._max_episode_steps))
+            limits.append(-(-int(env._max_episode_steps) // times))
         env = env.env
     return min(limits, default=None)
 

@@ -29,6 +29,7 @@ from fedlsvi.envs.gym.contract import (
     stated_range,
 )
 from fedlsvi.envs.gym.ids import IDS, find_spec, ids_like, is_registered, looks_like_id, make_copy
+from fedlsvi.envs.gym.observed import observed_range
 from fedlsvi.envs.gym.tables import Tables, read_tables
 from fedlsvi.envs.gym.world import GymWorld, Maker
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
@@ -37,21 +38,32 @@ REGISTERED = "gymnasium"
 """Name of the registry's row."""
 
 
+CLIP = "clip"
+"""The reward range that random play shows; what lies outside is clipped."""
+
+
 class GymMDP(FiniteMDP):
     """A Gymnasium environment that knows its own table, as a finite MDP."""
 
     maker: Maker | None = None
     """How copies of the environment itself are made, to play a policy in them."""
+    step_range: tuple[float, float]
+    """The range of rewards as it was asked for."""
 
     def __init__(
-        self, tables: Tables, horizon: int, reward_range: tuple[float, float], name: str
+        self,
+        tables: Tables,
+        horizon: int,
+        reward_range: tuple[float, float],
+        name: str,
+        clip: bool = False,
     ) -> None:
         low, high = reward_range
         seen = tables.reward_range
-        if seen[0] < low or seen[1] > high:
+        if not clip and (seen[0] < low or seen[1] > high):
             raise InvalidEnvironment(
                 f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
-                f"{seen[1]:g}: leave it out, or widen it",
+                f"{seen[1]:g}: leave it out, widen it, or give clip_rewards=True",
                 code="reward-out-of-range",
             )
         shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
@@ -75,38 +87,65 @@ class Options(NamedTuple):
     """How to read a Gymnasium environment; see `as_environment`."""
 
     horizon: int | None
-    reward_range: Sequence[float] | None
+    reward_range: Sequence[float] | str | None
     kwargs: dict[str, Any]
     tables: bool
+    repeat: int = 1
+    clip_rewards: bool = False
+
+    def decisions(self, steps: int | None) -> int | None:
+        """H where none is given: a time limit in steps, in decisions of `repeat` steps each."""
+        return None if steps is None else -(-steps // self.repeat)
 
 
 def gymnasium(
     id: str = "FrozenLake-v1",
     horizon: int | None = None,
-    reward_range: Sequence[float] | None = None,
+    reward_range: Sequence[float] | str | None = None,
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
+    repeat: int = 1,
+    clip_rewards: bool = False,
 ) -> Environment:
     """The environment of a Gymnasium id.
 
     Args:
         id: The id; "package:Name-v0" imports the package first.
-        horizon: H; the spec's max_episode_steps if left out.
-        reward_range: (low, high) of the rewards; read off the table where there is one, else
-            (0, 1).
+        horizon: H, in decisions; the spec's max_episode_steps, divided by `repeat`, if left out.
+        reward_range: (low, high) of the rewards of a step; read off the table where there is one,
+            else (0, 1). "clip" takes what some random episodes pay, and clips.
         kwargs: Arguments for `gymnasium.make`.
         tables: False steps the environment even where it knows its own table.
+        repeat: Steps for which an action is held; their rewards add up.
+        clip_rewards: Clip a reward outside the range, and count it, instead of refusing it.
     """
     options = dict(kwargs or {})
-    env = _from_spec(find_spec(id), Options(horizon, reward_range, options, tables))
+    given = _checked(Options(horizon, reward_range, options, tables, repeat, clip_rewards))
+    env = _from_spec(find_spec(id), given)
     if comes_back(options):  # else no file can hold them: the environment has no record
-        made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.reward_range)}
+        made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.step_range)}
+        if given.repeat > 1:
+            made["repeat"] = given.repeat
+        if given.clip_rewards:
+            made["clip_rewards"] = True
         env.record(REGISTERED, id=id, **made, kwargs=plain(options), tables=tables)
     return env
 
 
-def _from_spec(spec: Any, given: Options) -> FiniteMDP | GymWorld:
-    H = spec.max_episode_steps if given.horizon is None else given.horizon
+def _checked(given: Options) -> Options:
+    """The options, with what "clip" stands for written out."""
+    if type(given.clip_rewards) is not bool:
+        raise InvalidEnvironment(
+            f"clip_rewards is {given.clip_rewards!r}: give True or False", code="bad-clip_rewards"
+        )
+    hint = "1 decides anew at every step"
+    times = integer("repeat", given.repeat, 1, hint, error=InvalidEnvironment)
+    clipped = given.clip_rewards or given.reward_range == CLIP
+    return given._replace(repeat=times, clip_rewards=clipped)
+
+
+def _from_spec(spec: Any, given: Options) -> GymMDP | GymWorld:
+    H = given.decisions(spec.max_episode_steps) if given.horizon is None else given.horizon
     return _wrap(partial(make_copy, spec, given.kwargs), spec.id, H, given)
 
 
@@ -114,9 +153,11 @@ def as_environment(
     env: Any,
     *,
     horizon: int | None = None,
-    reward_range: Sequence[float] | None = None,
+    reward_range: Sequence[float] | str | None = None,
     kwargs: dict[str, Any] | None = None,
     tables: bool = True,
+    repeat: int = 1,
+    clip_rewards: bool = False,
 ) -> Any:
     """Turn whatever `learn` takes as `env` into an environment.
 
@@ -125,18 +166,22 @@ def as_environment(
             imports the package first), an `EnvSpec`, a function that makes a Gymnasium environment,
             or a list with one of these per agent.
         horizon: H, for Gymnasium environments.
-        reward_range: (low, high) of the rewards, for Gymnasium environments.
+        reward_range: (low, high) of the rewards, for Gymnasium environments; or "clip".
         kwargs: Arguments for `gymnasium.make` or for the function.
         tables: False steps the environment even where it knows its own table.
+        repeat: Steps for which an action is held, for Gymnasium environments.
+        clip_rewards: Clip rewards outside the range and count them, likewise.
 
     Returns:
         An `Environment`; a list of them where a list was given.
     """
-    given = Options(horizon, reward_range, dict(kwargs or {}), tables)
+    asked = Options(horizon, reward_range, dict(kwargs or {}), tables, repeat, clip_rewards)
+    given = _checked(asked)
     if isinstance(env, Sequence) and not isinstance(env, str):
         return _for_agents(env, given)
     if isinstance(env, Environment):
-        _refuse_options(env, horizon=horizon, reward_range=reward_range, kwargs=kwargs)
+        sizes = {"horizon": horizon, "reward_range": reward_range, "kwargs": kwargs}
+        _refuse_options(env, **sizes, **_extra(given))
         return env
     if isinstance(env, str):
         return _by_name(env, given)
@@ -144,8 +189,9 @@ def as_environment(
     if ready and hasattr(env, "entry_point") and hasattr(env, "id"):  # an EnvSpec
         if not is_registered(env):
             return _from_spec(env, given)
-        H = env.max_episode_steps if horizon is None else horizon
-        return gymnasium(env.id, H, reward_range, dict(env.kwargs) | given.kwargs, tables)
+        H = given.decisions(env.max_episode_steps) if horizon is None else horizon
+        kept = given._replace(horizon=H, kwargs=dict(env.kwargs) | given.kwargs)
+        return gymnasium(env.id, *kept)
     if ready and hasattr(env, "unwrapped") and hasattr(env, "step"):
         check_kind(env)
         if getattr(env, "spec", None) is None:
@@ -164,6 +210,12 @@ def as_environment(
     )
 
 
+def _extra(given: Options) -> dict[str, Any]:
+    """What else was asked of a Gymnasium environment; None where it was not."""
+    return {"repeat": None if given.repeat == 1 else given.repeat,
+            "clip_rewards": given.clip_rewards or None}  # fmt: skip
+
+
 def _for_agents(env: Sequence[Any], given: Options) -> list[Any]:
     """One environment for each agent. All learn one model, so that a reward has to be the same
     number for all: where none is given, they share the smallest range that holds all of theirs."""
@@ -173,11 +225,11 @@ def _for_agents(env: Sequence[Any], given: Options) -> list[Any]:
         same = [e for o, e in made if o is one or (isinstance(one, str) and o == one)]
         made.append((one, same[0] if same else as_environment(one, **asked)))
     envs = [e for _, e in made]
-    ours = given.reward_range is None and all(
+    ours = given.reward_range in (None, CLIP) and all(
         isinstance(e, GymMDP | GymWorld) and e is not one for one, e in made
     )
     if ours and len({e.reward_range for e in envs}) > 1:
-        low, high = zip(*(e.reward_range for e in envs), strict=True)
+        low, high = zip(*(e.step_range for e in envs), strict=True)
         return _for_agents(env, given._replace(reward_range=(min(low), max(high))))
     return envs
 
@@ -188,6 +240,7 @@ def _by_name(name: str, given: Options) -> Environment:
     name = IDS.get(name, name)  # one of ours, by its Gymnasium id: no need to go through Gymnasium
     if name in registry.names():
         sizes: dict[str, Any] = {"horizon": given.horizon, "reward_range": given.reward_range}
+        sizes |= _extra(given)
         row = registry.entry(name)
         known = set(sizes) if row.takes_anything() else row.parameters().keys() & sizes
         taken = {key: sizes.pop(key) for key in known if sizes[key] is not None}
@@ -222,7 +275,8 @@ def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
         ) from error
     check_kind(first)
     if isinstance(first, Environment):
-        _refuse_options(first, horizon=given.horizon, reward_range=given.reward_range)
+        sizes = {"horizon": given.horizon, "reward_range": given.reward_range}
+        _refuse_options(first, **sizes, **_extra(given))
         return first
     if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
         raise InvalidEnvironment(
@@ -231,7 +285,8 @@ def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
             code="bad-env",
         )
     spec = getattr(first, "spec", None)
-    H = getattr(spec, "max_episode_steps", None) if given.horizon is None else given.horizon
+    limit = given.decisions(getattr(spec, "max_episode_steps", None))
+    H = limit if given.horizon is None else given.horizon
     name = type(first.unwrapped).__name__ if spec is None else spec.id
     check_spaces(name, first)
     first.close()
@@ -245,7 +300,7 @@ def _make_again(
     return make(**{**options, **more})
 
 
-def _wrap(make: Maker, name: str, H: int | None, given: Options) -> FiniteMDP | GymWorld:
+def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | GymWorld:
     """A finite MDP where the environment knows its table, else a world to step."""
     if H is None:
         raise InvalidEnvironment(
@@ -253,19 +308,32 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> FiniteMDP | 
             code="missing-horizon",
             hint="give horizon=H",
         )
-    horizon = integer("horizon", H, 1, error=InvalidEnvironment)
-    asked = None if given.reward_range is None else check_range(given.reward_range)
+    horizon, times = integer("horizon", H, 1, error=InvalidEnvironment), given.repeat
+    ranged = given.reward_range not in (None, CLIP)
+    asked = check_range(given.reward_range) if ranged else None
+    if times > 1:
+        from fedlsvi.envs.gym.repeat import make_repeated
+
+        make = partial(make_repeated, make, times)
     probe = make(horizon)
     try:
         check_spaces(name, probe)
         check_calls(name, probe)
-        found = read_tables(probe) if given.tables else None
+        found = read_tables(probe) if given.tables and times == 1 else None
         if found is not None:
             low, high = asked or found.reward_range
             high += float(low == high)  # nothing is ever paid
-            env = GymMDP(found, horizon, (low, high), name)
+            env = GymMDP(found, horizon, (low, high), name, given.clip_rewards)
+            env.step_range = (low, high)
             env.maker, env.after_end = make, env.n_states > int(probe.observation_space.n)
             return env
-        return GymWorld(make, probe, name, horizon, asked or stated_range(probe))
+        step = asked or stated_range(probe)
+        if given.reward_range == CLIP:
+            low, high = observed_range(name, probe, horizon)
+            step = low / times, high / times
+        pay = (times * step[0], times * step[1])
+        world = GymWorld(make, probe, name, horizon, pay, given.clip_rewards)
+        world.step_range = step
+        return world
     finally:
         probe.close()

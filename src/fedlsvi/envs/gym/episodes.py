@@ -67,6 +67,7 @@ class Copies:
             environment's own units, who terminated and who was truncated.
         """
         n = len(rows)
+        self.world.stepped += n
         found: list[Any] = [None] * n
         rewards = np.empty(n)
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
@@ -100,14 +101,17 @@ class Copies:
         """Rewards of step h, mapped into [0, 1]."""
         mapped = (raw - self._low) / self._span
         bad = ~((mapped >= -1e-9) & (mapped <= 1.0 + 1e-9))
-        if bad.any():
+        if bad.any() and self.world.clip:
+            self.world.clipped += int(np.count_nonzero(bad))
+        elif bad.any():
             k = int(np.flatnonzero(bad)[0])
             low, high = self.world.reward_range
             raise InvalidEnvironment(
                 f"{self.world.name} paid {raw[k]:g} in {where(k, h)}, outside reward_range = "
                 f"({low:g}, {high:g})",
                 code="reward-out-of-range",
-                hint="give reward_range=(low, high) that contains every reward",
+                hint="give reward_range=(low, high) that contains every reward, or "
+                "clip_rewards=True",
             )
         np.clip(mapped, 0.0, 1.0, out=mapped)
         return mapped

@@ -86,6 +86,7 @@ def evaluate_policy(
     horizon: int | None = None,
     kwargs: dict[str, Any] | None = None,
     agent: int = 0,
+    repeat: int = 1,
 ) -> Evaluation:
     """Play whole episodes and return what they earned.
 
@@ -98,6 +99,7 @@ def evaluate_policy(
         horizon: Steps of an episode; the policy's own if left out.
         kwargs: Arguments for the environment.
         agent: Whose first states to take, where agents of an environment of this package differ.
+        repeat: Steps for which an action is held, where `env` is not an environment made with it.
 
     Returns:
         Returns and lengths of the episodes.
@@ -120,7 +122,7 @@ def evaluate_policy(
             )
     elif policy != "random":
         raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'", code="bad-policy")
-    world = _world(env, H, kwargs, agent)
+    world = _world(env, H, kwargs, agent, repeat)
     check_same(policy, world)
     rng = np.random.default_rng([seed, 1])
 
@@ -151,6 +153,7 @@ def record(
     kwargs: dict[str, Any] | None = None,
     frames_per_second: int = 4,
     agent: int = 0,
+    repeat: int = 1,
 ) -> float:
     """Record the first episode of an agent.
 
@@ -163,6 +166,7 @@ def record(
         kwargs: Arguments for the environment.
         frames_per_second: Speed of .gif and .mp4.
         agent: As in `evaluate_policy`.
+        repeat: As in `evaluate_policy`.
 
     Returns:
         What the episode earned.
@@ -174,7 +178,7 @@ def record(
         raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4", code="bad-path")
     writer = _writer(target.suffix)
     agents = np.array([integer("agent", agent, 0)], np.int64)
-    world = _world(env, policy.horizon, kwargs, agent)
+    world = _world(env, policy.horizon, kwargs, agent, repeat)
     check_same(policy, world)
     if mode not in world.render_modes:
         known = ", ".join(world.render_modes or ["none"])
@@ -215,11 +219,16 @@ def record(
 
 
 def _world(
-    env: Any, horizon: int | None, kwargs: dict[str, Any] | None, agent: int, **shown: Any
+    env: Any,
+    horizon: int | None,
+    kwargs: dict[str, Any] | None,
+    agent: int,
+    repeat: int = 1,
+    **shown: Any,
 ) -> GymWorld:
     """A world of H steps to play in, also where the table is known; `shown` is how it renders."""
     if not isinstance(env, Environment):
-        env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False)
+        env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False, repeat=repeat)
         kwargs = None
     if isinstance(env, list):
         raise InvalidInput(

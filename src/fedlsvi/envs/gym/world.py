@@ -45,6 +45,13 @@ class GymWorld(Environment):
         name: What to call it in messages.
         horizon: H.
         reward_range: The rewards that 0 and 1 stand for.
+        clip: Clip a reward outside that range instead of refusing it.
+
+    Attributes:
+        stepped: Steps taken so far in copies in this process, whatever became of the episodes.
+        clipped: Rewards among them that were clipped.
+        step_range: The range of rewards of one step of the simulator, where an action is held for
+            several of them.
     """
 
     stationary = True
@@ -53,9 +60,17 @@ class GymWorld(Environment):
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
 
     def __init__(
-        self, maker: Maker, probe: Any, name: str, horizon: int, reward_range: tuple[float, float]
+        self,
+        maker: Maker,
+        probe: Any,
+        name: str,
+        horizon: int,
+        reward_range: tuple[float, float],
+        clip: bool = False,
     ) -> None:
-        self.maker, self.name, self.horizon = maker, name, horizon
+        self.maker, self.name, self.horizon, self.clip = maker, name, horizon, clip
+        self.stepped = self.clipped = 0
+        self.step_range = reward_range
         self.reward_range = reward_range
         self.n_actions = int(probe.action_space.n)
         self.first_action = int(probe.action_space.start)

@@ -1,0 +1,118 @@
+"""`fedlsvi offline`: learn a policy from logs, with no world to play in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedlsvi.cli.command import Name, bundle, command, format_option, option
+from fedlsvi.cli.run import Engine, engine_options, finish_run
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.world import LoggedWorld
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Logs, and what is known about them besides."""
+
+    records: tuple[str, ...]
+    env: str | None
+    horizon: int | None
+    states: int | None
+    actions: int | None
+    reward_range: tuple[float, float] | None
+    column: tuple[str, ...]
+
+    def worlds(self) -> list[LoggedWorld]:
+        """The logs, checked; one for each agent."""
+        from fedlsvi.envs.gym.convert import as_environment
+        from fedlsvi.envs.logged.world import logged_worlds
+
+        given = {"horizon": self.horizon, "reward_range": self.reward_range}
+        like: Any = None
+        if self.env is not None:
+            like = as_environment(self.env, **given)  # type: ignore[arg-type]
+        columns: dict[str, Any] = {}
+        for pair in self.column:
+            ours, equals, theirs = pair.partition("=")
+            if not equals or not theirs:
+                raise click.UsageError(f"--column {pair}: write OURS=THEIRS, e.g. action=dose")
+            names = theirs.split(",")
+            columns[ours] = names[0] if len(names) == 1 else names
+        data: Any = list(self.records) if len(self.records) > 1 else self.records[0]
+        return logged_worlds(
+            data, like=like, n_states=self.states, n_actions=self.actions, columns=columns or None,
+            **given,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+_log = "Logs"
+log_options = bundle(
+    "logs", Logs,
+    click.argument("records", nargs=-1, required=True, type=click.Path(),
+                   help="Parquet or CSV files, one per agent or one with an agent column; or "
+                   "minari:ID."),
+    option("--env", type=Name("envs"), metavar="NAME", section=_log,
+           help="Environment that they were recorded in, for its sizes; it is not played."),
+    option("--horizon", type=click.IntRange(min=1), metavar="H", section=_log,
+           show_default="the longest episode", help="Steps of an episode."),
+    option("--states", type=click.IntRange(min=1), metavar="S", section=_log,
+           show_default="the largest one plus 1", help="Number of states."),
+    option("--actions", type=click.IntRange(min=1), metavar="A", section=_log,
+           show_default="the largest one plus 1", help="Number of actions."),
+    option("--reward-range", type=(float, float), metavar="LOW HIGH", section=_log,
+           show_default="0 1", help="Rewards that 0 and 1 stand for."),
+    option("--column", multiple=True, metavar="OURS=THEIRS", section=_log,
+           help="What a column is called, e.g. action=dose or observation=age,sofa. Repeatable."),
+)  # fmt: skip
+
+
+@command()
+@log_options
+@option("--features", type=Name("features"), metavar="NAME", section="Logs",
+        show_default="one-hot where states are numbers",
+        help="Feature map: a name of `fedlsvi list features`.")  # fmt: skip
+@option("--set", "changes", multiple=True, metavar="KEY=VALUE", section="Logs",
+        help="Setting of pevi, e.g. beta=0.3 or preset=paper. Repeatable.")  # fmt: skip
+@option("--out", metavar="FOLDER", show_default="runs/NAME", section="Output",
+        help="Run folder; - to discard.")  # fmt: skip
+@format_option
+@engine_options
+def offline(
+    logs: Logs, features: str | None, changes: tuple[str, ...], out: str | None, form: str,
+    engine: Engine,
+) -> int:  # fmt: skip
+    """Learn a policy from logs alone, by pessimistic value iteration.
+
+    \b
+    Examples:
+      fedlsvi offline north.parquet south.parquet --states 16 --actions 4
+      fedlsvi offline records.csv --env FrozenLake-v1 --horizon 20 --set beta=0.2
+    """
+    from fedlsvi import features as feature_maps
+    from fedlsvi.algorithms.registry import make
+    from fedlsvi.storage.settings_file import Table, assign
+
+    table: Table = {} if features is None else {"features": {"name": features}}
+    for change in changes:
+        assign(table, change)
+    named: Any = table.pop("features", None)
+    phi = None
+    if named is not None:
+        chosen = {"name": named} if isinstance(named, str) else dict(named)
+        phi = feature_maps.make(chosen.pop("name"), **chosen)
+    worlds = logs.worlds()
+    learner = make("pevi", n_agents=len(worlds), **table)
+    shared: dict[str, Any] = {"features": phi, "cohorts": engine.cohorts}
+    engine.options(None)
+    learner.prepare(worlds, None, threads=engine.threads, **shared).close()  # type: ignore[arg-type]
+
+    def play(folder: Path | None) -> Any:
+        return learner.learn(worlds, None, folder=folder, **shared, **engine.options(folder))  # type: ignore[arg-type]
+
+    name = Path(logs.records[0]).stem.replace(":", "-").replace("/", "-") or "offline"
+    return finish_run(play, engine, out, name, form)

@@ -1,0 +1,1 @@
+"""Logged data in place of an environment: tables, arrays and Minari data sets, checked as read."""

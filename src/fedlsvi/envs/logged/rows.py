@@ -1,0 +1,215 @@
+"""A block of a log's rows, with every column turned into numbers and checked for what is not one.
+
+A log has the columns episode, step, observation, action, reward and terminated, and may have
+next_observation, agent and probability (that the behaviour chose this action). Rows are counted
+from 1 in every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.errors import InvalidInput
+
+NEEDED = ("episode", "step", "observation", "action", "reward", "terminated")
+KNOWN = (*NEEDED, "next_observation", "agent", "probability")
+"""Columns of a log. An observation may be several columns, observation_0, observation_1, …"""
+
+
+class InvalidRecord(InvalidInput):
+    """A log with a row that cannot be used.
+
+    Attributes:
+        row: The row, counted from 1; 0 where the error belongs to no row.
+    """
+
+    def __init__(self, message: str, *, code: str, row: int = 0, hint: str = "") -> None:
+        self.row = row
+        where = f"row {row:,}: " if row else ""
+        super().__init__(f"{where}{message}", code=code, hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (self.args, vars(self))
+
+
+def _copied(given: tuple[Any, ...], state: Any) -> InvalidRecord:
+    error = InvalidRecord.__new__(InvalidRecord, *given)
+    error.__dict__.update(state)
+    return error
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n rows of a log.
+
+    Attributes:
+        first: Number of the first row, from 1.
+        episode: (n,) numbers of the episodes.
+        step: (n,) steps within the episode, from 0 or 1.
+        state: (n,) numbers of states, or (n, s) vectors.
+        action: (n,) numbers of actions.
+        reward: (n,) in the log's own units.
+        terminated: (n,) whether the episode ended with this step.
+        following: The next observations, as `state`; None where the log has none.
+        agent: (n,) whose rows they are; None where all are one agent's.
+        probability: (n,) that the behaviour chose this action; None where it is not known.
+    """
+
+    first: int
+    episode: np.ndarray
+    step: np.ndarray
+    state: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    following: np.ndarray | None = None
+    agent: np.ndarray | None = None
+    probability: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+def rows_of(columns: Mapping[str, Any], first: int) -> Rows:
+    """Rows from arrays by name; observations are given as one array, (n,) or (n, s)."""
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        raise InvalidRecord(
+            f"the log has no column '{missing[0]}'",
+            code="missing-column",
+            hint=f"a log has the columns {', '.join(NEEDED)}; columns= says what others are called",
+        )
+    read: dict[str, Callable[[str, Any, int], np.ndarray]] = {
+        "episode": integers, "step": integers, "observation": states, "action": integers,
+        "reward": numbers, "terminated": booleans, "next_observation": states, "agent": integers,
+        "probability": probabilities,
+    }  # fmt: skip
+    own = {"observation": "state", "next_observation": "following"}
+    made = {own.get(name, name): read[name](name, columns[name], first) for name in columns}
+    n = len(made["step"])
+    for name, column in made.items():
+        if len(column) != n:
+            raise InvalidRecord(
+                f"column '{name}' has {len(column):,} rows, 'step' has {n:,}: give one per row",
+                code="ragged-columns",
+            )
+    following = made.get("following")
+    if following is not None and following.shape != made["state"].shape:
+        raise InvalidRecord(
+            f"next_observation has shape {following.shape}, observation {made['state'].shape}",
+            code="bad-width",
+            row=first,
+        )
+    return Rows(first, **made)
+
+
+def numbers(name: str, column: Any, first: int) -> np.ndarray:
+    """A column of finite numbers, float (n, …)."""
+    array = _array(name, column, first)
+    if array.dtype.kind not in "biuf":
+        for i, value in enumerate(array):
+            if value is None:
+                raise InvalidRecord(
+                    f"{name} is missing: fill it in, or leave the episode out",
+                    code="missing-value",
+                    row=first + i,
+                )
+            if not isinstance(value, int | float | np.number):
+                raise InvalidRecord(
+                    f"{name} is {value!r}: give a number", code="not-a-number", row=first + i
+                )
+    array = array.astype(np.float64)
+    finite = np.isfinite(array)
+    if not finite.all():
+        bad = int(np.argwhere(~finite)[0][0])
+        value = array[bad] if array.ndim == 1 else array[bad][~finite[bad]][0]
+        raise InvalidRecord(
+            f"{name} is {value}: replace it by a finite number, or leave the episode out",
+            code="not-finite",
+            row=first + bad,
+        )
+    return array
+
+
+def integers(name: str, column: Any, first: int) -> np.ndarray:
+    """A column of whole numbers, int64 (n,)."""
+    array = np.asarray(column)
+    if array.dtype.kind not in "iu":
+        array = numbers(name, column, first)
+        wrong = array != np.floor(array)
+        if wrong.any():
+            bad = int(np.flatnonzero(wrong)[0])
+            raise InvalidRecord(
+                f"{name} is {array[bad]:g}: give a whole number", code="not-whole", row=first + bad
+            )
+    if array.ndim != 1:
+        raise InvalidRecord(
+            f"{name} has shape {array.shape}: give one number per row", code="bad-width", row=first
+        )
+    return array.astype(np.int64)
+
+
+def states(name: str, column: Any, first: int) -> np.ndarray:
+    """Observations: int64 (n,) where they are whole numbers, else float (n, s)."""
+    array = _array(name, column, first)
+    if array.dtype.kind in "iu" and array.ndim == 1:
+        return array.astype(np.int64)
+    array = numbers(name, array, first)
+    return np.ascontiguousarray(array.reshape(len(array), -1))
+
+
+def booleans(name: str, column: Any, first: int) -> np.ndarray:
+    """A column of true and false, bool (n,); 0 and 1 will do."""
+    array = np.asarray(column)
+    if array.dtype.kind == "b":
+        return array
+    array = numbers(name, array, first)
+    wrong = (array != 0.0) & (array != 1.0)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise InvalidRecord(
+            f"{name} is {array[bad]:g}: give true or false", code="not-boolean", row=first + bad
+        )
+    found: np.ndarray = array == 1.0
+    return found
+
+
+def probabilities(name: str, column: Any, first: int) -> np.ndarray:
+    """A column of numbers in (0, 1]: an action that was taken had a chance."""
+    array = numbers(name, column, first)
+    wrong = (array <= 0.0) | (array > 1.0)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise InvalidRecord(
+            f"{name} is {array[bad]:g}: give the chance with which the action was chosen, above 0 "
+            "and at most 1",
+            code="bad-probability",
+            row=first + bad,
+        )
+    return array
+
+
+def _array(name: str, column: Any, first: int) -> np.ndarray:
+    """The column as an array; a list of vectors becomes (n, s)."""
+    try:
+        array = np.asarray(column)
+    except ValueError:
+        array = np.empty(0)
+    first_value = array.ravel()[0] if array.dtype == object and array.size else None
+    ragged = isinstance(first_value, list | np.ndarray)
+    if ragged or (array.size == 0 and len(column) > 0):
+        widths = [np.size(value) for value in column]
+        bad = next((i for i, width in enumerate(widths) if width != widths[0]), None)
+        if bad is not None:
+            raise InvalidRecord(
+                f"{name} has {widths[bad]} numbers, the row before has {widths[bad - 1]}: give the "
+                "same number in all rows",
+                code="bad-width",
+                row=first + bad,
+            )
+        array = np.array([np.asarray(value, np.float64) for value in column])
+    return array

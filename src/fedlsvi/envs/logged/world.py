@@ -1,0 +1,222 @@
+"""A log in the place of an environment: it has sizes, and is read instead of played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.checks import integer
+from fedlsvi.envs.base import Environment, no_features, units
+from fedlsvi.envs.logged.rows import InvalidRecord
+from fedlsvi.envs.logged.sources import Columns, Source, as_source
+from fedlsvi.envs.logged.survey import AgentSurvey, Survey, survey
+from fedlsvi.envs.logged.transitions import Limits, Transitions, read
+from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.tabular import OneHot
+
+RECORDS = "records"
+"""Name of a log in settings files and run folders."""
+
+
+class LoggedWorld(Environment):
+    """One agent's log. It cannot be stepped: `transitions` reads what happened.
+
+    Attributes:
+        source: The log, which may hold other agents' rows too.
+        key: The agent's number in the log; None where all rows are its own.
+        log: What there is of this agent.
+        n_states, state_dim: One of them.
+        fingerprint: SHA-256 of the log's rows and of whose they are.
+    """
+
+    knows_values = False
+    """V* is nowhere in a log."""
+
+    after_end = False
+
+    def __init__(
+        self, source: Source, found: Survey, key: int | None, limits: Limits, like: Any = None
+    ) -> None:
+        assert limits.horizon is not None
+        assert limits.n_actions is not None
+        self.source, self.key, self.limits = source, key, limits
+        self.name = source.name if key is None else f"{source.name}, agent {key}"
+        self.log: AgentSurvey = found.agents[key]
+        self.horizon, self.n_actions = limits.horizon, limits.n_actions
+        self.reward_range = limits.reward_range
+        self.fingerprint = found.fingerprint if key is None else f"{found.fingerprint}.{key}"
+        self._probe = found.probe
+        if limits.n_states is not None:
+            self.n_states = limits.n_states
+        else:
+            self.state_dim = int(found.state_dim or 0)
+        for shown in ("low", "high", "first_observation", "first_action", "after_end"):
+            if hasattr(like, shown):
+                setattr(self, shown, getattr(like, shown))
+        made = source.spec()
+        if made is not None:
+            sizes = {"horizon": self.horizon, "n_actions": self.n_actions}
+            if limits.n_states is not None:
+                sizes["n_states"] = limits.n_states
+            who = {} if key is None else {"key": key}
+            span = {"reward_range": list(self.reward_range)}
+            self.record(RECORDS, **made, **sizes, **who, **span)
+
+    @property
+    def absorbing_reward(self) -> float:
+        """The image of 0 in [0, 1]: what every step after the end pays."""
+        low, high = self.reward_range
+        return (0.0 - low) / (high - low)
+
+    @property
+    def mean_return(self) -> float:
+        """What the behaviour earned per episode, in the log's own units."""
+        low, high = self.reward_range
+        steps = self.log.transitions / self.log.episodes
+        return low * steps + (high - low) * self.log.earned / self.log.episodes
+
+    def default_features(self) -> FeatureMap:
+        if hasattr(self, "n_states"):
+            return OneHot().bind(self)
+        raise no_features(f"{self.name} has states of dimension {self.state_dim}")
+
+    def probe(self, n: int) -> np.ndarray:
+        """The log's first states."""
+        return np.resize(self._probe, (n, *self._probe.shape[1:]))
+
+
+def transitions_of(worlds: Sequence[LoggedWorld]) -> Iterator[tuple[int, Transitions]]:
+    """The transitions of these worlds, each log read once; the number is the world's place."""
+    sources: dict[int, list[int]] = {}
+    for i, world in enumerate(worlds):
+        sources.setdefault(id(world.source), []).append(i)
+    for places in sources.values():
+        wanted = {worlds[i].key: i for i in places}
+        first = worlds[places[0]]
+        for key, seen in read(first.source.blocks(), first.limits):
+            if key in wanted:
+                yield wanted[key], seen
+
+
+def logged_worlds(
+    data: Any,
+    *,
+    like: Any = None,
+    horizon: int | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    reward_range: Sequence[float] | None = None,
+    columns: Columns | None = None,
+) -> list[LoggedWorld]:
+    """The logs of all agents, checked, with the same sizes.
+
+    Args:
+        data: A path, arrays by name, a data frame or a Minari data set, with an agent column or of
+            one agent; or a list of these, one for each agent.
+        like: An environment whose sizes and units the log has; what is given besides wins.
+        horizon: H; None is the longest episode's.
+        n_states: Number of states; None is the largest one in the log plus 1.
+        n_actions: Number of actions, likewise.
+        reward_range: The rewards that 0 and 1 stand for.
+        columns: What the columns are called in the log.
+    """
+    for name, size in (("horizon", horizon), ("n_states", n_states), ("n_actions", n_actions)):
+        if size is not None:
+            integer(name, size, 1)
+    limits = Limits(
+        horizon if horizon is not None else getattr(like, "horizon", None),
+        n_states if n_states is not None else getattr(like, "n_states", None),
+        n_actions if n_actions is not None else getattr(like, "n_actions", None),
+        units(reward_range if reward_range is not None else getattr(like, "reward_range", (0, 1))),
+    )
+    many = data if isinstance(data, list | tuple) else [data]
+    if not many:
+        raise InvalidRecord("data is an empty list: give one log for each agent", code="no-records")
+    sources = [as_source(one, columns) for one in many]
+    found = [survey(source, limits) for source in sources]
+    if len(many) > 1 and any(list(one.agents) != [None] for one in found):
+        raise InvalidRecord(
+            "data is a list, and one of its logs has an agent column: give one log with all "
+            "agents, or one for each agent without that column",
+            code="agents-twice",
+        )
+    shapes = {one.state_dim for one in found}
+    if len(shapes) > 1:
+        raise InvalidRecord(
+            f"the logs have observations of different widths, {shapes}: give the same everywhere",
+            code="bad-width",
+        )
+    if limits.n_states is not None and found[0].n_states is None:
+        limits = replace(limits, n_states=None)
+        if n_states is not None:
+            raise InvalidRecord(
+                f"n_states is {n_states}, but observations are not whole numbers: leave it out, or "
+                "number the states",
+                code="not-whole",
+                row=1,
+            )
+    agreed = _complete(limits, found)
+    low, high = agreed.reward_range
+    assert agreed.horizon is not None
+    logs = [own for one in found for own in one.agents.values()]
+    for own in logs:
+        own.settle(agreed.horizon)
+    early = any(own.ended[: agreed.horizon - 1].any() for own in logs)
+    if early and not low <= 0.0 <= high:
+        raise InvalidEnvironment(
+            f"reward_range is ({low:g}, {high:g}) and episodes end, after which every step pays 0: "
+            "give a range that contains 0",
+            code="bad-reward_range",
+        )
+    return [
+        LoggedWorld(source, one, key, agreed, like)
+        for source, one in zip(sources, found, strict=True)
+        for key in one.agents
+    ]
+
+
+def _complete(limits: Limits, found: Sequence[Survey]) -> Limits:
+    """Sizes that were left out: the smallest that hold all logs."""
+    finite = found[0].n_states is not None
+    return replace(
+        limits,
+        horizon=limits.horizon or max(one.longest for one in found),
+        n_actions=limits.n_actions or max(one.n_actions for one in found),
+        n_states=(limits.n_states or max(one.n_states or 0 for one in found)) if finite else None,
+    )
+
+
+def records(
+    file: str | None = None,
+    minari: str | None = None,
+    columns: Columns | None = None,
+    key: int | None = None,
+    horizon: int | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    reward_range: Sequence[float] | None = None,
+) -> LoggedWorld:
+    """One agent's log, as settings files and run folders name it.
+
+    Args:
+        file: A Parquet or CSV file.
+        minari: The id of a Minari data set, in place of a file.
+        columns: What the columns are called in the file.
+        key: The agent's number in a log with an agent column.
+        horizon, n_states, n_actions, reward_range: See `logged_worlds`.
+    """
+    if (file is None) == (minari is None):
+        raise InvalidRecord("a log is named by file or by minari: give one", code="bad-data")
+    worlds = logged_worlds(
+        file if file is not None else f"minari:{minari}", horizon=horizon, n_states=n_states,
+        n_actions=n_actions, reward_range=reward_range, columns=columns,
+    )  # fmt: skip
+    for world in worlds:
+        if world.key == key:
+            return world
+    there = [world.key for world in worlds]
+    raise InvalidRecord(f"the log has no agent {key}, but {there}", code="no-agent")

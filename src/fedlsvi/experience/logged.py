@@ -1,0 +1,306 @@
+"""Experience that was recorded before: episodes are read from a log in place of being played.
+
+In round after round an agent reads its next episodes; one whose log is at its end adds nothing. The
+value after the end of an episode is known, (H − h)·r₀ with r₀ the image of a reward of 0, so those
+steps take no part in the sums
+
+    Λ_h = Σ φφᵀ,   b_h = Σ φ(r + V_{h+1}(x')),   V_{h+1}(end) = (H − h)·r₀.
+
+Where states are numbers, counts of (h, x, a, x') and sums of rewards are all that is kept, however
+long the log. Where they are vectors, V_{h+1}(x') has to be computed again from every new model, so
+states stay: in memory, or in a temporary file from SPILL bytes on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+from fedlsvi.core.statistics import Packing, pack, packed_size
+from fedlsvi.core.trigger import Rule
+from fedlsvi.envs.logged.rows import InvalidRecord
+from fedlsvi.envs.logged.transitions import CUT, ON, Transitions
+from fedlsvi.envs.logged.world import LoggedWorld, transitions_of
+from fedlsvi.errors import InvalidFeatures
+from fedlsvi.experience.stepped import TransitionCounts
+from fedlsvi.experience.trigger_search import Firing
+from fedlsvi.experience.values import BlockValues, TabularValues
+from fedlsvi.experience.workers import Workers
+
+SPILL = 2**30
+"""Bytes of an array from which it lies in a temporary file."""
+
+
+class LoggedExperience(ABC):
+    """What both kinds share: reading instead of exploring. It never signals by itself."""
+
+    block = 2**31 - 1
+
+    def __init__(
+        self,
+        envs: Sequence[LoggedWorld],
+        agents: np.ndarray,
+        values: Any,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        self.envs, self.agents, self.values = list(envs), agents, values
+        self.packing, self.workers = packing, workers
+        self._horizon = envs[0].horizon
+        self._done = 0  # episodes that were read
+        self._returns = [np.zeros(env.log.episodes) for env in envs]
+
+    def begin(self, t: int) -> None:
+        """Start a round after episode t; after a restart the episodes before it are read again."""
+        self.t, self.length = t, 0
+        if t > self._done:
+            self._read(t)
+
+    def explore(self, n: int) -> None:
+        """The next n episodes of every log are up."""
+        self.length += n
+
+    def first_firing(self, rule: Rule, n: int) -> Firing:
+        """A log waits for the others: it is there already."""
+        nobody = np.empty(0, np.int64)
+        return 0, nobody, nobody
+
+    def close(self, length: int) -> None:
+        """End the round after `length` episodes."""
+        self.length = length
+        self._read(self.t + length)
+
+    @abstractmethod
+    def _read(self, last: int) -> None:
+        """Take in the episodes after those that were read, up to `last`."""
+
+    def _pay(self, i: int, seen: Transitions) -> None:
+        """Add rewards to the returns of their episodes."""
+        first = int(seen.episode[0])
+        low, high = self.envs[i].reward_range
+        paid = np.bincount(seen.episode - first, low + (high - low) * seen.reward)
+        self._returns[i][first : first + len(paid)] += paid
+
+    def returns(self, first: int, last: int) -> np.ndarray:
+        """Returns of all agents' episodes first+1 … last, one after the other, in the log's own
+        units."""
+        return np.concatenate([own[first:last] for own in self._returns])
+
+    def fewest(self, first: int, last: int) -> int:
+        """Episodes in the emptiest Λ_h^loc that an agent sends, of those with any."""
+        return min(int(env.log.usable[env.log.usable > 0].min(initial=2**31)) for env in self.envs)
+
+    def after(self, i: int, h: int) -> float:
+        """V_{h+1} after the end of an episode of agent i."""
+        left = self._horizon - h
+        return left * self.envs[i].absorbing_reward if left else 0.0
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Nothing: the log is where it was."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:  # noqa: B027 (nothing is kept)
+        """Nothing: `begin` reads the log again."""
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Nothing: the log is where it was."""
+        return {}
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:  # noqa: B027
+        """Nothing to put back."""
+
+
+class LoggedFiniteExperience(LoggedExperience):
+    """Logs whose states are numbers: counts of (h, x, a, x'), x' = S after the end."""
+
+    values: TabularValues
+
+    def __init__(
+        self,
+        envs: Sequence[LoggedWorld],
+        agents: np.ndarray,
+        values: TabularValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        super().__init__(envs, agents, values, seed, packing, workers)
+        self.dim = values.dim
+        self._shape = (envs[0].n_states, envs[0].n_actions)
+        self.seen = [TransitionCounts() for _ in agents]
+
+    def _read(self, last: int) -> None:
+        self._new = [TransitionCounts() for _ in self.agents]
+        n_states, n_actions = self._shape
+        for i, seen in transitions_of(self.envs):
+            chosen = (seen.episode >= self._done) & (seen.episode < last)
+            if not chosen.all():
+                seen = seen.where(chosen)
+            if len(seen) == 0:
+                continue
+            self._pay(i, seen)
+            usable = seen.fate != CUT
+            if not usable.all():
+                seen = seen.where(usable)
+            to = np.where(seen.fate == ON, seen.following, n_states)
+            pair = ((seen.h - 1) * n_states + seen.state) * n_actions + seen.action
+            self._new[i].add(pair * (n_states + 1) + to, seen.reward)
+        for own, new in zip(self.seen, self._new, strict=True):
+            own.merge(new)
+        self._done = last
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole log, (m, d)."""
+        m, n_states = len(self.agents), self._shape[0]
+        diagonal = self.values.phi.size == 0
+        gram = np.zeros((m, packed_size(self.dim, self.packing)))
+        b = np.zeros((m, self.dim))
+        for i in range(m):
+            counts, _, x, a, _ = self.cells(self._new[i], h)
+            if diagonal:
+                gram[i] = np.bincount(self.values.index[x, a], counts, minlength=self.dim)
+            else:
+                phi = self.values.phi[x, a]
+                gram[i] = pack((phi.T * counts) @ phi, self.packing)
+            counts, earned, x, a, to = self.cells(self.seen[i], h)
+            following = np.append(self.values.values[h][:n_states], self.after(i, h))
+            targets = earned + counts * following[to]
+            if diagonal:
+                b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
+            else:
+                b[i] = targets @ self.values.phi[x, a]
+        return gram, b
+
+    def cells(self, seen: TransitionCounts, h: int) -> tuple[np.ndarray, ...]:
+        """Numbers, sums of rewards, x, a and x' of the distinct transitions at step h."""
+        n_states, n_actions = self._shape
+        size = n_states * n_actions * (n_states + 1)
+        cut = slice(*np.searchsorted(seen.keys, [(h - 1) * size, h * size]))
+        pair, to = np.divmod(seen.keys[cut] - (h - 1) * size, n_states + 1)
+        x, a = np.divmod(pair, n_actions)
+        return seen.counts[cut], seen.earned[cut], x, a, to
+
+
+class LoggedContinuousExperience(LoggedExperience):
+    """Logs whose states are vectors: every transition, step by step in the order of episodes."""
+
+    values: BlockValues
+
+    def __init__(
+        self,
+        envs: Sequence[LoggedWorld],
+        agents: np.ndarray,
+        values: BlockValues,
+        seed: int,
+        packing: Packing,
+        workers: Workers,
+    ) -> None:
+        super().__init__(envs, agents, values, seed, packing, workers)
+        self.dim = values.features.dim
+        self._stores: list[StepStore] | None = None
+
+    def _read(self, last: int) -> None:
+        """The first time, the whole log; a round is then a range of its episodes."""
+        if self._stores is None:
+            self._stores = [StepStore(env) for env in self.envs]
+            for i, seen in transitions_of(self.envs):
+                self._pay(i, seen)
+                usable = seen.where(seen.fate != CUT)
+                self._check_features(usable)
+                self._stores[i].append(usable)
+        self._done = last
+
+    def _check_features(self, seen: Transitions) -> None:
+        """φ of what was done, checked here because only here the row is known."""
+        size = self.values.size
+        for at in range(0, len(seen), size):
+            states = seen.state[at : at + size]
+            try:
+                self.values.features.checked(states)
+            except InvalidFeatures as error:
+                for k in range(len(states)):
+                    try:
+                        self.values.features.checked(states[k : k + 1])
+                    except InvalidFeatures as own:
+                        raise InvalidRecord(
+                            str(own), code=own.code, row=int(seen.row[at + k])
+                        ) from None
+                raise error
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole log, (m, d)."""
+        m, size = len(self.agents), self.values.size
+        grams, b = np.zeros((m, self.dim, self.dim)), np.zeros((m, self.dim))
+        features, stores = self.values.features, self._stores
+        assert stores is not None
+
+        def add(lo: int, hi: int) -> None:
+            scratch = self.values.scratch()
+            found, greedy = np.empty(size), np.empty(size, np.int32)
+            for i in range(lo, hi):
+                store = stores[i]
+                first, since, end = store.span(h, self.t, self.t + self.length)
+                for at in range(first, end, size):
+                    cut = slice(at, min(at + size, end))
+                    n = cut.stop - at
+                    phi = features.chosen(store.states[cut], store.actions[cut])
+                    new = phi[max(0, since - at) :]
+                    grams[i] += new.T @ new
+                    targets = np.full(n, self.after(i, h))
+                    on = store.fates[cut] == ON
+                    if on.any() and h < self._horizon:
+                        states = store.following[cut][on]
+                        self.values.block(h + 1, states, scratch, found, greedy)
+                        targets[on] = found[: len(states)]
+                    b[i] += (store.rewards[cut] + targets) @ phi
+
+        self.workers.map(add, 0, m)
+        return pack(grams, self.packing), b
+
+
+class StepStore:
+    """One agent's transitions, those of step 1 first; within a step in the order of episodes."""
+
+    def __init__(self, env: LoggedWorld) -> None:
+        usable = env.log.usable
+        self.first = np.concatenate([[0], np.cumsum(usable)])
+        self._filled = self.first[:-1].copy()
+        n, s = int(usable.sum()), env.state_dim
+        self.states, self.following = _room((n, s), np.float64), _room((n, s), np.float64)
+        self.actions, self.rewards = _room((n,), np.int32), _room((n,), np.float64)
+        self.fates, self.episodes = _room((n,), np.int8), _room((n,), np.int64)
+
+    def append(self, seen: Transitions) -> None:
+        """Put transitions at their places."""
+        order = np.argsort(seen.h, kind="stable")
+        h = seen.h[order]
+        counts = np.bincount(h - 1, minlength=len(self._filled))
+        begins = np.cumsum(counts) - counts
+        place = self._filled[h - 1] + np.arange(len(h)) - begins[h - 1]
+        self._filled += counts
+        for name, part in (
+            ("states", seen.state), ("following", seen.following), ("actions", seen.action),
+            ("rewards", seen.reward), ("fates", seen.fate), ("episodes", seen.episode),
+        ):  # fmt: skip
+            getattr(self, name)[place] = part[order]
+
+    def span(self, h: int, t: int, last: int) -> tuple[int, int, int]:
+        """Where step h begins, where episodes after t do, and where those after `last` do."""
+        if h >= len(self.first):
+            return 0, 0, 0
+        begin, end = int(self.first[h - 1]), int(self.first[h])
+        cuts = begin + np.searchsorted(self.episodes[begin:end], [t, last])
+        return begin, int(cuts[0]), int(cuts[1])
+
+
+def _room(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array; a large one lies in a temporary file, which goes when the array does."""
+    if int(np.prod(shape)) * np.dtype(dtype).itemsize < SPILL:
+        return np.empty(shape, dtype)
+    with TemporaryFile(prefix="fedlsvi-") as file:
+        return np.memmap(file, dtype, "w+", shape=shape)

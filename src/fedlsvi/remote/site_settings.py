@@ -1,0 +1,154 @@
+"""What a site of a federation settles for itself: `local/fedlsvi.toml`, which is never sent.
+
+    agents = 1                       # how many agents learn here
+    [env]                            # a registered environment with its parameters …
+    name = "river-swim"
+    # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
+    # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+
+A site that has records and nothing to play in takes part in `algorithm = "pevi"`:
+
+    data = "records.parquet"         # beside the settings file, or a whole path
+    [features]                       # where the job names none
+    name = "own"
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, fields
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from fedlsvi import envs
+from fedlsvi import features as feature_maps
+from fedlsvi.checks import integer
+from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.logged.world import logged_worlds
+from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.storage import settings_file
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site settles for itself."""
+
+    env: Any
+    agents: int = 1
+    durable: bool = True
+    data: dict[str, Any] | None = None
+    features: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> SiteSettings:
+        """From the site's TOML file; a log is named there, and read when the job is known."""
+        table = settings_file.read(path)
+        refuse_unknown(f"key of {path.name}", table, [own.name for own in fields(cls)])
+        agents, durable = table.get("agents", 1), table.get("durable", True)
+        integer("agents", agents, 1, "how many agents learn at this site")
+        if not isinstance(durable, bool):
+            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
+        features = table.get("features")
+        if features is not None and not isinstance(features, dict):
+            raise InvalidSetting(f"features must be a table with a name, got {features!r}")
+        if ("env" in table) == ("data" in table):
+            raise InvalidInput(
+                f"{path} needs [env], a world to play in, or data, a log: name one of them there"
+            )
+        if "data" in table:
+            named = table["data"]
+            named = {"file": named} if isinstance(named, str) else named
+            if not isinstance(named, dict) or not isinstance(named.get("file"), str):
+                raise InvalidInput(f"data must be a file or a table with one, got {named!r}")
+            named = {**named, "file": str(path.parent / named["file"])}
+            return cls(None, agents, durable, named, features)
+        if not isinstance(table["env"], dict):
+            raise InvalidInput(f"{path} has no [env]: name an environment there")
+        return cls(environment(table["env"]), agents, durable, None, features)
+
+    def feature_map(self) -> FeatureMap | None:
+        """The site's own features, for a federation that names none."""
+        if self.features is None:
+            return None
+        params = {key: value for key, value in self.features.items() if key != "name"}
+        return feature_maps.make(str(self.features.get("name")), **params)
+
+    def world(self, federation: Any, n_agents: int, first: int) -> Any:
+        """Its environment, or its log read with the federation's sizes: one for every agent of the
+        federation, of whom only those here are ever asked."""
+        if self.data is None:
+            return self.env
+        given = dict(self.data)
+        refuse_unknown("key of data", given, ("file", "columns", "n_states", "n_actions"))
+        n_actions = given.get("n_actions", federation.n_actions)
+        if n_actions is None:
+            raise InvalidInput(
+                "a log does not say how many actions there are: give n_actions in federation.toml, "
+                "or in [data] of this site's settings",
+                code="missing-n_actions",
+            )
+        n_states = given.get("n_states")
+        if n_states is None and federation.one_hot and self.features is None:
+            n_states = federation.dim // n_actions if federation.features is None else None
+        own = logged_worlds(
+            given["file"], horizon=federation.horizon, n_states=n_states, n_actions=n_actions,
+            reward_range=federation.reward_range, columns=given.get("columns"),
+        )  # fmt: skip
+        if len(own) != self.agents:
+            raise InvalidInput(
+                f"{given['file']} has the records of {len(own)} agents, this site has {self.agents}"
+                ": give agents = that number",
+                code="wrong-number-of-logs",
+            )
+        return [own[min(max(m - first, 0), self.agents - 1)] for m in range(n_agents)]
+
+
+def environment(table: dict[str, Any]) -> Any:
+    """The environment that a table names: `name`, `gym` or `entry`, and its parameters."""
+    rest = dict(table)
+    ways = [key for key in ("name", "gym", "entry") if key in rest]
+    if len(ways) != 1:
+        raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
+    what = rest.pop(ways[0])
+    if not isinstance(what, str):
+        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
+    if ways[0] == "name":
+        return envs.make(what, **rest)
+    make: Any = _function(what) if ways[0] == "entry" else what
+    taken = signature(make).parameters if ways[0] == "entry" else {}
+    # sizes of a Gymnasium environment, unless the function takes them itself
+    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
+             if key in rest and key not in taken}  # fmt: skip
+    if ways[0] == "entry":
+        try:
+            signature(make).bind(**rest)
+        except TypeError as error:
+            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
+    return as_environment(make, **sizes, kwargs=rest or None)
+
+
+def _function(what: str) -> Any:
+    """The function that `entry` names."""
+    module, colon, name = what.partition(":")
+    if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"entry must be module:function, got {what!r}")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"entry {what!r} cannot be found ({error}): install its package in the Python that "
+            "starts this site"
+        ) from None
+    except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
+        raise InvalidInput(
+            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
+        ) from error
+    if not callable(function):
+        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
+    try:
+        signature(function)
+    except ValueError as error:  # some that are written in C
+        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
+    return function
