@@ -54,9 +54,9 @@ def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of reports are made but not rendered, which takes nine tenths of a report's time:
     for tests that read a page's text. The figures have tests in tests/report."""
 
-    def sketch(made: object, *paths: Path) -> None:
+    def sketch(made: object, *paths: str | Path) -> None:
         for path in paths:
-            path.write_text("<svg/>")
+            Path(path).write_text("<svg/>")
 
     monkeypatch.setattr("fedlsvi.report.save", sketch)
 

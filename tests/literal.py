@@ -258,19 +258,23 @@ def literal_fed_lsvi(
     points: Sequence[int] = (),
     growth: float = 0.0,
     stationary: bool = False,
+    there: Callable[[int, int], Sequence[int]] | None = None,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
-    `min_round`, nor does one end before the next of `points`; γ is max(growth·t, 1) for a round
-    that begins after episode t; `stationary` takes every step's data for every step, with one Λ,
-    whose determinant counts as step H's. `stale` takes V_{h+1} from the model before the
-    synchronisation; `weight` counts every sample that often at the server, never in the trigger;
-    `keys` gives the agents other agents' draws."""
+    `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
+    `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
+    every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
+    which begins after episode t, only the agents there(k, t) play, each its own next episode, and
+    the others' last b stands. `stale` takes V_{h+1} from the model before the synchronisation;
+    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
+    agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
     gram = np.stack([lam * np.eye(d)] * H)  # S2
     w = np.zeros((H, d))  # S2, S3
     data: list[list[list[Transition]]] = [[[] for _ in range(H)] for _ in range(M)]  # A1
+    sent, own, told = np.zeros((M, H, d)), [0] * M, np.zeros((M, H), int)
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
@@ -278,26 +282,29 @@ def literal_fed_lsvi(
             gamma = max(growth * t, 1.0)
         earliest = max([t + min_round, *[s for s in points if s > t][:1]])
         local = np.zeros((M, H, d, d))  # A5–A7
+        who = range(M) if there is None else there(len(run.signals) + 1, t)
         advised = advice_for(advice, len(run.signals))
         policy = freeze(run, Greedy(phi, (w, gram), beta, run, advised), agents[0], H)  # A2, A29
         signalling: set[int] = set()
         while not signalling and t < T:  # A8
             t, dt = t + 1, dt + 1  # A9
-            run.trajectories.append([agents[m].play(t, policy, H) for m in range(M)])  # A10–A16
-            for m in range(M):
+            run.trajectories.append([[] for _ in range(M)])
+            for m in who:
+                own[m] += 1
+                run.trajectories[-1][m] = agents[m].play(own[m], policy, H)  # A10–A16
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
                     data[m][i].append((x, a, r, y))  # A14
                     local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
             seen = np.stack([local.sum(axis=1)] * H, axis=1) if stationary else local
             firing = {
                 (m, i + 1)
-                for m in range(M)
+                for m in who
                 for i in ([H - 1] if stationary else range(H))
                 if earliest <= t <= T - min_round and fires(gram[i], seen[m, i], dt, gamma, cap)
             }  # A17
             signalling = {m for m, _ in firing}  # A18
         run.firing.append(firing)
-        run.signals.append(set(range(M)) if t == T else signalling)  # A21–A23, S5, S6
+        run.signals.append(set(who) if t == T else signalling)  # A21–A23, S5, S6
         run.taus.append(t + 1)
         old_w, old_gram = w, gram
         w, gram = w.copy(), gram.copy()
@@ -306,9 +313,19 @@ def literal_fed_lsvi(
             ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
             b = np.zeros(d)
             for m in range(M):
-                for j in range(H) if stationary else [i]:
-                    b += weight * response(data[m][j], phi, ahead)  # A26, A27, S8, S10
-                gram[i] = gram[i] + weight * seen[m, i]  # S9
+                new = seen[m, i]
+                if m in who:
+                    if not stationary:  # too few that reached a late step wait for a later round
+                        waiting = data[m][i][told[m, i] :]
+                        waiting = waiting if len(waiting) >= min_round else []
+                        new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
+                        told[m, i] += len(waiting)
+                    steps = (
+                        {j: len(data[m][j]) for j in range(H)} if stationary else {i: told[m, i]}
+                    )
+                    sent[m, i] = sum(response(data[m][j][:n], phi, ahead) for j, n in steps.items())
+                b += weight * sent[m, i]  # A26, A27, S8, S10
+                gram[i] = gram[i] + weight * new  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
         run.models.append((w, gram))
     run.regret = literal_regret(run, agents)
@@ -365,6 +382,7 @@ def literal_regret(run: LiteralRun, agents: Sequence[World]) -> Array | None:
     for policy, first, stop in zip(run.policies, run.taus[:-1], run.taus[1:], strict=True):
         got = [backward_values(world.env, policy) for world in agents]
         for t in range(first, stop):
-            starts = [path[0][0] for path in run.trajectories[t - 1]]
-            per_episode.append(sum(best[m][x] - got[m][x] for m, x in enumerate(starts)))
+            row = run.trajectories[t - 1]
+            starts = [(m, path[0][0]) for m, path in enumerate(row) if path]
+            per_episode.append(sum(best[m][x] - got[m][x] for m, x in starts))
     return np.cumsum(per_episode)

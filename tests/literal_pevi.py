@@ -12,16 +12,19 @@ Array = NDArray[Any]
 Features = Callable[[Any, int], Array]
 
 
-def transitions(log: dict[str, Any], H: int) -> list[list[tuple[Any, int, float, Any]]]:
+def transitions(
+    log: dict[str, Any], H: int, stationary: bool = False
+) -> list[list[tuple[Any, int, float, Any]]]:
     """(x, a, r, x') of each step; x' is None after the end. Rows of one episode stand together.
-    Where an episode was cut and nobody knows x', the row is left out."""
+    Where an episode was cut and nobody knows x', the row is left out. Nothing follows step H,
+    unless its data serves other steps too."""
     steps: list[list[tuple[Any, int, float, Any]]] = [[] for _ in range(H)]
     n = len(log["step"])
     for i in range(n):
         h = int(log["step"][i])
         last = i + 1 == n or log["episode"][i + 1] != log["episode"][i]
         following: Any = None
-        if not log["terminated"][i] and h < H:
+        if not log["terminated"][i] and (h < H or stationary):
             if not last:
                 following = log["observation"][i + 1]
             elif "next_observation" in log:
@@ -35,10 +38,13 @@ def transitions(log: dict[str, Any], H: int) -> list[list[tuple[Any, int, float,
 
 def pevi(
     logs: list[dict[str, Any]], phi: Features, n_actions: int, H: int, d: int, lam: float,
-    beta: float, after: float = 0.0,
+    beta: float, after: float = 0.0, stationary: bool = False,
 ) -> tuple[Array, Array, Callable[[int, Any], tuple[int, float]]]:  # fmt: skip
     """w (H, d), Λ (H, d, d) and (h, x) ↦ (π̂_h(x), V̂_h(x)) from all logs in one place."""
-    steps = [[row for log in logs for row in transitions(log, H)[h]] for h in range(H)]
+    read = [transitions(log, H, stationary) for log in logs]
+    steps = [[row for log in read for row in log[h]] for h in range(H)]
+    if stationary:
+        steps = [[row for step in steps for row in step]] * H
     w, gram = np.zeros((H, d)), np.zeros((H, d, d))
 
     def best(h: int, x: Any) -> tuple[int, float]:
@@ -58,6 +64,9 @@ def pevi(
         for x, a, r, y in steps[h - 1]:
             f = phi(x, a)
             gram[h - 1] += np.outer(f, f)
-            b += f * (r + (best(h + 1, y)[1] if y is not None else (H - h) * after))
+            ahead = 0.0
+            if h < H:
+                ahead = best(h + 1, y)[1] if y is not None else (H - h) * after
+            b += f * (r + ahead)
         w[h - 1] = np.linalg.solve(gram[h - 1], b)
     return w, gram, best

@@ -20,7 +20,8 @@ from literal import Array, Features, LiteralRun, literal_fed_lsvi
 
 SETTINGS = (
     *("gamma", "value_range", "packing", "overshoot"),
-    *("cap", "min_round", "rounds", "scalars", "stationary", "policy"),
+    *("cap", "min_round", "rounds", "scalars", "stationary", "aggregation", "exchange"),
+    *("participation", "present", "policy"),
 )
 """Options of a comparison that are settings of FedLSVI."""
 

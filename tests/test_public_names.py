@@ -22,7 +22,7 @@ PUBLIC = {
         names register resolve scale visit_recovery
     """,
     "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
-    "fedlsvi.report": "compare_regret figure write_report",
+    "fedlsvi.report": "Comparison compare_regret figure write_report",
 }
 
 

@@ -31,9 +31,13 @@ def over_frames(
     return make
 
 
-def learn(problem: Any, **options: Any) -> Any:
+def learn(
+    problem: Any, aggregation: Any = "float", exchange: Any = "stepwise", **options: Any
+) -> Any:
     """A short run of five agents on a problem."""
-    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5)
+    learner = FedLSVI(
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation=aggregation, exchange=exchange
+    )
     return learner.learn(
         problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
@@ -82,6 +83,17 @@ def integer(
     if limit is not None:
         bound = f"below {limit}" if whole and value > most else f"of at least {least:,}"
     raise _refusal(name, value, f"an integer {bound}", hint, error)
+
+
+def needs_pandas() -> Any:
+    """pandas, which is imported where a DataFrame is asked for."""
+    try:
+        return import_module("pandas")
+    except ImportError:
+        raise InvalidInput(
+            "a DataFrame needs pandas, which is not installed: pip install pandas",
+            code="pandas-missing",
+        ) from None
 
 
 def check_seed(seed: Any) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
+from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
 from fedlsvi.core.statistics import PACKINGS, Packing
 from fedlsvi.core.trigger import Trigger
@@ -26,12 +27,13 @@ from fedlsvi.errors import InvalidSetting
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
 Aggregation = Literal["float", "exact", "secure"]
+Exchange = Literal["stepwise", "one-trip"]
 
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
 
 PRACTICAL_LAM = 0.001
-"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, three value ranges."""
+"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, six value ranges."""
 
 FEWEST_SITES = 3
 """With two sites each could subtract its own share from the sum and would have the other's."""
@@ -39,7 +41,7 @@ FEWEST_SITES = 3
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
 
-PRACTICAL_BETA = 0.1
+PRACTICAL_BETA = 0.2
 """β of the practical preset, in units of the value range."""
 
 
@@ -58,14 +60,22 @@ class Settings:
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
     c_beta: float = 1.0
-    cap: float | Literal["agents"] | None = None
+    cap: float | Literal["agents", "off"] | None = None
     min_round: int = 1
-    rounds: int | None = None
+    rounds: int | Literal["off"] | None = None
     scalars: int | None = None
     stationary: bool | Literal["auto"] = "auto"
     policy: Literal["auto", "exploit", "explore"] = "auto"
     pessimism: float = 0.0
     aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -73,14 +83,15 @@ class Settings:
         integer("n_agents", self.n_agents, 1, "the number of agents")
         if self.gamma not in ("auto", "anytime"):
             number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
-        if self.cap not in (None, "agents"):
-            hint = 'None is the paper\'s trigger, "agents" is 1 + 1/M'
+        if self.cap not in (None, "agents", "off"):
+            hint = '"off" is the paper\'s trigger, "agents" is 1 + 1/M'
             number("cap", self.cap, 1.0, hint, strict=True)
         integer("min_round", self.min_round, 1, "the fewest episodes of a round")
         for name in ("rounds", "scalars"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) not in (None, "off" if name == "rounds" else None):
                 integer(name, getattr(self, name), 1, f"the most {name} of the run")
-        if self.gamma == "anytime" and (self.rounds or self.scalars or self.min_round > 1):
+        budget = self.rounds not in (None, "off") or self.scalars is not None
+        if self.gamma == "anytime" and (budget or self.min_round > 1):
             raise InvalidSetting(
                 'gamma="anytime" does not know T, which rounds=, scalars= and min_round= need: '
                 "leave out one or the other",
@@ -106,20 +117,51 @@ class Settings:
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
+        choice("exchange", self.exchange, get_args(Exchange))
+        if self.exchange == "one-trip" and self.scalars is not None:
+            raise InvalidSetting(
+                'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
+                "as long as what was seen: use rounds= instead",
+                code="bad-scalars",
+            )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
                 f"{self.n_agents}: of two sites each could subtract its own share from the sum",
                 code="too-few-sites",
             )
+        hint = "the share of rounds in which an agent takes part; 1 is all of them"
+        number("participation", self.participation, 0.0, hint, most=1.0)
+        if self.participation <= 0.0:
+            raise InvalidSetting("with participation=0 nobody plays", code="bad-participation")
+        if self.present is not None:
+            object.__setattr__(self, "present", stays(self.present, self.n_agents))
+        if self.aggregation == "secure" and self.some_away:
+            raise InvalidSetting(
+                "masks cancel in the sum over all agents: with participation= or present= use "
+                'aggregation="float" or "exact"',
+                code="bad-participation",
+            )
+        if self.exchange == "one-trip" and self.some_away:
+            raise InvalidSetting(
+                "an agent that is away keeps its history for later, and with one trip it has none: "
+                'with participation= or present= use exchange="stepwise"',
+                code="bad-participation",
+            )
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
 
     def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, pooled: int | None = None,
+        self,
+        episodes: int,
+        horizon: int,
+        dim: int,
+        one_hot: bool,
+        pooled: int | None = None,
         steady: bool = False,
-    ) -> Parameters:  # fmt: skip
+        states: int = 0,
+    ) -> Parameters:
         """The numbers in force on a problem of this size.
 
         Args:
@@ -131,6 +173,7 @@ class Settings:
                 these can differ from one another, so only they widen β where ξ > 0.
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
+            states: S, where states are finite; 0 elsewhere.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -150,12 +193,25 @@ class Settings:
                 f"min_round = {self.min_round} is above episodes = {T}: no round could end",
                 code="bad-min_round",
             )
+        empty = None if self.present is None else deserted(M, self.present, T)
+        if empty is not None:
+            raise InvalidSetting(
+                f"present leaves nobody to play episode {empty:,}: every episode needs an agent",
+                code="bad-present",
+            )
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
-        exploit = not paper if self.policy == "auto" else self.policy == "exploit"
+        able = self.exchange == "stepwise" and not self.some_away
+        exploit = able and not paper if self.policy == "auto" else self.policy == "exploit"
+        if exploit and not able:
+            raise InvalidSetting(
+                'policy="exploit" needs exchange="stepwise" and all agents in every round: use '
+                'policy="explore"',
+                code="bad-policy",
+            )
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -181,15 +237,25 @@ class Settings:
             overshoot=self.overshoot,
             packing=packing,
             confidence=self.confidence,
-            cap=1.0 + 1.0 / M if self.cap == "agents" else self.cap,
+            cap=self._cap(M),
             min_round=self.min_round,
-            rounds=self._budget(M, H, d, packing, stationary, exploit),
+            rounds=self._budget(M, T, H, d, packing, stationary, exploit),
             growth=growth,
             stationary=stationary,
             exploit=exploit,
             pessimism=self.pessimism,
             aggregation=self.aggregation,
+            exchange=self.exchange,
+            states=states if self.exchange == "one-trip" else 0,
+            participation=float(self.participation),
+            present=self.present,
         )
+        if made.exchange == "one-trip" and states < 1:
+            raise InvalidSetting(
+                'exchange="one-trip" sends a table of next states, and needs finitely many of '
+                'them, in federation.toml as n_states: use exchange="stepwise"',
+                code="one-trip-needs-states",
+            )
         if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
@@ -199,17 +265,35 @@ class Settings:
             )
         return made
 
+    @property
+    def _eager(self) -> bool:
+        """Whether cap and budget are the practical preset's where they are left out: a γ that was
+        chosen is the paper's trigger."""
+        return self.preset == "practical" and self.gamma in ("auto", "anytime")
+
+    def _cap(self, M: int) -> float | None:
+        """c of the trigger; None is the paper's."""
+        cap = self.cap
+        if cap is None:
+            cap = "agents" if self._eager else "off"
+        return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
+
     def _budget(
-        self, M: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
     ) -> int | None:
-        """The most rounds that `rounds` and `scalars` allow together."""
-        budgets = [] if self.rounds is None else [self.rounds]
+        """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
+        trigger, what the raw data would pay for."""
+        budgets = [self.rounds] if isinstance(self.rounds, int) else []
+        if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
+            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary)
         if self.scalars is not None:
             first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
             first += theory.scalars_exploit(d, H, M) if exploit else 0
             each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
+            if self.some_away:  # at worst all agents are new in every round
+                first, each = 0, each + first
             if self.scalars < first + each:
                 raise InvalidSetting(
                     f"scalars = {self.scalars:,} do not pay for one round: what comes before and "
@@ -246,7 +330,16 @@ class Parameters:
     exploit: bool = False
     pessimism: float = 0.0
     aggregation: Aggregation = "float"
+    participation: float = 1.0
+    present: list[list[int]] | None = None
     pessimistic: bool = False
+    exchange: Exchange = "stepwise"
+    states: int = 0
+
+    @property
+    def some_away(self) -> bool:
+        """Whether agents may be away in some rounds (`core.attendance`)."""
+        return self.participation < 1.0 or self.present is not None
 
     @property
     def bonus(self) -> float:
@@ -296,6 +389,23 @@ class Parameters:
         # pessimism is proved for H − h + 1, whatever the preset
         preset = "practical" if self.pessimistic else self.preset
         return ceilings(self.horizon, self.value_range, preset)
+
+
+def stays(present: Any, n_agents: int) -> list[list[int]]:
+    """When agents are there, as a list of [agent, first, last]."""
+    hint = "give a list of [agent, first episode, last episode], one for each stay"
+    if not isinstance(present, list | tuple) or not present:
+        raise InvalidSetting(f"present is {present!r}: {hint}", code="bad-present")
+    found = []
+    for stay in present:
+        if not isinstance(stay, list | tuple) or len(stay) != 3:
+            raise InvalidSetting(f"present has the entry {stay!r}: {hint}", code="bad-present")
+        agent, first, last = stay
+        integer("present", agent, 0, f"agents are numbered from 0; {hint}", most=n_agents - 1)
+        integer("present", first, 1, f"episodes are numbered from 1; {hint}")
+        integer("present", last, first, f"an agent leaves after it came; {hint}")
+        found.append([int(agent), int(first), int(last)])
+    return found
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:

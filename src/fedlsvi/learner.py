@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import sys
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -13,19 +16,17 @@ from typing import Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.checks import integer
 from fedlsvi.config import (
     Aggregation,
+    Exchange,
     Overshoot,
     Preset,
     Settings,
     cohort_count,
-    what_differs,
 )
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import GoesOnWarning, InvalidInput, UnknownName
-from fedlsvi.policy import Policy
+from fedlsvi.errors import InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
@@ -33,10 +34,12 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
-from fedlsvi.run import Run
+from fedlsvi.run import Run, raw_scalars_per_step
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
+
+_UNATTENDED: ContextVar[bool] = ContextVar("unattended", default=False)
 
 
 class Algorithm(ABC):
@@ -57,7 +60,7 @@ class Algorithm(ABC):
         self,
         env: Any,
         episodes: int,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         features: Any = None,
         horizon: int | None = None,
@@ -81,7 +84,8 @@ class Algorithm(ABC):
             env: An environment, its registered name, a Gymnasium id or `EnvSpec`, a function that
                 makes an environment, or a list with one of these for each agent.
             episodes: T, episodes per agent.
-            seed: The same seed gives the same run, to the last bit.
+            seed: The same seed gives the same run, to the last bit on one kind of CPU; None draws a
+                fresh one, which `run.seed` keeps.
             features: A feature map, an (S, A, d) array, a callable on a batch of states, or None
                 for the environment's own.
             horizon: H of a Gymnasium environment; None is that of its spec.
@@ -104,6 +108,7 @@ class Algorithm(ABC):
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
         """
         watching = check_observers(observers)
+        seed = secrets.randbits(31) if seed is None else seed
         env = as_environment(
             env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
             clip_rewards=clip_rewards,
@@ -112,6 +117,7 @@ class Algorithm(ABC):
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
             cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
         )  # fmt: skip
+        watching += _traffic(session, progress)
         if folder is not None:
             from fedlsvi.storage import record
 
@@ -161,9 +167,12 @@ class FedLSVI(Algorithm):
         confidence: p of the theorems.
         c_beta: The constant c of the theorems' β.
         cap: A determinant that grew by this factor ends a round however short it is; "agents" is
-            1 + 1/M, None is the paper's trigger.
+            1 + 1/M, "off" is the paper's trigger. None is "off" for preset="paper" and where
+            gamma is a number, and "agents" otherwise.
         min_round: No round has fewer episodes, and so no upload sums up fewer.
-        rounds: No run has more rounds: early ones are short and later ones long.
+        rounds: No run has more rounds: early ones are short and later ones long; "off" sets no
+            limit. None is what the raw data would pay for, but at least 40, where gamma="auto" and
+            the preset is practical, and "off" otherwise.
         scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
         stationary: True learns from the data of all steps together, where laws and rewards are the
             same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
@@ -175,6 +184,13 @@ class FedLSVI(Algorithm):
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
+        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
+            each synchronisation, for which they send tables of next states (finite states only).
+        participation: The probability with which an agent takes part in a round; who is away
+            neither plays nor sends, and its last response is carried.
+        present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
+            back: it takes part in rounds that begin with episodes first to last. Agents without an
+            entry are always there.
     """
 
     name = "fed-lsvi"
@@ -193,14 +209,17 @@ class FedLSVI(Algorithm):
         packing: Packing | Literal["auto"] = "auto",
         confidence: float = 0.05,
         c_beta: float = 1.0,
-        cap: float | Literal["agents"] | None = None,
+        cap: float | Literal["agents", "off"] | None = None,
         min_round: int = 1,
-        rounds: int | None = None,
+        rounds: int | Literal["off"] | None = None,
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
         policy: Literal["auto", "exploit", "explore"] = "auto",
         pessimism: float = 0.0,
         aggregation: Aggregation = "float",
+        exchange: Exchange = "stepwise",
+        participation: float = 1.0,
+        present: Sequence[Sequence[int]] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -220,6 +239,12 @@ class FedLSVI(Algorithm):
         keep_models: bool = False,
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
+        if self.settings.some_away and transport != "inprocess":
+            raise InvalidSetting(
+                "participation and present simulate absence in one process: on another transport "
+                'agents are away when they are; say what happens then with absent="carry"',
+                code="bad-participation",
+            )
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
         plan.check_source()
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
@@ -258,6 +283,35 @@ def engine(name: str) -> Callable[..., Transport]:
     return found
 
 
+@contextmanager
+def unattended() -> Iterator[None]:
+    """Runs that the program plays for itself: Ctrl-C ends all of them, traffic is nobody's news."""
+    token = _UNATTENDED.set(True)
+    try:
+        yield
+    finally:
+        _UNATTENDED.reset(token)
+
+
+def _traffic(session: Session, progress: bool | None) -> list[Observer]:
+    """Say what Fed-LSVI will send, warn where that is much, and watch for it; one agent that learns
+    alone sends nothing to anybody, and of one episode there is nothing to say."""
+    p = session.player.parameters
+    silent = _UNATTENDED.get() or 1 in (p.n_agents, p.episodes)
+    if silent or session.player.algorithm != FedLSVI.name:
+        return []
+    from fedlsvi.observers.progress import is_shown
+    from fedlsvi.observers.traffic import Traffic, TrafficWatch, log
+
+    watch = TrafficWatch(Traffic.of(p, raw_scalars_per_step(session.plan)))
+    if log.isEnabledFor(logging.INFO):
+        log.info(watch.traffic.sentence())
+    elif is_shown(progress):
+        print(watch.traffic.sentence(), file=sys.stderr)
+    watch.before(stacklevel=3)
+    return [watch]
+
+
 def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) -> Run:
     """Play a session that has no folder; Ctrl-C ends it cleanly."""
 
@@ -272,106 +326,12 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
         )
         return STOP
 
-    with Interrupt(polite=True) as interrupt:
+    with Interrupt(polite=True, active=not _UNATTENDED.get()) as interrupt:
         drive(session, [*observers, asked])
-    return replace(Run.of(session, learner.settings), learner=learner, memory=memory_of(session))
-
-
-def go_on(
-    run: Run,
-    episodes: int,
-    progress: bool | None = None,
-    observers: Iterable[Observer] = (),
-    threads: int | None = None,
-) -> Run:
-    """A run in memory that goes on up to T = `episodes`; `Run.learn_more` explains it."""
-    watching = check_observers(observers)
-    learner, plan, memory = run.learner, run.plan, run.memory
-    if learner is None or plan is None:
-        raise InvalidInput(
-            "this run was read back without what its agents remember: go on with the run that "
-            "`learn` returned, or with one that has a folder",
-            code="cannot-go-on",
-        )
-    refuse_longer(run, episodes, memory is not None)
-    assert memory is not None
-    shared = all(env is plan.envs[0] for env in plan.envs)
-    session = learner.prepare(
-        plan.envs[0] if shared else list(plan.envs), episodes, plan.seed, features=plan.features,
-        cohorts=memory.plain["cohorts"] or None,
-        threads=plan.threads if threads is None else threads, block=plan.block,
-        keep_models=bool(run.models),
-    )  # fmt: skip
-    past = [record for record in run.records if record.last <= memory.t]
-    if memory.history:
-        session.player.extend(0, memory.history)
-    session.restore(
-        memory.arrays, memory.plain, None if run.regret is None else run.regret[: memory.t], past
-    )
-    session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
-    differs = what_differs(run.parameters, session.plan.parameters, memory.t)
-    if differs is not None:
-        warnings.warn(differs, GoesOnWarning, stacklevel=3)
-    if progress is not False:
-        from fedlsvi.observers.progress import bar
-
-        watching += bar(session.plan.parameters, progress, memory.t)
-    longer = played(session, learner, watching)
-    return replace(longer, extended=(*run.extended, *([differs] if differs else [])))
-
-
-def exploited(run: Run, pessimism: float) -> Policy:
-    """The policy of one more backward pass over what the agents of a run remember; `Run.exploit`
-    explains it."""
-    learner, plan, memory = run.learner, run.plan, run.memory
-    if not isinstance(learner, FedLSVI) or plan is None or memory is None:
-        raise InvalidInput(
-            f"what the agents of this run of '{run.algorithm}' remember is not here: learn with "
-            f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
-            code="no-statistics",
-        )
-    asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}
-    shared = all(env is plan.envs[0] for env in plan.envs)
-    session = FedLSVI(**asked).prepare(
-        plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
-        features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
-    )  # fmt: skip
-    player = session.player
-    if memory.history:
-        player.extend(0, memory.history)
-    session.restore(memory.arrays, memory.plain, None, [])
-    try:
-        with threadpool_limits(limits=1, user_api="blas"):
-            if memory.t < run.played:  # the last round is played again, with the same draws
-                list(session.rounds())
-            else:
-                player.start()
-                player.finish()
-    finally:
-        session.close()
-    found = Policy.deployed_of(session)
-    assert found is not None
-    return found
-
-
-def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
-    """Refuse to go on where that is no run of the algorithm, or where nothing is remembered."""
-    T = run.parameters.episodes
-    integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
-    again = f"play a new run of {episodes:,} episodes"
-    asked = [name for name in ("rounds", "scalars") if getattr(run.settings, name, None)]
-    if episodes != T and asked:
-        raise InvalidInput(
-            f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
-            code="cannot-go-on",
-        )
-    if not remembered:
-        raise InvalidInput(
-            f"this run of '{run.algorithm}' cannot go on: its rounds or constants follow the "
-            "number of episodes, its agents are in other processes, or they remember too much to "
-            f"be kept: {again}",
-            code="cannot-go-on",
-        )
+    run = Run.of(session, learner.settings)
+    if _UNATTENDED.get():  # nobody goes on with it
+        return run
+    return replace(run, learner=learner, memory=memory_of(session))
 
 
 def drive(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +14,39 @@ import numpy as np
 
 from fedlsvi.checks import integer
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.errors import InvalidInput
+from fedlsvi.errors import FedLSVIError, FedLSVIWarning, InvalidInput
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.protocol.session import Session
 
 Values = TabularValues | BlockValues
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model that is ready, where one that is read from a folder is built on use."""
+
+    values: Values
+    spaces: Spaces
+
+    def __call__(self) -> tuple[Values, Spaces]:
+        """The model and the spaces."""
+        return self.values, self.spaces
+
+
+def pickled(value: Any) -> bytes | None:
+    """The value as pickle writes it; None where it cannot, as with a function in it."""
+    try:
+        return pickle.dumps(value)
+    except Exception:  # each library refuses with an error of its own
+        return None
+
+
+def _not_pickled() -> tuple[Values, Spaces]:
+    raise InvalidInput(
+        "this policy was pickled without its features, which pickle cannot write: use "
+        "policy.save(path) and Policy.load(path, features=...)",
+        code="not-pickled",
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +68,7 @@ class Policy:
         values: Values = session.player.values
         plan = session.plan
         spaces = Spaces.of(plan.envs[0])
-        return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])
+        return cls(Built(values, spaces), plan.parameters.horizon, plan.describe()[0])
 
     @classmethod
     def deployed_of(cls, session: Session) -> Policy | None:
@@ -61,6 +91,20 @@ class Policy:
         from fedlsvi.storage.policy_file import write
 
         write(self, path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle writes: the model, where it can be written; not the way to build it."""
+        try:
+            model = pickled(self._built)
+        except (FedLSVIError, ImportError):  # a folder whose environment cannot be made here
+            model = None
+        return {"horizon": self.horizon, "environment": self.environment, "model": model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The policy again; it says what is missing when it is asked to act."""
+        model = state.pop("model")
+        build = _not_pickled if model is None else Built(*pickle.loads(model))
+        self.__dict__.update(state | {"build": build})
 
     @cached_property
     def _built(self) -> tuple[Values, Spaces]:
@@ -86,6 +130,69 @@ class Policy:
     def __repr__(self) -> str:
         where = self.environment and (self.environment["name"] or self.environment["params"])
         return f"<Policy of {self.horizon} steps" + (f" for {where}>" if where else ">")
+
+    def _repr_html_(self) -> str:
+        from fedlsvi.report.notebook import html_of_pairs
+
+        rows: list[tuple[str, Any]] = [("steps", self.horizon)]
+        if isinstance(values := getattr(self.build, "values", None), TabularValues):
+            chosen = np.bincount(values.policy[0])
+            rows.append(("states", values.policy.shape[1]))
+            rows.append(("actions at step 1", ", ".join(
+                f"{a}: {n:,}" for a, n in enumerate(chosen[:12]) if n
+            )))  # fmt: skip
+        return html_of_pairs(repr(self), rows)
+
+    def __call__(self, state: Any, step: int) -> int:
+        """`action`."""
+        return self.action(state, step)
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        """As in Stable-Baselines3: (action, state), where the state is the next step.
+
+        The policy depends on the step, so pass on what the last call returned:
+        `action, state = policy.predict(observation, state)`. None is step 1, and after step H the
+        policy stays at H. With an `episode_start`, as `evaluate_policy` of Stable-Baselines3 gives
+        it, the observation is a batch, and so are actions and states.
+
+        Args:
+            observation: As the environment shows it; with `episode_start`, a batch of these.
+            state: What the last call returned; None at the beginning of an episode.
+            episode_start: Whether each episode of the batch begins here.
+            deterministic: Is ignored: the policy is.
+        """
+        if episode_start is None:
+            h = 1 if state is None else min(int(state), self.horizon)
+            if state is None:
+                self._count_stateless()
+            else:
+                self.__dict__["_stateless"] = False
+            return self.action(observation, h), h + 1
+        began = np.asarray(episode_start, bool)
+        steps = np.ones(len(began), np.int64) if state is None else np.array(state, np.int64)
+        steps[began] = 1
+        batch = [
+            self.action(one, min(int(h), self.horizon))
+            for one, h in zip(observation, steps, strict=True)
+        ]
+        return np.array(batch), steps + 1
+
+    def _count_stateless(self) -> None:
+        """Two calls in a row without a state act as at step 1 twice, which nobody wants."""
+        if self.horizon > 1 and self.__dict__.get("_stateless"):
+            warnings.warn(
+                "predict(observation) acts as at step 1 each time: pass on the state that it "
+                "returned, action, state = policy.predict(observation, state)",
+                FedLSVIWarning,
+                stacklevel=3,
+            )
+        self.__dict__["_stateless"] = True
 
     def action(self, state: Any, step: int) -> int:
         """The action at step h = 1 … H, as the environment numbers it, in a state as it shows it:

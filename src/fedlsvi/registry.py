@@ -201,6 +201,26 @@ def load_extensions() -> None:
         _load(name, f"--import or {VARIABLE}", load)
 
 
+def refuse_unasked(entry: Any) -> None:
+    """Refuse a table from a file whose "name" or "id", at any depth, is of the form module:Name,
+    unless the module is imported already: a file from someone else must not choose code to run."""
+    if isinstance(entry, Mapping):
+        for key, value in entry.items():
+            module, colon, _ = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+            if key in ("name", "id") and colon:
+                load_extensions()
+                if module not in sys.modules:
+                    raise InvalidInput(
+                        f"{value!r} asks for the module {module!r}, whose code would run: if you "
+                        f"trust it, name it yourself, --import {module}, or import it in Python",
+                        code="module-not-imported",
+                    )
+            refuse_unasked(value)
+    elif isinstance(entry, list | tuple):
+        for value in entry:
+            refuse_unasked(value)
+
+
 def extension_files() -> dict[str, Path]:
     """The source file of every extension by module; of a package, all its imported modules."""
     load_extensions()

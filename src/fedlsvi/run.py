@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, integer, number
+from fedlsvi.checks import finite, number
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
+from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
@@ -24,6 +25,7 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.run_views import RunViews
 
 SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
 """Algorithms whose agents upload Σφφᵀ."""
@@ -56,7 +58,7 @@ class Bound:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(RunViews):
     """The outcome of `learn`."""
 
     regret: np.ndarray | None
@@ -160,6 +162,12 @@ class Run:
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
     @property
+    def coverage(self) -> Coverage:
+        """How much of feature space the data has seen, from Λ."""
+        p = self.parameters
+        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+
+    @property
     def rounds(self) -> int:
         """K, the number of rounds."""
         return sum(record.rounds for record in self.records)
@@ -170,12 +178,24 @@ class Run:
         return self.taus[-1] - 1
 
     @property
+    def agent_episodes(self) -> int:
+        """Episodes of all agents together; fewer than Mt where agents were away by design."""
+        return round(float(self.agent_episodes_until(self.played)))
+
+    def agent_episodes_until(self, t: Any) -> np.ndarray:
+        """The same up to episode t, a number or an array of them."""
+        M = self.parameters.n_agents
+        played = [r.length * (M if r.present is None else r.present) for r in self.records]
+        ends = [0, *(r.last for r in self.records)]
+        return np.asarray(np.interp(t, ends, np.cumsum([0, *played])))
+
+    @property
     def scalars_raw(self) -> int | None:
         """What sharing every trajectory would have cost one way, MtHρ, where ρ is known."""
         p = self.parameters
         if self.raw_scalars_per_step == 0:
             return None
-        return theory.scalars_raw(p.horizon, p.n_agents, self.played, self.raw_scalars_per_step)
+        return theory.scalars_raw(p.horizon, 1, self.agent_episodes, self.raw_scalars_per_step)
 
     @property
     def mean_returns(self) -> np.ndarray | None:
@@ -204,7 +224,7 @@ class Run:
         number("pessimism", b, 0.0, "0 takes the estimates as they are", error=InvalidInput)
         if self.deployed is not None and b == p.pessimism:
             return self.deployed
-        from fedlsvi.learner import exploited
+        from fedlsvi.going_on import exploited
 
         return exploited(self, float(b))
 
@@ -258,8 +278,13 @@ class Run:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
             return self.plan.envs[0]
-        assert self.world is not None  # what `load` gives
-        return self.world()
+        if self.world is not None:  # what `load` gives
+            return self.world()
+        raise InvalidInput(
+            "this run was pickled without its environment, which pickle cannot write: use the run "
+            "that `learn` returned, or evaluate_policy(run.policy, env)",
+            code="not-pickled",
+        )
 
     @property
     def environment_name(self) -> str:
@@ -280,6 +305,7 @@ class Run:
             "ending": self.ending,
             "extended": list(self.extended),
             "episodes": self.played,
+            "agent_episodes": self.agent_episodes,
             "rounds": self.rounds,
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
@@ -314,8 +340,9 @@ class Run:
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
-        # within a round every ratio must stay below γ/Δt, which a floor or a budget may break
-        proper = p.min_round == 1 and p.rounds is None and not self.extended and not p.stationary
+        # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
+        proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
+        proper = proper and not self.extended
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -329,12 +356,14 @@ class Run:
         rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
             found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        if self.ledger.alike or p.aggregation == "secure":  # where nobody can be away
-            signals = sum(r.signals for r in self.records)
-            sites = self.counts.get("sites")
-            scalars = theory.scalars_total(
-                *size, p.packing, self.rounds, signals, sites, p.stationary
-            )
+        # with secure sums, and in one trip, nobody can be away
+        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
+            sent = (*size, p.packing, self.rounds, signals)
+            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            if p.exchange == "one-trip":
+                more = self.counts.get("next_state_scalars", 0)
+                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
             if self.deployed_w is not None:
                 scalars += theory.scalars_exploit(*size, sites)
             # an engine whose agents cannot call asks them, beside the paper's messages
@@ -345,13 +374,6 @@ class Run:
             )
             found["scalars"] = Bound(claim, scalars, self.ledger.total - control, exact=True)
         return found
-
-    def plot(self, what: str = "regret", path: str | None = None) -> Any:
-        """A Matplotlib figure: "regret" or, in a black box, "returns"; "rounds", "scalars",
-        "communication" (these two), "lengths" of the rounds, "triggers" or "logdet"."""
-        from fedlsvi.report.figures import figure
-
-        return figure(what, self, path)
 
     def learn_more(
         self,
@@ -377,22 +399,10 @@ class Run:
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        more = integer("episodes", episodes, 1, "how many more to play", error=InvalidInput)
-        if self.folder is not None:
-            from fedlsvi.storage import resume
+        from fedlsvi.going_on import go_on
 
-            shared: dict[str, Any] = {"progress": progress, "threads": threads}
-            if env is None and self.plan is not None:
-                same = all(one is self.plan.envs[0] for one in self.plan.envs)
-                env = self.plan.envs[0] if same else list(self.plan.envs)
-                features = self.plan.features if features is None else features
-            return resume(
-                self.folder, episodes=self.played + more, env=env, features=features,
-                observers=observers, **shared,
-            )  # fmt: skip
-        from fedlsvi.learner import go_on
-
-        return go_on(self, self.played + more, progress, observers, threads)
+        watch: dict[str, Any] = {"progress": progress, "observers": observers}
+        return go_on(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""

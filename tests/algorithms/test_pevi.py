@@ -65,15 +65,19 @@ def bumps(states: np.ndarray) -> np.ndarray:
     return shifted / 3.0
 
 
+@pytest.mark.parametrize("stationary", [False, True], ids=["per-step", "stationary"])
 @pytest.mark.parametrize("kind", ["one-hot", "dense", "continuous"])
-def test_is_the_literal_algorithm_and_federated_equals_pooled(kind: str) -> None:
+def test_is_the_literal_algorithm_and_federated_equals_pooled(kind: str, stationary: bool) -> None:
     """Ten sites, one site with all records, and the literal code: w within 1e-9, same policy."""
     env: FiniteMDP = tabular() if kind == "one-hot" else linear()
-    parts = [without_next(log) for log in logs(env)]
+    parts = [without_next(log) if m % 3 else log for m, log in enumerate(logs(env))]
+    if not stationary:
+        parts = [without_next(log) for log in parts]
     for log in parts[::2]:  # an episode that was cut: its last row has no target
         for name in log:
             log[name] = log[name][:-1]
     settings: dict[str, Any] = {"beta": 0.3, "lam": 0.5, "horizon": 3, "n_actions": 3}
+    settings["stationary"] = stationary
     d, phi = env.n_states * 3, None
     if kind == "one-hot":
         unit = np.eye(d)
@@ -88,33 +92,41 @@ def test_is_the_literal_algorithm_and_federated_equals_pooled(kind: str) -> None
         d, phi = 5, lambda x, a: bumps(x[None])[0, a]
         settings["features"] = bumps
     run = fedlsvi.offline(parts, progress=False, **settings)
-    one = fedlsvi.offline(pooled(parts), progress=False, **settings)
-    w, gram, best = pevi(parts, phi, 3, 3, d, 0.5, 0.3)
+    w, gram, best = pevi(parts, phi, 3, 3, d, 0.5, 0.3, stationary=stationary)
+    if stationary:  # a table has next_observation in all rows or in none
+        parts = [log for m, log in enumerate(parts) if m % 3 == 0]
+        run_of_some = fedlsvi.offline(parts, progress=False, **settings)
+        one = fedlsvi.offline(pooled(parts), progress=False, **settings)
+        assert np.abs(run_of_some.w - one.w).max() < 1e-9
+    else:
+        one = fedlsvi.offline(pooled(parts), progress=False, **settings)
+        assert np.abs(run.w - one.w).max() < 1e-9
     assert np.abs(run.w - w).max() < 1e-9
-    assert np.abs(run.w - one.w).max() < 1e-9
     assert np.abs(run.gram - gram).max() < 1e-9
     seen = np.unique(np.concatenate([log["observation"] for log in parts]), axis=0)
     for h in (1, 2, 3):
         wanted = [best(h, x)[0] for x in seen]
         assert run.policy.actions(h, seen).tolist() == wanted
-        assert one.policy.actions(h, seen).tolist() == wanted
+        assert stationary or one.policy.actions(h, seen).tolist() == wanted
     assert run.rounds == 1
     assert run.ledger.scalars == dict.fromkeys(run.ledger.scalars, 0) | registry.entry(
         "pevi"
     ).scalars(run)
-    assert run.counts["left_out"] == sum(
-        int(log["step"][-1] < 3 and not log["terminated"][-1]) for log in parts
-    )
+    if not stationary:
+        assert run.counts["left_out"] == sum(
+            int(log["step"][-1] < 3 and not log["terminated"][-1]) for log in parts
+        )
 
 
+@pytest.mark.parametrize("stationary", [False, True], ids=["per-step", "stationary"])
 @pytest.mark.parametrize("kind", ["finite", "continuous"])
 def test_blocks_cohorts_transports_and_spilled_states_change_no_bit(
-    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kind: str, stationary: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    env, settings = linear(), {}
+    env, settings = linear(), {"stationary": stationary}
     parts = logs(env, 4)
     if kind == "continuous":
-        parts, settings = [vectors(log) for log in parts], {"features": bumps}
+        parts, settings = [vectors(log) for log in parts], settings | {"features": bumps}
 
     def learn(**options: Any) -> Any:
         return fedlsvi.offline(parts, n_actions=3, horizon=3, progress=False, **settings, **options)

@@ -25,6 +25,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SHORT: dict[str, list[str]] = {
     "run": [], "resume": [], "report": [], "list": [], "evaluate": [], "record": [],
     "compare": ["--jobs", "1"], "tune": ["--jobs", "1"], "offline": ["--quiet"],
+    "data": [],
 }  # fmt: skip
 """Verbs that are quick enough to run here, and what is added to them."""
 

@@ -154,16 +154,21 @@ def everything(worlds: list[LoggedWorld]) -> list[tuple[Any, ...]]:
 
 
 def test_transitions_by_hand() -> None:
-    """Episode 5 is the third and ended; rows 3 and 6 are at the horizon."""
+    """Episode 5 is the third and ended; rows 3 and 6 are at the horizon, where nothing follows."""
     found = everything(logged_worlds(log()))
     assert found == [
-        (0, 0, 1, 0, 0, 0.0, 1, ON), (0, 0, 2, 1, 1, 0.5, 2, ON), (0, 0, 3, 2, 1, 1.0, 0, ENDED),
-        (0, 1, 1, 1, 0, 0.0, 0, ON), (0, 1, 2, 0, 0, 0.0, 3, ON), (0, 1, 3, 3, 1, 0.25, 0, ENDED),
+        (0, 0, 1, 0, 0, 0.0, 1, ON), (0, 0, 2, 1, 1, 0.5, 2, ON), (0, 0, 3, 2, 1, 1.0, 0, CUT),
+        (0, 1, 1, 1, 0, 0.0, 0, ON), (0, 1, 2, 0, 0, 0.0, 3, ON), (0, 1, 3, 3, 1, 0.25, 0, CUT),
         (0, 2, 1, 2, 1, 1.0, 2, ON), (0, 2, 2, 2, 0, 0.0, 0, ENDED),
     ]  # fmt: skip
+    (world,) = logged_worlds(log())
+    ((_, seen),) = list(transitions_of([world]))[:1]
+    assert seen.per_step(3).fate.tolist() == [ON, ON, ENDED, ON, ON, ENDED, ON]
+    assert world.log.cut(3) == 0
+    assert world.log.cut(3, stationary=True) == 2
     (world,) = logged_worlds(log(), horizon=4)
     assert [row[-1] for row in everything([world])] == [ON, ON, CUT, ON, ON, CUT, ON, ENDED]
-    assert (world.log.episodes, world.log.transitions, world.log.cut) == (3, 8, 2)
+    assert (world.log.episodes, world.log.transitions, world.log.cut(4)) == (3, 8, 2)
     assert world.log.lengths.tolist() == [0, 1, 2]
     assert world.mean_return == pytest.approx(2.75 / 3)
 

@@ -221,3 +221,21 @@ def test_a_damaged_question_is_not_taken_up(
     Path("runs/compare/question.json").write_text("{}")
     assert main(COMPARE) == 0
     assert json.loads(capsys.readouterr().out)["folder"] == str(Path("runs/compare-2"))
+
+
+def test_no_file_of_a_comparison_is_followed_where_it_is_a_link(here: Path) -> None:
+    """The folder may be someone else's: what a link leads to is neither filled nor replaced."""
+    line = ["compare", "--env", "n-chain", "--episodes", "5", "--seeds", "0:1", "--jobs", "1",
+            "--algorithms", "fed-lsvi", "--out", "c"]  # fmt: skip
+    assert main(line) == 0
+    found = sorted(path for path in (here / "c").iterdir() if path.is_file())
+    assert len(found) >= 6
+    for path in found:
+        data, elsewhere = path.read_bytes(), here / "elsewhere"
+        elsewhere.write_bytes(data + b" ")
+        path.unlink()
+        path.symlink_to(elsewhere)
+        assert main(line) == (2 if path.is_symlink() else 0)
+        assert elsewhere.read_bytes() == data + b" "
+        path.unlink()
+        path.write_bytes(data)

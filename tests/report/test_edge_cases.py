@@ -14,6 +14,7 @@ from expecting import refused
 from fedlsvi.algorithms import make
 from fedlsvi.envs import RandomMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
+from fedlsvi.learner import unattended
 from fedlsvi.report import figure, run_page, write_report
 from fedlsvi.report.comparison import comparable, comparison_figure
 from fedlsvi.report.groups import Group, grouped
@@ -27,7 +28,8 @@ ENV = RandomMDP(3, 2, 2)
 
 
 def learned(name: str = "fed-lsvi", M: int = 2, T: int = 60, seed: int = 0) -> Run:
-    run: Run = make(name, n_agents=M).learn(ENV, T, seed, progress=False)
+    with unattended():  # what it warns of is not of figures
+        run: Run = make(name, n_agents=M).learn(ENV, T, seed, progress=False)
     return run
 
 

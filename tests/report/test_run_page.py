@@ -37,7 +37,8 @@ KNOWN = [what for what in DRAW if what != "returns"]
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     env = RandomLinearMDP(6, 3, 4, horizon=3, seed=1, initial="uniform")
-    return [FedLSVI(n_agents=3).learn(env, 5000, seed=s, progress=False) for s in range(2)]
+    learner = FedLSVI(n_agents=3, cap="off", rounds="off")
+    return [learner.learn(env, 5000, seed=s, progress=False) for s in range(2)]
 
 
 @pytest.fixture(scope="module")

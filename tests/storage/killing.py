@@ -31,7 +31,7 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
 OWN: dict[str, Any] = {}
 """Further settings of the runs; those of `BUDGET` in mode "budget"."""
 
-BUDGET = {"gamma": 40.0, "cap": 1.3, "rounds": 9, "min_round": 2}
+BUDGET = {"gamma": 40.0, "cap": 1.3, "rounds": 9, "min_round": 2, "participation": 0.6}
 
 
 def learner() -> fedlsvi.FedLSVI:

@@ -19,7 +19,7 @@ from fedlsvi.envs.linear import RandomLinearMDP
 from fedlsvi.envs.logged.recording import record_episodes
 from fedlsvi.envs.logged.world import logged_worlds
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
-from fedlsvi.learner import drive
+from fedlsvi.learner import drive, unattended
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
@@ -122,7 +122,8 @@ def _tabular(seed: int) -> RandomMDP:
 
 def _learn(name: str, env: Any, settings: dict[str, Any], seed: int = 5, **options: Any) -> Run:
     learner = make(name, n_agents=AGENTS, **settings)
-    return learner.learn(env, EPISODES, seed, progress=False, **options)
+    with unattended():
+        return learner.learn(env, EPISODES, seed, progress=False, **options)
 
 
 def _resumed(name: str, env: FiniteMDP, settings: dict[str, Any]) -> Run:
@@ -173,7 +174,8 @@ def _check_reported(name: str, env: FiniteMDP, settings: dict[str, Any]) -> None
     """One agent follows the policy that the run reports: a policy recorded after it was renewed, or
     `values` that nobody renews, give another regret."""
     learner = make(name, n_agents=1, **settings)
-    run = learner.learn(env, EPISODES, 5, progress=False, keep_models=True)
+    with unattended():
+        run = learner.learn(env, EPISODES, 5, progress=False, keep_models=True)
     assert run.regret is not None
     assert run.plan is not None
     steps, meter = np.diff(run.regret, prepend=0.0), RegretMeter(run.plan).group([0])

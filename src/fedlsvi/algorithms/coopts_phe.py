@@ -24,9 +24,9 @@ from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import RandomisedSettings
+from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE, RandomisedSettings
 from fedlsvi.checks import number
-from fedlsvi.config import PRACTICAL_BETA, Parameters
+from fedlsvi.config import Parameters
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 
@@ -99,13 +99,13 @@ class PHEPlay(RandomisedPlay):
 
 
 def scale(sigma: float | None, p: Parameters) -> float:
-    """σ: as given, H√d in the paper's preset, or β's fraction of the value range."""
+    """σ: as given, H√d in the paper's preset, or a fraction of the value range."""
     if sigma is not None:
         return float(sigma)
     if p.preset == "paper":
         return float(p.horizon * np.sqrt(p.dim))
     top = p.horizon if p.value_range is None else min(float(p.horizon), p.value_range)
-    return PRACTICAL_BETA * top
+    return PRACTICAL_SCALE * top
 
 
 class CoopTSPHE(Comparator):

@@ -130,9 +130,11 @@ class Independent(Comparator):
     name = "independent"
     settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
+    published = True
     sums_of = "agents"
     counts_where_large = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
-        kind = IndependentPlay if keeps_sums(plan) else CohortIndependentPlay
+        dense = keeps_sums(plan) and not plan.parameters.stationary
+        kind = IndependentPlay if dense else CohortIndependentPlay
         return kind(plan, self.settings, keep_models)

@@ -34,10 +34,10 @@ from numba import njit
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.settings import SharedSettings
+from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE, SharedSettings
 from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number
-from fedlsvi.config import PRACTICAL_BETA, PRACTICAL_LAM, Parameters, Preset
+from fedlsvi.config import PRACTICAL_LAM, Parameters, Preset
 from fedlsvi.core.statistics import identity
 from fedlsvi.core.value import beats, choose, upper
 from fedlsvi.envs.finite import FiniteMDP
@@ -91,7 +91,7 @@ class PlusSettings(SharedSettings):
         """β, β̄, β̃ with ℓ = log(dHK/(δλ)), K = MT."""
         H, d = p.horizon, p.dim
         if self.preset == "practical":
-            c = PRACTICAL_BETA if self.c is None else self.c
+            c = PRACTICAL_SCALE if self.c is None else self.c
             top = float(H) if p.value_range is None else min(float(H), p.value_range)
             beta = c * top / math.sqrt(H)
             return beta, beta, top * beta

@@ -28,7 +28,7 @@ from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.checks import choice
 from fedlsvi.config import Parameters, Preset, cohort_count
 from fedlsvi.core.statistics import Packing
-from fedlsvi.core.theory import beta_pessimistic, scalars_total
+from fedlsvi.core.theory import beta_pessimistic, scalars_model
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.logged.rows import InvalidRecord
@@ -41,7 +41,7 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.run import Run
 
-PRACTICAL_BETA = 0.1
+PRACTICAL_BETA = 0.01
 """β of the practical preset, in units of the value range (docs/offline.md has the study)."""
 
 
@@ -50,6 +50,9 @@ class PEVISettings(LinearSettings):
     """What is asked of PEVI; `PEVI` explains each. None means the preset's."""
 
     fixed: ClassVar = {"gamma": 1.0, "rounds": 1}
+    shared = (*LinearSettings.shared, "stationary")
+
+    stationary: bool = False
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on logs of this size."""
@@ -77,6 +80,9 @@ class PEVI(Algorithm):
         packing: How Gram matrices travel, as in `FedLSVI`.
         confidence: p of the theorem.
         c_beta: The constant c of the theorem's β.
+        stationary: True learns from the transitions of all steps together, where laws and rewards
+            are the same at every step. A log cannot say whether they are. The theorem is not
+            stated for it.
     """
 
     name = "pevi"
@@ -92,10 +98,11 @@ class PEVI(Algorithm):
         packing: Packing | Literal["auto"] = "auto",
         confidence: float = 0.05,
         c_beta: float = 1.0,
+        stationary: bool = False,
     ) -> None:
         self.settings = PEVISettings(
             n_agents=n_agents, beta=beta, lam=lam, value_range=value_range, preset=preset,
-            packing=packing, confidence=confidence, c_beta=c_beta,
+            packing=packing, confidence=confidence, c_beta=c_beta, stationary=stationary,
         )  # fmt: skip
 
     def learn(  # type: ignore[override]  # logs are not played: nothing to repeat or to clip
@@ -139,8 +146,7 @@ class PEVI(Algorithm):
             n_actions: Number of actions, likewise.
             columns: What the columns are called in the log, by our names.
             env_kwargs: Arguments of `gymnasium.make`, where `env` is an id.
-            progress, observers, transport, cohorts, threads, block, keep_models, folder,
-                checkpoint_seconds: As in `FedLSVI.learn`.
+            progress: As in `FedLSVI.learn`, like all arguments after it.
         """
         logs: Any = env
         if data is not None:
@@ -189,7 +195,9 @@ class PEVI(Algorithm):
         player.logged = {
             "logged_episodes": sum(min(T, world.log.episodes) for world in logs),
             "logged_transitions": sum(world.log.transitions for world in logs),
-            "left_out": sum(world.log.cut for world in logs),
+            "left_out": sum(
+                world.log.cut(world.horizon, plan.parameters.stationary) for world in logs
+            ),
         }
         return Session(player, keep_models)
 
@@ -215,7 +223,7 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
         **given: Other settings of `PEVI` and other arguments of `PEVI.learn`.
     """
     choice("preset", preset, ("practical", "paper"))
-    own = ("beta", "lam", "value_range", "packing", "confidence", "c_beta")
+    own = ("beta", "lam", "value_range", "packing", "confidence", "c_beta", "stationary")
     settings = {key: given.pop(key) for key in own if key in given}
     sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns")
     limits = {key: given.pop(key) for key in sizes if key in given}
@@ -230,6 +238,6 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
 def scalars(run: Run) -> dict[str, int]:
     """Fed-LSVI's formula with one round in which all M agents signal."""
     p = run.parameters
-    M, one = p.n_agents, scalars_total(p.dim, p.horizon, p.n_agents, p.packing, 0, 0)
-    model = one - 3 * M
-    return {"init": one, "up_stats": model, "down_model": model, "signal": 3 * M}
+    M = p.n_agents
+    model = M * scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    return {"init": model + 3 * M, "up_stats": model, "down_model": model, "signal": 3 * M}

@@ -69,3 +69,4 @@ class RareSwitch(Comparator):
     settings_type = RareSwitchSettings
     play_type = RareSwitchPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
+    published = True

@@ -21,8 +21,10 @@ SECTIONS = {
     },
     "Look at results": {
         "report": "report:report",
+        "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
+        "data": "data:data",
         "list": "listing:list_names",
     },
     "Experiments": {

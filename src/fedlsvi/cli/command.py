@@ -125,6 +125,7 @@ class Problem:
         if self.env is not None and Path(self.env).suffix in (".npz", ".safetensors"):
             table["env"] = {"name": ARRAYS, "file": str(Path(self.env).absolute())}
         elif self.env is not None:
+            announce_module(self.env)
             _rename(table, "env", self.env)
         if self.features is not None:
             _rename(table, "features", self.features)
@@ -140,6 +141,14 @@ class Problem:
         for change in self.changes:
             assign(table, change)
         return table
+
+
+def announce_module(name: str) -> None:
+    """Whoever types module:Name asks for the module, as by --import."""
+    from fedlsvi.registry import announce
+
+    if module := name.rpartition(":")[0]:
+        announce([module])
 
 
 def _rename(table: Table, key: str, name: str) -> None:

@@ -44,6 +44,7 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
     """  # fmt: skip
     from fedlsvi import FedLSVI
     from fedlsvi.envs import RandomLinearMDP
+    from fedlsvi.learner import unattended
     from fedlsvi.report import write_report
     from fedlsvi.report.plotting import check_matplotlib
     from fedlsvi.storage.run_writer import refuse_existing
@@ -61,7 +62,7 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
         if not quiet:
             print(text, file=sys.stderr)
 
-    with where as folder:
+    with where as folder, unattended():
         say(f"{AGENTS} agents learn together, {plural(episodes, 'episode')} each …")
         together = FedLSVI(n_agents=AGENTS).learn(
             env, episodes, seed=0, folder=folder, progress=progress

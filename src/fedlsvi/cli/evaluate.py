@@ -38,14 +38,35 @@ request_options = bundle(
 @command()
 @request_options
 @option("--episodes", type=int, default=100, metavar="N", help="Number of episodes.")
+@option(
+    "--data",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="Estimate the value from a log instead of playing; one per agent. Repeatable.",
+)
+@option(
+    "--repeats",
+    type=click.IntRange(min=0),
+    default=100,
+    metavar="N",
+    help="Repeats of the bootstrap, with --data.",
+)
 @format_option
-def evaluate(request: Request, episodes: int, form: str) -> int:
+def evaluate(
+    request: Request, episodes: int, data: tuple[str, ...], repeats: int, form: str
+) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
 
+    With --data nothing is played: the value is estimated from logs of another behaviour.
+
     \b
-    Example:
+    Examples:
       fedlsvi evaluate runs/lake --env FrozenLake-v1 --episodes 200
+      fedlsvi evaluate runs/ward --data north.parquet --data south.parquet
     """
+    if data:
+        return _from_logs(request, list(data), repeats, form)
     import numpy as np
 
     from fedlsvi.cli.stages import choose_stages
@@ -74,6 +95,33 @@ def evaluate(request: Request, episodes: int, form: str) -> int:
     for stage, one in zip(stages, found, strict=True):
         if not alone:
             print(f"  agent {stage.agent}, {stage.name}: {one}")
+    return 0
+
+
+def _from_logs(request: Request, data: list[str], repeats: int, form: str) -> int:
+    """Estimate a policy's value from logs, and print it beside what was measured in them."""
+    from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
+    from fedlsvi.cli.stages import policy_for_logs
+    from fedlsvi.envs.logged.world import logged_worlds
+
+    policy, features, sizes = policy_for_logs(request)
+    worlds = logged_worlds(data if len(data) > 1 else data[0], **sizes)
+    found = estimate_value(policy, worlds, features(worlds[0]), repeats=repeats, seed=request.seed)
+    if form == "json":
+        print(as_json(found.row()))
+        return 0
+
+    def between(low: float | None, high: float | None) -> str:
+        return "" if low is None or high is None else f" [{low:.4g}, {high:.4g}] (95 %, bootstrap)"
+
+    print(f"estimated value from {found.episodes:,} logged episodes: {found.value:.4g}"
+          f"{between(found.low, found.high)}")  # fmt: skip
+    print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to {found.optimistic:.4g}")
+    if found.importance is not None:
+        print(f"  importance sampling: {found.importance:.4g}, "
+              f"which uses {found.effective:.0f} episodes effectively")  # fmt: skip
+    print(f"measured return of the behaviour: {found.behaviour:.4g}"
+          f"{between(found.behaviour_low, found.behaviour_high)}")  # fmt: skip
     return 0
 
 

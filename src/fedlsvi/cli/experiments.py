@@ -192,12 +192,13 @@ def _claimed(
 def _figure(drawn: Sequence[Draw], out: Path) -> str:
     """Draw the comparison and say where; without Matplotlib, say so and go on."""
     from fedlsvi.report.plotting import make_figure, save
+    from fedlsvi.storage import files
 
     if not drawn:
         return ""
     try:
         made = make_figure(drawn, size=(5.6, 4.6), across=True)
-        save(made, *(out / f"comparison.{suffix}" for suffix in ("png", "svg")))
+        save(made, *(files.inside(out, f"comparison.{suffix}") for suffix in ("png", "svg")))
     except InvalidInput as error:
         print(f"fedlsvi: {error}", file=sys.stderr)
         return ""

@@ -119,7 +119,11 @@ def _print_runs(folder: Path, form: str) -> int:
     """The runs in a folder, one line each."""
     rows = [_run(path, folder) for path in run_folders(folder)]
     if not rows and not folder.is_dir():
-        raise InvalidInput(f"there is no folder {folder}", code="no-folder")
+        raise InvalidInput(
+            f"there is no folder {folder}: `fedlsvi run` makes it; or give another, "
+            "`list runs FOLDER`",
+            code="no-folder",
+        )
     if form == "json":
         print(as_json({"folder": str(folder), "runs": rows}))
         return 0

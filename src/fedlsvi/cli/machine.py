@@ -124,10 +124,12 @@ def _disk() -> tuple[bool, str]:
 def _tiny(**cut: Any) -> Run:
     from fedlsvi import FedLSVI
     from fedlsvi.envs import RandomLinearMDP
+    from fedlsvi.learner import unattended
 
     env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=3, seed=0, initial="uniform")
     learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=1.0, preset="paper")
-    return learner.learn(env, episodes=60, seed=0, progress=False, **cut)
+    with unattended():
+        return learner.learn(env, episodes=60, seed=0, progress=False, **cut)
 
 
 def _known_run() -> tuple[bool, str]:

@@ -71,6 +71,21 @@ log_options = bundle(
 )  # fmt: skip
 
 
+def made_features(features: str | None, changes: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+    """The settings that --set gives, and the feature map that was asked for."""
+    from fedlsvi import features as feature_maps
+    from fedlsvi.storage.settings_file import Table, assign
+
+    table: Table = {} if features is None else {"features": {"name": features}}
+    for change in changes:
+        assign(table, change)
+    named: Any = table.pop("features", None)
+    if named is None:
+        return table, None
+    chosen = {"name": named} if isinstance(named, str) else dict(named)
+    return table, feature_maps.make(chosen.pop("name"), **chosen)
+
+
 @command()
 @log_options
 @option("--features", type=Name("features"), metavar="NAME", section="Logs",
@@ -93,18 +108,9 @@ def offline(
       fedlsvi offline north.parquet south.parquet --states 16 --actions 4
       fedlsvi offline records.csv --env FrozenLake-v1 --horizon 20 --set beta=0.2
     """
-    from fedlsvi import features as feature_maps
     from fedlsvi.algorithms.registry import make
-    from fedlsvi.storage.settings_file import Table, assign
 
-    table: Table = {} if features is None else {"features": {"name": features}}
-    for change in changes:
-        assign(table, change)
-    named: Any = table.pop("features", None)
-    phi = None
-    if named is not None:
-        chosen = {"name": named} if isinstance(named, str) else dict(named)
-        phi = feature_maps.make(chosen.pop("name"), **chosen)
+    table, phi = made_features(features, changes)
     worlds = logs.worlds()
     learner = make("pevi", n_agents=len(worlds), **table)
     shared: dict[str, Any] = {"features": phi, "cohorts": engine.cohorts}

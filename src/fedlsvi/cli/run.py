@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,7 +147,7 @@ def run(
         where = nullcontext(None if out == "-" else Path(out))
         if out != "-":
             refuse_existing(Path(out))
-    with where as folder:
+    with spoken(engine.quiet), where as folder:
         if chosen is None:
             runs = [_resumable(folder, engine, lambda: play(job.seed, folder))]
         else:
@@ -170,6 +171,45 @@ def finish_run(
     with where as folder:
         run = _resumable(folder, engine, lambda: play(folder))
     return _print([run], folder, form, False)
+
+
+@contextmanager
+def spoken(quiet: bool) -> Iterator[None]:
+    """What a run warns of and says of its traffic, as lines on standard error, each once; nothing
+    if `quiet`."""
+    import logging
+
+    from fedlsvi.errors import FedLSVIWarning
+    from fedlsvi.observers.traffic import log
+
+    said: set[str] = set()
+
+    def say(text: str, kind: str = "") -> None:
+        if kind + text[:30] not in said:
+            said.add(kind + text[:30])
+            print(f"fedlsvi: {kind}{text}", file=sys.stderr)
+
+    def show(message: Any, category: Any, filename: str, lineno: int, *rest: Any) -> None:
+        if issubclass(category, FedLSVIWarning):
+            say(str(message), "warning: ")
+        else:
+            usual(message, category, filename, lineno, *rest)
+
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+        warnings.simplefilter("ignore" if quiet else "always", FedLSVIWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        level = log.level
+        if not quiet:
+            log.addHandler(handler)
+            log.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
 
 
 def _several(
@@ -234,9 +274,12 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             code="needs-ray",
         )
     if not family.is_one(where):
-        run = _resumable(
-            where, engine, lambda: continue_run(where, episodes=episodes, **engine.options(where))
-        )
+        with spoken(engine.quiet):
+            run = _resumable(
+                where,
+                engine,
+                lambda: continue_run(where, episodes=episodes, **engine.options(where)),
+            )
         return _print([run], where, form, False)
     if episodes is not None:
         family.lengthen(where, episodes)
@@ -251,7 +294,8 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             **engine.options(member),
         )  # fmt: skip
 
-    runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
+    with spoken(engine.quiet):
+        runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
     return _print(runs, where, form, True)
 
 

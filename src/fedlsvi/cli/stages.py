@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import refuse_parent
+from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
@@ -18,9 +19,13 @@ from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.envs.logged.world import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
+from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import Table, assign
 
 LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
@@ -73,6 +78,19 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     return policy, stages
 
 
+def policy_for_logs(request: Request) -> tuple[Policy, Callable[[Any], FeatureMap], dict[str, Any]]:
+    """A policy, its feature map once a log is known, and the sizes that the log must have."""
+    policy = _learned(request.policy).policy
+    spaces, phi = policy.spaces, getattr(policy.values, "features", None)
+    if phi is None and (Path(request.policy) / "settings.toml").exists():
+        phi = read_header(request.policy).job.feature_map()
+    sizes = {"horizon": policy.horizon, "n_actions": spaces.n_actions, "n_states": spaces.n_states}
+    made = policy.environment or {}
+    if units := made.get("params", {}).get("reward_range"):
+        sizes["reward_range"] = units
+    return policy, partial(resolve, phi), sizes
+
+
 def _learned(folder: str, env: Any = None) -> Learned:
     """The policy in a folder that `policy.save` wrote, or in a run folder."""
     path = Path(folder)
@@ -119,6 +137,7 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         whose = entry.get("agent", 0)
         return [Stage(made, None, _named(made), whose if isinstance(whose, int) else 0)]
     id = str(entry.get("id", name))
+    refuse_unasked(entry)
     find_spec(id)  # refuses an unknown id
     known = registry.entry(REGISTERED).parameters()
     refuse_unknown(f"parameter of environment '{name}'", entry.keys() - {"name"}, known)
@@ -172,6 +191,7 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
     entries = _own(request, learned)
     if request.env is not None:
         name = IDS.get(request.env, request.env)
+        announce_module(name)
         if not entries or any(name not in (one["name"], one.get("id")) for one in entries):
             entry: Table = {"name": name}
             own = name in registry.names() and name != REGISTERED

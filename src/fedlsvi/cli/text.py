@@ -67,6 +67,7 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         *_merit(summary),
         ("rounds", number(summary["rounds"]), _most(summary)),
         *_switches(summary["counts"]),
+        *_took_part(summary),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
         *_steps(summary),
         ("shortest round", number(summary["shortest_round"]), _least(summary)),
@@ -86,9 +87,29 @@ def _raw(summary: Mapping[str, Any]) -> str:
     if raw is None:
         return ""
     text = f"sharing every trajectory: {number(raw)}"
-    if summary["algorithm"] != "fed-lsvi" or summary["scalars"] <= raw:
+    if not _together(summary) or summary["scalars"] <= raw:
         return text
-    return f"{text}; rounds=K or min_round=N sends less"
+    from fedlsvi.config import Parameters
+    from fedlsvi.observers.traffic import rounds_paid_for
+
+    p = Parameters(**summary["parameters"])
+    steps = p.n_agents * summary["episodes"] * p.horizon
+    paid = rounds_paid_for(p, raw // steps)
+    return f"{text}; --set rounds={paid} sends less" if paid else text
+
+
+def _together(summary: Mapping[str, Any]) -> bool:
+    """Whether several agents learned with Fed-LSVI, which has settings for what they send."""
+    return bool(summary["algorithm"] == "fed-lsvi" and summary["parameters"]["n_agents"] > 1)
+
+
+def _took_part(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How much was played, where agents were away by design."""
+    all_of_them = summary["parameters"]["n_agents"] * summary["episodes"]
+    if summary["agent_episodes"] == all_of_them:
+        return []
+    text = f"by all agents together, of {number(all_of_them)} were nobody ever away"
+    return [("episodes", number(summary["agent_episodes"]), text)]
 
 
 def _location(folder: str) -> str:
@@ -148,7 +169,10 @@ def _least(summary: Mapping[str, Any]) -> str:
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
-    return f"{unit}; short rounds reveal more about each episode"
+    floor = min(10, summary["episodes"])
+    lengthen = shortest < floor and shortest == 1 and _together(summary)
+    fix = f"; --set min_round={floor} lengthens them" if lengthen else ""
+    return f"{unit}; short rounds reveal more about each episode{fix}"
 
 
 def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -183,4 +207,7 @@ def several_lines(
     for label, name in labels.items() if len(summaries) > 1 else ():
         rows.append([name, *(number(together[k] and together[k][label]) for k in kinds)])
     lines = [heading(summaries[0]), *columns(rows, "<>", "  ")]
+    lines += [
+        f"  note: {text}" for text in dict.fromkeys(t for s in summaries for t in s["extended"])
+    ]
     return lines if out is None else [*lines, _location(str(out))]

@@ -166,9 +166,45 @@ def scalars_exploit(d: int, H: int, M: int, sites: int | None = None) -> int:
     return ((M if sites is None else sites) + M) * H * d + M
 
 
+def scalars_one_trip(
+    d: int,
+    H: int,
+    M: int,
+    packing: Packing,
+    rounds: int,
+    total_signals: int,
+    following: int,
+    sites: int | None = None,
+    states: int = 0,
+    stationary: bool = False,
+) -> int:
+    """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs + F: one trip for each of K synchronisations.
+
+    F, `following`, are the scalars of N, sparse where that is shorter. With secure sums nothing
+    may be left out, and each of C sites uploads H(P + d) + (H−1)dS a round. Where all steps share
+    their sums an upload has one Λ, u and N, and a model one Λ.
+    """
+    uploads, tables = M if sites is None else sites, 1 if stationary else H - 1
+    total = scalars_total(d, H, M, packing, rounds, total_signals, sites, stationary)
+    if stationary:  # u is sent once, and not a response for every step
+        total -= rounds * uploads * (H - 1) * d
+    return total + (following if sites is None else rounds * sites * tables * d * states)
+
+
 def scalars_keys(sites: int) -> int:
     """4C + 4C²: each of C sites sends a public key of 32 bytes and receives those of all."""
     return 4 * sites + 4 * sites**2
+
+
+def rounds_paid(
+    d: int, H: int, M: int, T: int, packing: Packing, least: int = 40, stationary: bool = False
+) -> int:
+    """The most rounds whose scalars are no more than the raw data's, but at least `least`.
+
+    With every agent's signal in every round, and three scalars per step of the raw data.
+    """
+    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+    return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

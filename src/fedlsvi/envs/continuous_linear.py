@@ -13,6 +13,9 @@ from fedlsvi.envs.validation import as_array, count
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.hat import HatFeatures
 
+FINEST = 10_000_000
+"""Points and cells at most: a grid of 80 MB."""
+
 
 class ContinuousLinearMDP(ContinuousMDP):
     """A linear MDP on [0, 1] with hat features on d knots.
@@ -53,8 +56,8 @@ class ContinuousLinearMDP(ContinuousMDP):
     ) -> None:
         self.name = "ContinuousLinearMDP"
         self.dim, self.n_actions = count("dim", dim, 2), count("n_actions", n_actions)
-        self.horizon, self.points = count("horizon", horizon), count("points", points, 2)
-        seed, cells = count("seed", seed, 0), count("cells", cells)
+        self.horizon, self.points = count("horizon", horizon), count("points", points, 2, FINEST)
+        seed, cells = count("seed", seed, 0), count("cells", cells, 1, FINEST)
         self._initial = _initial_states(initial)
         rng = np.random.default_rng(seed)
         self.a = 1.0 + 9.0 * rng.random(self.dim)

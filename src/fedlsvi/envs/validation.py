@@ -84,9 +84,9 @@ def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
         )
 
 
-def count(field: str, value: Any, minimum: int = 1) -> int:
-    """An integer of at least `minimum` that fits 64 bits."""
-    return integer(field, value, minimum, most=2**63 - 1, error=InvalidEnvironment)
+def count(field: str, value: Any, minimum: int = 1, most: int = 2**63 - 1) -> int:
+    """An integer of at least `minimum` and at most `most`, by default what fits 64 bits."""
+    return integer(field, value, minimum, most=most, error=InvalidEnvironment)
 
 
 def fraction(field: str, value: Any, *, zero: bool = False) -> float:

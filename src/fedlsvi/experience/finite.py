@@ -29,6 +29,10 @@ OUTER_BYTES = 2**20
 form again; a larger one would not stay in a core's own cache."""
 
 
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Entries of N_h that are not zero: agent, place in (d, S), value; agents in order."""
+
+
 class FiniteExperience:
     """What the agents of a cohort saw: the round under way and the sums over all rounds before."""
 
@@ -152,6 +156,25 @@ class FiniteExperience:
         work = response.size // 16
         self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
         return b
+
+    def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
+        """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
+        that the next round's is its own (`protocol.one_trip`)."""
+        gram, _ = self.summarise(h)
+        at = min(h, len(self.u)) - 1  # steps may share their sums
+        u = self.u[at].copy()
+        self.u[at] = 0.0
+        return gram, u, self._take_following(at)
+
+    def _take_following(self, at: int) -> Cells:
+        """Entries of N[at] that are not zero: agent, place in (d, S), value."""
+        if at >= len(self.response):
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        rows = self.response[at].reshape(len(self.agents), -1)
+        agent, place = np.nonzero(rows)
+        found = rows[agent, place]
+        rows[:] = 0.0
+        return agent, place, found
 
     def _folding(self, env: FiniteMDP) -> tuple[np.ndarray, bool, np.ndarray, np.ndarray]:
         """Rewards, whether they depend on the next state, and the features as kernels take them."""

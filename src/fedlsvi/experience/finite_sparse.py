@@ -18,7 +18,7 @@ from numba import njit
 
 from fedlsvi.core.statistics import Packing
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience.finite import FiniteExperience
+from fedlsvi.experience.finite import Cells, FiniteExperience
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
 
@@ -169,6 +169,16 @@ class SparseExperience(FiniteExperience):
     def _empty_gram(self) -> np.ndarray:
         """Λ_h^loc of a round of which nothing is folded yet."""
         return np.zeros((self._policy.shape[0], len(self.agents), self._packed))
+
+    def _take_following(self, at: int) -> Cells:
+        counts, (n_states, _) = self.response[at], self.values.index.shape
+        agent, cell = np.nonzero(counts)
+        found = counts[agent, cell].astype(np.float64)
+        counts[:] = 0
+        pair = np.searchsorted(self._rows, cell, side="right") - 1
+        place = self.values.index.ravel()[pair] * n_states + self._successors[cell]
+        order = np.lexsort((place, agent))  # the index may be any permutation
+        return agent[order], place[order], found[order]
 
     def _spill(self, m: int, horizon: int) -> None:
         if self._table.size == 0:

@@ -39,6 +39,8 @@ class LoggedExperience(ABC):
     """What both kinds share: reading instead of exploring. It never signals by itself."""
 
     block = 2**31 - 1
+    stationary = False
+    """Whether steps share one model: a transition at any step is then a sample for every step."""
 
     def __init__(
         self,
@@ -86,6 +88,17 @@ class LoggedExperience(ABC):
         paid = np.bincount(seen.episode - first, low + (high - low) * seen.reward)
         self._returns[i][first : first + len(paid)] += paid
 
+    def _with_targets(self, seen: Transitions) -> Transitions:
+        """Those of which it is known what follows."""
+        if not self.stationary:
+            seen = seen.per_step(self._horizon)
+        usable = seen.fate != CUT
+        return seen if usable.all() else seen.where(usable)
+
+    def _sent(self, gram: np.ndarray, h: int) -> np.ndarray:
+        """Λ^loc (m, P) as the upload of step h carries it: with step H where steps share it."""
+        return gram[:, :0] if self.stationary and h < self._horizon else gram
+
     def returns(self, first: int, last: int) -> np.ndarray:
         """Returns of all agents' episodes first+1 … last, one after the other, in the log's own
         units."""
@@ -93,7 +106,12 @@ class LoggedExperience(ABC):
 
     def fewest(self, first: int, last: int) -> int:
         """Episodes in the emptiest Λ_h^loc that an agent sends, of those with any."""
-        return min(int(env.log.usable[env.log.usable > 0].min(initial=2**31)) for env in self.envs)
+        fewest = 2**31
+        for env in self.envs:
+            counts = env.log.targets(self._horizon, self.stationary)
+            some = counts.sum() if self.stationary else counts[counts > 0].min(initial=fewest)
+            fewest = min(fewest, int(some))
+        return fewest
 
     def after(self, i: int, h: int) -> float:
         """V_{h+1} after the end of an episode of agent i."""
@@ -144,11 +162,10 @@ class LoggedFiniteExperience(LoggedExperience):
             if len(seen) == 0:
                 continue
             self._pay(i, seen)
-            usable = seen.fate != CUT
-            if not usable.all():
-                seen = seen.where(usable)
+            seen = self._with_targets(seen)
             to = np.where(seen.fate == ON, seen.following, n_states)
-            pair = ((seen.h - 1) * n_states + seen.state) * n_actions + seen.action
+            step = 0 if self.stationary else seen.h - 1
+            pair = (step * n_states + seen.state) * n_actions + seen.action
             self._new[i].add(pair * (n_states + 1) + to, seen.reward)
         for own, new in zip(self.seen, self._new, strict=True):
             own.merge(new)
@@ -161,20 +178,20 @@ class LoggedFiniteExperience(LoggedExperience):
         gram = np.zeros((m, packed_size(self.dim, self.packing)))
         b = np.zeros((m, self.dim))
         for i in range(m):
-            counts, _, x, a, _ = self.cells(self._new[i], h)
+            counts, _, x, a, _ = self.cells(self._new[i], 1 if self.stationary else h)
             if diagonal:
                 gram[i] = np.bincount(self.values.index[x, a], counts, minlength=self.dim)
             else:
                 phi = self.values.phi[x, a]
                 gram[i] = pack((phi.T * counts) @ phi, self.packing)
-            counts, earned, x, a, to = self.cells(self.seen[i], h)
+            counts, earned, x, a, to = self.cells(self.seen[i], 1 if self.stationary else h)
             following = np.append(self.values.values[h][:n_states], self.after(i, h))
             targets = earned + counts * following[to]
             if diagonal:
                 b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
             else:
                 b[i] = targets @ self.values.phi[x, a]
-        return gram, b
+        return self._sent(gram, h), b
 
     def cells(self, seen: TransitionCounts, h: int) -> tuple[np.ndarray, ...]:
         """Numbers, sums of rewards, x, a and x' of the distinct transitions at step h."""
@@ -207,10 +224,10 @@ class LoggedContinuousExperience(LoggedExperience):
     def _read(self, last: int) -> None:
         """The first time, the whole log; a round is then a range of its episodes."""
         if self._stores is None:
-            self._stores = [StepStore(env) for env in self.envs]
+            self._stores = [StepStore(env, self.stationary) for env in self.envs]
             for i, seen in transitions_of(self.envs):
                 self._pay(i, seen)
-                usable = seen.where(seen.fate != CUT)
+                usable = self._with_targets(seen)
                 self._check_features(usable)
                 self._stores[i].append(usable)
         self._done = last
@@ -242,9 +259,10 @@ class LoggedContinuousExperience(LoggedExperience):
         def add(lo: int, hi: int) -> None:
             scratch = self.values.scratch()
             found, greedy = np.empty(size), np.empty(size, np.int32)
-            for i in range(lo, hi):
+            steps = range(1, self._horizon + 1) if self.stationary else (h,)
+            for i, step in ((i, step) for i in range(lo, hi) for step in steps):
                 store = stores[i]
-                first, since, end = store.span(h, self.t, self.t + self.length)
+                first, since, end = store.span(step, self.t, self.t + self.length)
                 for at in range(first, end, size):
                     cut = slice(at, min(at + size, end))
                     n = cut.stop - at
@@ -260,14 +278,26 @@ class LoggedContinuousExperience(LoggedExperience):
                     b[i] += (store.rewards[cut] + targets) @ phi
 
         self.workers.map(add, 0, m)
-        return pack(grams, self.packing), b
+        return self._sent(pack(grams, self.packing), h), b
+
+
+class StationaryLoggedFiniteExperience(LoggedFiniteExperience):
+    """Counts of (x, a, x') of all steps together."""
+
+    stationary = True
+
+
+class StationaryLoggedContinuousExperience(LoggedContinuousExperience):
+    """Every transition is relabelled with V_{h+1} for every h."""
+
+    stationary = True
 
 
 class StepStore:
     """One agent's transitions, those of step 1 first; within a step in the order of episodes."""
 
-    def __init__(self, env: LoggedWorld) -> None:
-        usable = env.log.usable
+    def __init__(self, env: LoggedWorld, stationary: bool = False) -> None:
+        usable = env.log.targets(env.horizon, stationary)
         self.first = np.concatenate([[0], np.cumsum(usable)])
         self._filled = self.first[:-1].copy()
         n, s = int(usable.sum()), env.state_dim

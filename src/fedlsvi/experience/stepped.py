@@ -24,6 +24,7 @@ from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.gym.episodes import Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.experience.continuous import LOOKAHEAD_BYTES, greedy_rows
+from fedlsvi.experience.finite import Cells
 from fedlsvi.experience.trigger_search import CountTrigger, Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers, contiguous_runs, grown
@@ -58,12 +59,14 @@ class EpisodeStore:
         self.steps += len(actions)
         self.episodes += len(lengths)
 
-    def at(self, h: int, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Where step h of the episodes after `first` lies, and which of them went on after it."""
+    def at(self, h: int, first: int = 0, last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Where step h of the episodes after `first` up to `last` lies, and which of them went on
+        after it; None is all of them."""
         lengths = self.lengths[: self.episodes]
         begin = np.cumsum(lengths) - lengths
         alive = lengths >= h
         alive[:first] = False
+        alive[len(lengths) if last is None else last :] = False
         return begin[alive] + h - 1, lengths[alive] > h
 
     def span(self, first: int, last: int) -> slice:
@@ -94,11 +97,16 @@ class GymExperience:
         self.stores = [EpisodeStore(env.horizon, (env.state_dim,)) for _ in agents]
         self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
+        self.floor = 1
+        # (m, H): up to which episode each step was uploaded, before this round and with it
+        self._uploaded = self._due = np.zeros((m, env.horizon), np.int64)
+        self._smallest = 0
 
     def begin(self, t: int) -> None:
         """Start a round after episode t, with the policy that `values` holds now."""
         self.t, self.length, self._last = t, 0, 0
         self._trigger.begin()
+        self._uploaded = self._due if self.floor > 1 else np.full_like(self._due, t)
         self._played: list[list[Played]] = [[] for _ in self._runs]
 
     def explore(self, n: int) -> None:
@@ -115,6 +123,7 @@ class GymExperience:
             kept.append(players.play(at + 1, n, act))
         self.length += n
         self._last = n
+        self.block = self._runs[0][2].lookahead(self.block)
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -137,6 +146,23 @@ class GymExperience:
                         lengths,
                     )
                     left -= len(lengths)
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """A step that fewer than `floor` episodes reached since it was last uploaded waits for a
+        later round: neither Λ_h nor b_h has them until then."""
+        self._due = np.full_like(self._uploaded, self.t + self.length)
+        if self.floor == 1:
+            return
+        self._smallest = self.length
+        for i, store in enumerate(self.stores):
+            lengths = store.lengths[: store.episodes]
+            for h in range(self._horizon):
+                reached = int(np.count_nonzero(lengths[self._uploaded[i, h] :] > h))
+                if reached < self.floor:
+                    self._due[i, h] = self._uploaded[i, h]
+                else:
+                    self._smallest = min(self._smallest, reached)
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of episodes first+1 … last, in the environment's own units."""
@@ -152,7 +178,10 @@ class GymExperience:
 
     def fewest(self, first: int, last: int) -> int:
         """Of episodes first+1 … last, how many the emptiest Λ_h^loc of an agent sums up: those
-        that reached the last step that any of them did."""
+        that reached the last step that any of them did. With a floor, of the round just closed:
+        the fewest of what did not wait."""
+        if self.floor > 1:
+            return self._smallest
         lengths = [store.lengths[first:last] for store in self.stores]
         return min(int(np.count_nonzero(own == own.max())) for own in lengths)
 
@@ -161,11 +190,13 @@ class GymExperience:
         return self._statistics(h), self.responses(h)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Nothing beyond the history."""
-        return {}
+        """Nothing beyond the history, but what waits under a floor."""
+        return {"uploaded": self._due} if self.floor > 1 else {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Nothing beyond the history."""
+        """Continue from `state`."""
+        if self.floor > 1:
+            self._due = state["uploaded"].reshape(self._due.shape).copy()
 
     def _statistics(self, h: int) -> np.ndarray:
         """Λ_h^loc of the round just closed, (m, P)."""
@@ -173,7 +204,7 @@ class GymExperience:
 
         def add(lo: int, hi: int) -> None:
             for i in range(lo, hi):
-                where, _ = self.stores[i].at(h, self.t)
+                where, _ = self.stores[i].at(h, self._uploaded[i, h - 1], self._due[i, h - 1])
                 for at in range(0, len(where), self.values.size):
                     phi = self._features_at(i, where[at : at + self.values.size])
                     grams[i] += phi.T @ phi
@@ -191,7 +222,7 @@ class GymExperience:
             values, greedy = np.empty(size), np.empty(size, np.int32)
             for i in range(lo, hi):
                 store = self.stores[i]
-                where, on = store.at(h)
+                where, on = store.at(h, 0, self._due[i, h - 1])
                 for at in range(0, len(where), size):
                     here, lasts = where[at : at + size], on[at : at + size]
                     targets = store.rewards[here] + (0.0 if left == 0 else left * self._after[i])
@@ -307,6 +338,7 @@ class GymFiniteExperience:
         self._logged += n
         self.length += n
         self._last = n
+        self.block = self._runs[0][2].lookahead(self.block)
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -364,6 +396,29 @@ class GymFiniteExperience:
             else:
                 b[i] = targets @ self.values.phi[x, a]
         return b
+
+    def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
+        """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
+        that the next round's is its own (`protocol.one_trip`)."""
+        (n_states, n_actions), m = self._shape, len(self.agents)
+        u, following = np.zeros((m, self.dim)), np.zeros((m, self.dim, n_states))
+        step = min(h, len(self.seen)) - 1  # steps may share their counts
+        for i, seen in enumerate(self.seen[step]):
+            pair, to = np.divmod(seen.keys, n_states)
+            x, a = np.divmod(pair, n_actions)
+            if self.values.phi.size == 0:
+                at = self.values.index[x, a]
+                u[i] = np.bincount(at, seen.earned, minlength=self.dim)
+                np.add.at(following[i], (at, to), seen.counts)
+            else:
+                phi = self.values.phi[x, a]
+                u[i] = seen.earned @ phi
+                np.add.at(following[i].T, to, seen.counts[:, None] * phi)
+        gram, _ = self.summarise(h)
+        self.seen[step] = [TransitionCounts() for _ in self.agents]
+        rows = following.reshape(m, -1)
+        agent, place = np.nonzero(rows)
+        return gram, u, (agent, place, rows[agent, place])
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of the episodes first+1 … last of the round just closed, in the

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
 from fedlsvi.experiments.measure import Row, numpy_uniforms, phases, seconds, table
-from fedlsvi.learner import FedLSVI
+from fedlsvi.learner import FedLSVI, unattended
 
 
 def finite(episodes: int = 100_000) -> list[Row]:
@@ -55,5 +55,6 @@ def matmul_rate(dim: int, threads: int | None = None) -> float:
 
 def main() -> int:
     """Print the table."""
-    print(table([*finite(), *continuous()]))
+    with unattended():
+        print(table([*finite(), *continuous()]))
     return 0

@@ -46,6 +46,6 @@ def expected_seconds(table: Table, horizon: int = 10, dim: int = 8) -> float:
     planning = T * horizon * (PER_EPISODE.get(name, 0.0) + M * PER_AGENT.get(name, 0.0))
     if name in ("fed-lsvi", "stale", "periodic"):
         gamma = table.get("gamma", "auto")
-        floor = M * dim if gamma == "auto" else T / max(1.0, float(gamma))
+        floor = T / max(1.0, float(gamma)) if isinstance(gamma, int | float) else 4.0 * M * dim
         planning = min(T, floor + 4.0 * dim) * horizon * PER_ROUND * max(1.0, dim / 16.0)
     return START + STEP * M * T * horizon + planning

@@ -22,6 +22,7 @@ from fedlsvi import __version__
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput
 from fedlsvi.experiments.processes import pool, pool_errors
+from fedlsvi.learner import unattended
 from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
@@ -128,11 +129,10 @@ def play(table: Table) -> Outcome:
     began = perf_counter()
     job = Job.parse(table)
     env = job.environments()
-    run = job.learner().learn(
-        env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1
-    )
-    if run.ending == "interrupted":  # Ctrl-C is for all of them
-        raise KeyboardInterrupt
+    with unattended():
+        run = job.learner().learn(
+            env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1
+        )
     envs = env if isinstance(env, list) else [run.plan.envs[0] if run.plan is not None else env]
     return outcome(run, envs, perf_counter() - began)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.algorithms.coopts_phe import scale as noise
-from fedlsvi.config import PRACTICAL_BETA, Parameters
+from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE
+from fedlsvi.config import Parameters
 from fedlsvi.envs import registry as environments
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experiments.compare import Question
@@ -61,7 +62,7 @@ def scale_of(name: str, p: Parameters) -> Scale:
     if "sigma" in known:
         return Scale("sigma", noise(None, p))
     if "c" in known:
-        preset = 1.0 if p.preset == "paper" else PRACTICAL_BETA
+        preset = 1.0 if p.preset == "paper" else PRACTICAL_SCALE
         return Scale("c", preset if known["c"] is None else float(known["c"]))
     raise InvalidInput(
         f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune", code="no-scale"

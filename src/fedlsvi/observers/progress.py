@@ -20,9 +20,70 @@ def bar(parameters: Parameters, show: bool | None = None, played: int = 0) -> li
         show: Whether to draw it; None draws it in a terminal only.
         played: Episodes per agent that were played before.
     """
-    if show is None:
-        show = sys.stderr.isatty()
-    return [ProgressBar(parameters, played)] if show else []
+    if not is_shown(show):
+        return []
+    kind = NotebookBar if in_notebook() else ProgressBar
+    return [kind(parameters, played)]
+
+
+def is_shown(show: bool | None) -> bool:
+    """Whether a bar is drawn; None is in a terminal or a notebook."""
+    return (in_notebook() or sys.stderr.isatty()) if show is None else show
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this, whose cells can be repainted."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def _state(record: RoundRecord, first: int, began: float) -> str:
+    """What stands beside the bar."""
+    speed = (record.last - first) / max(perf_counter() - began, 1e-9)
+    regret = "" if record.regret is None else f" · regret {record.regret:,.1f}"
+    return f"{speed:,.0f} episodes/s · round {record.k}{regret}"
+
+
+class NotebookBar:
+    """An output of the cell that is repainted at most ten times a second; plain HTML, so that
+    neither widgets nor scripts are needed."""
+
+    def __init__(self, parameters: Parameters, played: int = 0) -> None:
+        from IPython.display import display
+
+        self._began, self._first, self._painted = perf_counter(), played, 0.0
+        self._total, self._last, self._done = parameters.episodes, None, played
+        self._text = "episodes"
+        self._handle = display(self, display_id=True)
+
+    _last: RoundRecord | None
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<progress value="{self._done}" max="{self._total}"></progress> '
+            f"{self._done:,}/{self._total:,} {self._text}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._done:,}/{self._total:,} {self._text}"
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        self._last = record
+        if perf_counter() - self._painted >= INTERVAL:
+            self._paint(record)
+
+    def _paint(self, record: RoundRecord) -> None:
+        self._done, self._text = record.last, _state(record, self._first, self._began)
+        if self._handle is not None:
+            self._handle.update(self)
+        self._painted = perf_counter()
+
+    def close(self) -> None:
+        """Paint the last state and leave it in the cell."""
+        if self._last is not None:
+            self._paint(self._last)
 
 
 class ProgressBar:
@@ -56,9 +117,7 @@ class ProgressBar:
             self._paint(record)
 
     def _paint(self, record: RoundRecord) -> None:
-        speed = (record.last - self._first) / max(perf_counter() - self._began, 1e-9)
-        regret = "" if record.regret is None else f" · regret {record.regret:,.1f}"
-        state = f"{speed:,.0f} episodes/s · round {record.k}{regret}"
+        state = _state(record, self._first, self._began)
         self._progress.update(self._task, completed=record.last, state=state)
         self._progress.refresh()
         self._painted = perf_counter()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 
@@ -36,10 +36,6 @@ class Values(Protocol):
     """Q_h and V_h of the broadcast model (`fedlsvi.experience.values`)."""
 
     beta: float
-
-    def another(self, beta: float) -> Self:
-        """A model of its own with the same Λ and another β."""
-        ...
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         """Q_h, V_h ← (w_h, Λ_h) by eq. (2)."""
@@ -74,10 +70,6 @@ class Experience(Protocol):
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc packed, (m, P), and b_h over the whole of D_h with V_{h+1} in force, (m, d).
         Steps that share a Gram matrix give it at h = H, and an empty one, (m, 0), before."""
-        ...
-
-    def responses(self, h: int) -> np.ndarray:
-        """Between rounds: b_h over the whole of D_h with V_{h+1} in force, (m, d)."""
         ...
 
     def state(self) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core import fixed_point
 from fedlsvi.core.statistics import add_rows, packed_size
-from fedlsvi.protocol.messages import Layout, MaskedUpload, Reply, Upload
+from fedlsvi.protocol.messages import Increments, Layout, MaskedUpload, Reply, Upload
 
 Sums = tuple[np.ndarray, np.ndarray]
 """Σ_m Λ_h^loc, packed (P,), and Σ_m b_h, (d,)."""
@@ -49,7 +49,7 @@ class FixedPointSums:
 
     def __init__(self, layout: Layout, bits: int) -> None:
         self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
-        self.n_agents, self.bits = layout.n_agents, bits
+        self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
         every = [
@@ -64,14 +64,30 @@ class FixedPointSums:
         size = len(total) - self.dim  # a step without a Gram matrix adds nothing to it
         return sums[:size] if size else np.zeros(self.size), sums[size:]
 
-    def words(self, upload: Upload) -> np.ndarray:
-        """(P + d,) the agents of one cohort, each encoded, then added."""
+    def words(self, upload: Upload | Increments) -> np.ndarray:
+        """(upload_words,) the agents of one cohort, each encoded, then added."""
+        if isinstance(upload, Increments):
+            return self._trip(upload)
         rows = np.concatenate([upload.gram, upload.b], axis=1)
         return fixed_point.add(fixed_point.encode(rows, self.bits, self.n_agents))
+
+    def _trip(self, reply: Increments) -> np.ndarray:
+        m = len(reply.u)
+        rows = np.concatenate([reply.gram.reshape(m, -1), reply.u.reshape(m, -1)], axis=1)
+        words = np.zeros(self.layout.upload_words(1), np.uint64)
+        words[: rows.shape[1]] = fixed_point.add(self._encode(rows))
+        rest = words[rows.shape[1] :]
+        for following in reply.following:
+            rest[following.places] += self._encode(following.values)
+        return words
+
+    def _encode(self, x: np.ndarray) -> np.ndarray:
+        return fixed_point.encode(x, self.bits, self.n_agents)
 
 
 def aggregation_of(p: Parameters, layout: Layout) -> Aggregation:
     """The sums that the settings ask for."""
-    if p.aggregation == "float":
+    # in one trip the agents are added before the server hears of them (`protocol.one_trip`)
+    if p.aggregation == "float" or p.exchange == "one-trip":
         return FloatSums(layout)
     return FixedPointSums(layout, p.scale_bits)

@@ -31,6 +31,11 @@ class Evaluator(Protocol):
         """Group regret of each of the n episodes from `first` on, under the frozen policy."""
         ...
 
+    def regret_of(self, agents: np.ndarray, firsts: np.ndarray, n: int) -> np.ndarray:
+        """The regret of these agents together, each of which plays n episodes from its own first
+        one on."""
+        ...
+
 
 @njit(cache=True, nogil=True)
 def _random_starts(seed, agents, first, law, gap, out):  # type: ignore[no-untyped-def]
@@ -71,6 +76,14 @@ class FiniteEvaluator:
                 _random_starts(self.seed, agents, first, law, gap, out)
         return out
 
+    def regret_of(self, agents: np.ndarray, firsts: np.ndarray, n: int) -> np.ndarray:
+        out = np.zeros(n)
+        for (env, own), gap in zip(self._groups, self._gaps, strict=True):
+            here = np.isin(agents, own)
+            for m, first in zip(agents[here], firsts[here], strict=True):
+                _random_starts(self.seed, np.array([m]), first, env.initial_tables, gap, out)
+        return out
+
 
 class ContinuousEvaluator:
     """V* and V^π of the environment itself, at the initial states of the round's episodes."""
@@ -86,8 +99,19 @@ class ContinuousEvaluator:
         distinct = {id(env): env for env in self._envs}
         for env in distinct.values():
             agents = np.array([m for m, e in enumerate(self._envs) if e is env], np.int64)
-            u = uniforms(self.seed, agents, first, n, env.draws_at_reset)
-            x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
-            gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
-            total += gap.reshape(len(agents), n).sum(axis=0)
+            total += self._gaps(env, agents, first, n).sum(axis=0)
+        return total
+
+    def _gaps(self, env: ContinuousMDP, agents: np.ndarray, first: int, n: int) -> np.ndarray:
+        """(m, n) V* − V^π of agents in one environment, from the same episode on."""
+        u = uniforms(self.seed, agents, first, n, env.draws_at_reset)
+        x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
+        gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
+        found: np.ndarray = gap.reshape(len(agents), n)
+        return found
+
+    def regret_of(self, agents: np.ndarray, firsts: np.ndarray, n: int) -> np.ndarray:
+        total = np.zeros(n)
+        for m, first in zip(agents.tolist(), firsts.tolist(), strict=True):
+            total += self._gaps(self._envs[m], np.array([m]), first, n)[0]
         return total

@@ -15,18 +15,19 @@ class Interrupt:
     Signals reach the main thread only; elsewhere this does nothing.
     """
 
-    def __init__(self, polite: bool = False) -> None:
-        """Ready, not active.
+    def __init__(self, polite: bool = False, active: bool = True) -> None:
+        """Ready, not yet in force.
 
         Args:
             polite: Leave Ctrl-C alone where somebody else has taken it already.
+            active: False leaves it alone in any case.
         """
-        self.asked, self.polite = False, polite
+        self.asked, self.polite, self.active = False, polite, active
         self._before: Any = None
 
     def __enter__(self) -> Interrupt:
         ours = not self.polite or signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if ours and threading.current_thread() is threading.main_thread():
+        if self.active and ours and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 

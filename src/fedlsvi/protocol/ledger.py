@@ -30,6 +30,13 @@ class Ledger:
         sent = ", ".join(f"{c}={n:,}" for c, n in self.scalars.items() if n)
         return f"<Ledger {self.total:,} scalars: {sent or 'nothing sent'}>"
 
+    def _repr_html_(self) -> str:
+        found = [(c, n, self.bytes[c]) for c, n in self.scalars.items()]
+        found.append(("all", self.total, SCALAR_BYTES * self.total))
+        rows = "".join(f"<tr><td>{c}</td><td>{n:,}</td><td>{b:,}</td></tr>" for c, n, b in found)
+        head = "<tr><th>category</th><th>scalars</th><th>bytes</th></tr>"
+        return f"<table>{head}{rows}</table>"
+
     def each(self, category: str, scalars: int) -> None:
         """Every agent sent or received this many scalars."""
         _refuse_unknown(category)
@@ -40,6 +47,16 @@ class Ledger:
         _refuse_unknown(category)
         self.agents[agents, CATEGORIES.index(category)] += scalars
         self._single[category] += scalars * len(agents)
+
+    def single(self, category: str) -> int:
+        """Scalars of a category that were not the same for all agents."""
+        return self._single[category]
+
+    def add(self, category: str, scalars: np.ndarray) -> None:
+        """Agent m sent or received scalars[m], (M,)."""
+        _refuse_unknown(category)
+        self.agents[:, CATEGORIES.index(category)] += scalars
+        self._single[category] += int(scalars.sum())
 
     @property
     def scalars(self) -> dict[str, int]:

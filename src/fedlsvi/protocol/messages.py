@@ -121,19 +121,84 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStates:
+    """What one agent's round adds to N_h = Σφ e_{x'}ᵀ of steps 1 … H−1, (H−1, d, S): all of it, or
+    where fewer than half of the cells are set only those.
+
+    `cells` are their places in ascending order, and empty where all are sent.
+    """
+
+    cells: np.ndarray  # (n,) or (0,)
+    values: np.ndarray  # (n,) or ((H−1)·d·S,)
+
+    def __post_init__(self) -> None:
+        _freeze(self.cells, self.values)
+
+    @property
+    def scalars(self) -> int:
+        """Twice the cells that are set, or all cells."""
+        return self.cells.size + self.values.size
+
+    @property
+    def whole(self) -> bool:
+        """Whether all cells are sent."""
+        return self.values.size > self.cells.size
+
+    @property
+    def places(self) -> np.ndarray | slice:
+        """Where the values belong."""
+        return slice(0, self.values.size) if self.whole else self.cells
+
+
+@dataclass(frozen=True, slots=True)
+class Increments:
+    """Agent → server with one trip per synchronisation (finite states): what a round adds to
+    Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ of all steps, for each agent in a cohort."""
+
+    gram: np.ndarray  # (m, H, P), or (m, 1, P) where steps share it
+    u: np.ndarray  # (m, H, d), or (m, 1, d)
+    following: tuple[NextStates, ...]  # of m agents
+
+    def __post_init__(self) -> None:
+        _freeze(self.gram, self.u)
+
+    @property
+    def scalars(self) -> int:
+        """mH(P + d), and N."""
+        return self.gram.size + self.u.size + sum(n.scalars for n in self.following)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Server → agents with one trip per synchronisation: the models of all steps."""
+
+    w: np.ndarray  # (H, d)
+    gram: np.ndarray  # (H, P), or (1, P) where steps share it
+
+    def __post_init__(self) -> None:
+        _freeze(self.w, self.gram)
+
+    @property
+    def scalars(self) -> int:
+        """Per agent: H(P + d), or P + Hd."""
+        return self.w.size + self.gram.size
+
+
+@dataclass(frozen=True, slots=True)
 class MaskedUpload:
     """Site → server with secure sums: Σ over its agents of (Λ_h^loc, b_h) in fixed point, plus
-    masks that cancel in the sum over all sites. Alone it is as good as noise."""
+    masks that cancel in the sum over all sites. Alone it is as good as noise. With one trip per
+    synchronisation it holds the increments of all steps, with h = 1."""
 
     h: int
-    words: np.ndarray  # (P + d,) uint64
+    words: np.ndarray  # (P + d,) uint64, or (H(P + d) + (H−1)dS,)
 
     def __post_init__(self) -> None:
         self.words.setflags(write=False)
 
     @property
     def scalars(self) -> int:
-        """P + d, however many agents the site has."""
+        """P + d, or H(P + d) + (H−1)dS, however many agents the site has."""
         return self.words.size
 
 
@@ -214,8 +279,8 @@ class Exploit:
     scalars: int = 1
 
 
-Request = Start | Exploit | Explore | Stop | Model | Keep | KeyRequest | Roster
-Reply = Signal | Upload | MaskedUpload | SiteKey | None
+Request = Start | Exploit | Explore | Stop | Model | Models | Keep | KeyRequest | Roster
+Reply = Signal | Upload | Increments | MaskedUpload | SiteKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +294,8 @@ class Layout:
     stationary: bool = False
     secure: bool = False
     """Whether sites upload masked sums, and exchange keys first."""
+    states: int = 0
+    """S, where a synchronisation takes one trip; 0 where it goes step by step."""
 
     @property
     def matrices(self) -> int:
@@ -239,6 +306,22 @@ class Layout:
         """Scalars of the Gram matrix in a message of step h."""
         shared = self.stationary and h < self.horizon
         return 0 if shared else packed_size(self.dim, self.packing)
+
+    def upload_words(self, h: int) -> int:
+        """Scalars of one masked upload of step h, and of one agent's that leaves nothing out."""
+        if not self.states:
+            return self.gram_size(h) + self.dim
+        return self.matrices * (packed_size(self.dim, self.packing) + self.dim) + self.cells
+
+    @property
+    def tables(self) -> int:
+        """Tables of next states: one where steps share it, else those of steps 1 … H−1."""
+        return 1 if self.stationary else self.horizon - 1
+
+    @property
+    def cells(self) -> int:
+        """(H−1)·d·S, or d·S where steps share it: the entries of N."""
+        return self.tables * self.dim * self.states
 
 
 def gram_of(grams: np.ndarray, h: int, horizon: int) -> np.ndarray:

@@ -26,7 +26,12 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
-from fedlsvi.experience.logged import LoggedContinuousExperience, LoggedFiniteExperience
+from fedlsvi.experience.logged import (
+    LoggedContinuousExperience,
+    LoggedFiniteExperience,
+    StationaryLoggedContinuousExperience,
+    StationaryLoggedFiniteExperience,
+)
 from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.experience.stationary_finite import (
     StationaryFiniteExperience,
@@ -46,6 +51,7 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
+from fedlsvi.protocol.one_trip import OneTripCohort
 from fedlsvi.protocol.transport import layout
 
 STEPPED = (
@@ -58,6 +64,8 @@ POOLED: dict[Any, Any] = {
     GymFiniteExperience: StationaryGymFiniteExperience,
     FiniteExperience: StationaryFiniteExperience,
     SparseExperience: StationarySparseExperience,
+    LoggedFiniteExperience: StationaryLoggedFiniteExperience,
+    LoggedContinuousExperience: StationaryLoggedContinuousExperience,
 }
 """The same experience where all steps share their data."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
@@ -119,10 +127,17 @@ class Plan:
                     code="needs-world" if logged else "needs-records",
                 )
 
-    def cohort(self, lo: int, hi: int) -> Cohort:
-        """Agents lo … hi−1, with memories of their own."""
+    def cohort(
+        self,
+        lo: int,
+        hi: int,
+        values: TabularValues | BlockValues | None = None,
+        workers: Workers | None = None,
+    ) -> Cohort:
+        """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
         self.check_source()
-        p, values, workers = self.parameters, self.values(), Workers(self.threads)
+        p, values = self.parameters, self.values() if values is None else values
+        workers = Workers(self.threads) if workers is None else workers
         agents, envs = np.arange(lo, hi), self.envs[lo:hi]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):
@@ -136,9 +151,16 @@ class Plan:
             kind = SparseExperience if sparse else FiniteExperience
         kind = POOLED[kind] if p.stationary else kind
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
+        if kind is GymExperience:  # elsewhere every episode reaches every step
+            experience.floor = p.min_round
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        return Cohort(agents, p.horizon, p.packing, values, experience, p.trigger)
+        about = (agents, p.horizon, p.packing, values, experience, p.trigger)
+        if p.exchange == "one-trip":
+            asked_once = OneTripCohort(*about)
+            asked_once.stationary = p.stationary
+            return asked_once
+        return Cohort(*about)
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares."""
@@ -177,8 +199,12 @@ def make_plan(
     phi = own_features(envs) if features is None else resolve(features, envs[0])
     one_hot = phi.one_hot and hasattr(envs[0], "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
-    # settings of other algorithms need not know what a stationary model is
-    told = {"steady": steady} if getattr(settings, "stationary", None) == "auto" else {}
+    # settings of other algorithms need not know what a stationary model or one trip is
+    told: dict[str, Any] = {}
+    if getattr(settings, "stationary", None) == "auto":
+        told["steady"] = steady
+    if getattr(settings, "exchange", None) == "one-trip":
+        told["states"] = getattr(envs[0], "n_states", 0)
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
     if parameters.stationary and not steady:
         _refuse_steps(envs)
@@ -244,11 +270,12 @@ def _check_room(p: Parameters, env: Environment) -> None:
         sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
         if not (sparse and p.packing == "diagonal"):
             each += max(p.matrices - 1, 1) * p.dim * n_states  # N
-    model = p.matrices * packed + p.horizon * (p.dim + n_states)
+    model = p.matrices * packed + p.horizon * (p.dim + n_states + p.dim * p.states)
     for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
+        (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
         _refuse_large(what, n, fix)
 

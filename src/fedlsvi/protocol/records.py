@@ -22,6 +22,7 @@ class Stop(Enum):
 
 
 STOP = Stop.STOP
+"""Returned by an observer, it ends the run after the round; also `fedlsvi.STOP`."""
 
 Ending = Literal["finished", "stopped", "interrupted", "unfinished"]
 """How a run ended: it played all its episodes, an observer or Ctrl-C ended it, or none of these."""
@@ -73,6 +74,7 @@ class RoundRecord:
     mean_return: float | None = None  #: of the round's episodes, where V* is not known
     rounds: int = 1  #: more where an algorithm replans every episode and records are thinned
     fewest: int | None = None  #: episodes in the emptiest Λ_h^loc, where ended ones leave it
+    present: int | None = None  #: agents that played, where some were away by design
     steps: int | None = None  #: taken in a black box, those of dropped episodes included
     clipped: int | None = None  #: rewards of these steps outside `reward_range`
 
@@ -93,6 +95,17 @@ class RoundRecord:
         counted at which steps they had ended."""
         return self.shortest if self.fewest is None else self.fewest
 
+    def row(self) -> dict[str, Any]:
+        """Plain numbers only, as a table wants them."""
+        return {
+            "round": self.k, "first": self.first, "last": self.last, "length": self.length,
+            "signals": self.signals, "regret": self.regret, "mean_return": self.mean_return,
+            "smallest_upload": self.smallest, "overshoot": self.overshoot,
+            "scalars": sum(self.scalars.values()),
+            **{f"scalars_{category}": n for category, n in self.scalars.items()},
+            **{f"seconds_{phase}": spent for phase, spent in self.seconds.items()},
+        }  # fmt: skip
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON form that `from_dict` reads back."""
         return asdict(self)
@@ -112,9 +125,11 @@ def returns_between(records: Sequence[RoundRecord], edges: np.ndarray) -> np.nda
     means = [record.mean_return for record in records]
     if None in means:
         return None
-    earned = np.cumsum([0.0, *(m * r.length for m, r in zip(means, records, strict=True))])  # type: ignore[operator]
-    total = np.interp(edges, [0, *(record.last for record in records)], earned)
-    found: np.ndarray = np.diff(total) / np.diff(edges)
+    # each agent that was there counts; where nobody is ever away, they all do
+    weights = np.array([r.length * (1 if r.present is None else r.present) for r in records])
+    ends = [0, *(record.last for record in records)]
+    earned = np.interp(edges, ends, np.cumsum([0.0, *(np.array(means, np.float64) * weights)]))
+    found: np.ndarray = np.diff(earned) / np.diff(np.interp(edges, ends, [0, *np.cumsum(weights)]))
     return found
 
 

@@ -48,7 +48,8 @@ class SecondPass:
 
     def __init__(self, cohort: Cohort, beta: float) -> None:
         self.cohort = cohort
-        self.values: Any = cohort.values.another(beta)
+        explore: Any = cohort.values  # `TabularValues` or `BlockValues`
+        self.values: Any = explore.another(beta)
 
     def upload(self, h: int) -> Upload:
         """b_h with the V_{h+1} of this pass; Λ^loc is empty."""

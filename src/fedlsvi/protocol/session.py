@@ -17,13 +17,16 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.one_trip import OneTrip
+from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
-from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.server import Agents, Server
 from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import Transport, layout
@@ -47,6 +50,7 @@ class Played:
     notes: list[str] = field(default_factory=list)
     mean_return: float | None = None
     fewest: int | None = None
+    present: int | None = None
     steps: int | None = None
     clipped: int | None = None
 
@@ -202,6 +206,7 @@ class Session:
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
+                present=done.present,
                 steps=done.steps,
                 clipped=done.clipped,
             )
@@ -246,6 +251,7 @@ class FederatedPlayer:
         plan: Plan | None = None,
         cohorts: Sequence[Cohort] = (),
         algorithm: str = "fed-lsvi",
+        values: TabularValues | None = None,
     ) -> None:
         """Make the server.
 
@@ -256,6 +262,7 @@ class FederatedPlayer:
                 where they are known to the agents alone.
             cohorts: The agents, where they are in this process.
             algorithm: The name that the run reports.
+            values: With one trip per synchronisation and no plan: what turns models into values.
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
@@ -266,12 +273,19 @@ class FederatedPlayer:
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
-        self.evaluator = None if plan is None else plan.evaluator(self.values)
+        known = None if plan is None else plan.evaluator(self.values)
+        self.evaluator = transport.measuring(known)
         self.measured = self.evaluator is not None
         self.deployed_w: np.ndarray | None = None  # (H, d) of the pass after the last round
         self.deployed: Any = None
         self._ledger: Ledger | None = None
         self.logged: Mapping[str, int] = {}
+        self.agents: Agents = transport
+        self.one_trip: OneTrip | None = None
+        if p.exchange == "one-trip":
+            own = values or (None if plan is None else plan.values())
+            assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
+            self.agents = self.one_trip = OneTrip(transport, own, size, p)
 
     @classmethod
     def of(
@@ -285,6 +299,9 @@ class FederatedPlayer:
         p = plan.parameters
         if transport is not None:
             return cls(p, transport, plan, algorithm=algorithm)
+        if p.some_away:
+            some, apart = attended(plan)
+            return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
         return cls(p, in_process(here, p), plan, here, algorithm)
 
@@ -310,15 +327,19 @@ class FederatedPlayer:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        secure = self.parameters.aggregation == "secure"
-        return ({"sites": len(self.transport.sites())} if secure else {}) | dict(self.logged)
+        found: dict[str, int] = dict(self.logged)
+        if self.parameters.aggregation == "secure":
+            found["sites"] = len(self.transport.sites())
+        elif self.one_trip is not None:  # what N took, which depends on what was seen
+            found["next_state_scalars"] = self.ledger.single("up_stats")
+        return found
 
     def followed(self) -> np.ndarray | None:
         table: np.ndarray | None = getattr(self.values, "policy", None)
         return table
 
     def start(self) -> None:
-        self.server.start(self.transport)
+        self.server.start(self.agents)
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
         self._follow()
@@ -331,7 +352,7 @@ class FederatedPlayer:
         if self.evaluator is not None:
             self.evaluator.begin()
         measured, before = perf_counter(), self._stepped()
-        done = self.server.round(self.transport)
+        done = self.server.round(self.agents)
         ended, last = perf_counter(), self.server.t
         gaps = None
         if self.evaluator is not None:
@@ -356,6 +377,7 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
+            present=self.transport.present,
             steps=steps,
             clipped=clipped,
         )
@@ -408,6 +430,8 @@ class FederatedPlayer:
         arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         if self.deployed_w is not None:
             arrays["exploit.w"] = self.deployed_w
+        if self.one_trip is not None:
+            arrays |= self.one_trip.state()
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {
@@ -435,6 +459,8 @@ class FederatedPlayer:
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
         self.server.t, self.server.k = plain["t"], plain["k"]
         self.transport.last = plain["last"]
+        if self.one_trip is not None:
+            self.one_trip.restore(arrays)
         self.transport.restore(arrays, plain["transport"], plain["t"], plain["k"])
         for c, cohort in enumerate(self.cohorts):
             cohort.experience.restore(part_of(f"cohort{c}", arrays))

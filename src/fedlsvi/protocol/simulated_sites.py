@@ -16,6 +16,7 @@ from fedlsvi.protocol.masks import MaskStreams, check_sites, new_private_key, pu
 from fedlsvi.protocol.messages import (
     KEY_SCALARS,
     Exploit,
+    Increments,
     MaskedUpload,
     Member,
     Reply,
@@ -56,13 +57,13 @@ class SimulatedSites(InProcess):
             self.enter_sites("init", KEY_SCALARS * (1 + len(self.cohorts)))
         self.round += isinstance(message, Stop | Exploit)  # no stream serves two rounds
         return [
-            self._masked(streams, reply) if isinstance(reply, Upload) else reply
+            self._masked(streams, reply) if isinstance(reply, Upload | Increments) else reply
             for streams, reply in zip(self.streams, super().deliver(message), strict=True)
         ]
 
-    def _masked(self, streams: MaskStreams, upload: Upload) -> MaskedUpload:
-        words = self.sums.words(upload)
-        return MaskedUpload(upload.h, streams.masked(words, self.round, upload.h))
+    def _masked(self, streams: MaskStreams, upload: Upload | Increments) -> MaskedUpload:
+        h = upload.h if isinstance(upload, Upload) else 1
+        return MaskedUpload(h, streams.masked(self.sums.words(upload), self.round, h))
 
 
 def in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:

@@ -20,14 +20,17 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import TransportError
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.evaluation import Evaluator
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
+    Increments,
     Keep,
     Layout,
     MaskedUpload,
     Model,
+    Models,
     Reply,
     Request,
     Signal,
@@ -36,13 +39,17 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 
-DOWN = {Start: "init", Stop: "signal", Exploit: "signal", Keep: "signal", Model: "down_model"}
+DOWN = {
+    Start: "init", Stop: "signal", Exploit: "signal", Keep: "signal",
+    Model: "down_model", Models: "down_model",
+}  # fmt: skip
 
 
 def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
     secure = p.aggregation == "secure"
-    return Layout(p.n_agents, p.horizon, p.dim, p.packing, p.stationary, secure)
+    shape = (p.n_agents, p.horizon, p.dim, p.packing)
+    return Layout(*shape, p.stationary, secure, p.states)
 
 
 class Transport(ABC):
@@ -68,6 +75,15 @@ class Transport(ABC):
 
     def rest(self, k: int, t: int) -> None:  # noqa: B027 (agents in this process need no care)
         """Round k has ended with episode t; nothing is under way."""
+
+    @property
+    def present(self) -> int | None:
+        """How many agents played the last round, where some may be away; None is all of them."""
+        return None
+
+    def measuring(self, evaluator: Evaluator | None) -> Evaluator | None:
+        """What measures regret; a transport that leaves agents out counts who played."""
+        return evaluator
 
     def told(self) -> list[str]:
         """What was out of the ordinary since this was last asked."""
@@ -95,7 +111,16 @@ class Transport(ABC):
             if isinstance(reply, MaskedUpload):
                 self.enter_sites("up_stats", reply.scalars)
                 break
+        self._enter_increments([r for r in replies if isinstance(r, Increments)])
         return replies
+
+    def _enter_increments(self, replies: Sequence[Increments]) -> None:
+        """What agents sent in one trip: Λ and u are as long for all of them, N is not."""
+        if replies:
+            first = replies[0]
+            self.enter("up_stats", (first.gram.size + first.u.size) // len(first.u))
+            sent = [n.scalars for reply in replies for n in reply.following]
+            self.ledger.add("up_stats", np.array(sent, np.int64))
 
     def enter(self, category: str, scalars: int) -> None:
         """Every agent that takes part sent or received this many scalars."""

@@ -39,7 +39,7 @@ RUN = re.compile("[0-9a-f]{16}")
 ROTATE_BYTES = 4_000_000
 """After so many bytes, about 10,000 lines, a new file begins."""
 
-UPLOADS = (codec.KINDS[codec.UPLOAD], codec.KINDS[codec.MASKED])
+UPLOADS = tuple(codec.KINDS[kind] for kind in (codec.UPLOAD, codec.MASKED, codec.INCREMENTS))
 """Kinds of messages that carry statistics."""
 
 Place = tuple[int, int]
@@ -121,7 +121,8 @@ class Audit:
         kind, step, address = codec.peek(frame)
         body = frame[codec.HEADER_BYTES :]
         words = len(body) // 8
-        counted = {codec.UPLOAD: words, codec.MASKED: words, codec.SIGNAL: words - 1}
+        counted = {codec.UPLOAD: words, codec.MASKED: words, codec.SIGNAL: words - 1,
+                   codec.INCREMENTS: words - address.agents}  # fmt: skip
         scalars = counted.get(kind, KEY_SCALARS if kind == codec.SITE_KEY else 0)
         self.note(
             codec.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
@@ -269,7 +270,7 @@ def verify(
     messages = size = again = compared = 0
     scalars: dict[str, int] = {}
     uploads: dict[Place, set[str]] = {}
-    each: dict[Place, int] = {}
+    lengths: dict[Place, set[int]] = {}
     others: dict[str, dict[Place, set[str]]] = {}
     origins: dict[Origin, None] = {}
     head = GENESIS
@@ -289,8 +290,8 @@ def verify(
                 continue
             known.add(line["digest"])
             if theirs:
-                compared += line["scalars"]
-                each[place] = line["scalars"]
+                lengths.setdefault(place, set()).add(line["scalars"])
+            compared += line["scalars"] if theirs else 0
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
         raise DamagedFile(
@@ -311,7 +312,7 @@ def verify(
     uncounted: list[Place] = []
     if up_stats is not None:
         try:
-            uncounted = _uncounted(uploads, each, up_stats)
+            uncounted = _uncounted(uploads, lengths, compared, up_stats)
         except ValueError as error:
             doubt = "other agents" if run else "another run or other agents"
             raise DamagedFile(
@@ -341,34 +342,41 @@ def _odd(line: Mapping[str, Any]) -> str:
 
 
 def _uncounted(
-    uploads: Mapping[Place, set[str]], scalars: Mapping[Place, int], counted: int
+    uploads: Mapping[Place, set[str]], lengths: Mapping[Place, set[int]], sent: int, counted: int
 ) -> list[Place]:
     """The uploads that a server did not count; ValueError if one that it counted is missing.
 
     It counts what a site sends in order, round after round and in each from step H down to 1. What
     a site owes from the time when it was away is counted before anything new; so nothing is
     counted after an upload that is not.
-
-    Args:
-        uploads: What was sent for each round and step.
-        scalars: Of one upload there.
-        counted: Scalars of uploads in the server's ledger.
     """
+    contents = sum(map(len, uploads.values()))
     horizon = max((step for _, step in uploads), default=0)
-    if not uploads and counted > 0:
+    if contents == 0 and counted > 0:
         raise ValueError("lines are missing")
-    total, expected = 0, set[Place]()
-    while total < counted:
-        round_, step = divmod(len(expected), horizon)
-        place = (1 + round_, horizon - step)
-        if place not in uploads:
-            raise ValueError("the upload of round {}, step {} is missing".format(*place))
-        total += scalars[place]
-        expected.add(place)
-    if total != counted:
+    number, rest = divmod(counted * contents, sent) if sent else (0, 0)
+    if len(set().union(*lengths.values())) > 1:  # in one trip an upload is as long as it must be
+        number, rest = _add_up(lengths, counted), 0
+    if rest:
         raise ValueError("that is not a whole number of uploads")
+    some = range(min(number, contents + 1))  # one more is missing already
+    expected = {(1 + i // horizon, horizon - i % horizon) for i in some}
+    if missing := sorted(expected - uploads.keys(), key=_order):
+        raise ValueError("the upload of round {}, step {} is missing".format(*missing[0]))
     places = sorted(uploads, key=_order)
     return [p for p in places for _ in range(len(uploads[p]) - (p in expected))]
+
+
+def _add_up(lengths: Mapping[Place, set[int]], counted: int) -> int:
+    """How many uploads in order have so many scalars together; ValueError if none do."""
+    sums = {0}
+    for number, place in enumerate(sorted(lengths, key=_order)):
+        if counted in sums:
+            return number
+        sums = {before + length for before in sums for length in lengths[place]}
+    if counted in sums:
+        return len(lengths)
+    raise ValueError("that is not a whole number of uploads")
 
 
 def _order(place: Place) -> tuple[int, int]:

@@ -29,12 +29,15 @@ from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
+    Increments,
     Keep,
     KeyRequest,
     Layout,
     MaskedUpload,
     Member,
     Model,
+    Models,
+    NextStates,
     Reply,
     Request,
     Roster,
@@ -53,12 +56,12 @@ HEADER_BYTES = _HEADER.size + _CHECK.size
 Part = bytes | memoryview
 
 START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
-MASKED, KEY_REQUEST, SITE_KEY, ROSTER, EXPLOIT = range(10, 15)
+MASKED, KEY_REQUEST, SITE_KEY, ROSTER, INCREMENTS, MODELS, EXPLOIT = range(10, 17)
 KINDS = {
     START: "Start", EXPLORE: "Explore", STOP: "Stop", MODEL: "Model", KEEP: "Keep",
     SIGNAL: "Signal", UPLOAD: "Upload", ACK: "Ack", FAILURE: "Failure",
     MASKED: "MaskedUpload", KEY_REQUEST: "KeyRequest", SITE_KEY: "SiteKey", ROSTER: "Roster",
-    EXPLOIT: "Exploit",
+    INCREMENTS: "Increments", MODELS: "Models", EXPLOIT: "Exploit",
 }  # fmt: skip
 
 NAME_BYTES = 64
@@ -134,6 +137,14 @@ def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, .
             return SIGNAL, 0, struct.pack("<q", t), _integers(agents), _integers(steps)
         case Upload(h=h, gram=gram, b=b):
             return UPLOAD, h, _reals(gram), _reals(b)
+        case Models(w=w, gram=gram):
+            return MODELS, 0, _reals(w), _reals(gram)
+        case Increments(gram=gram, u=u, following=following):
+            sizes = np.array([-1 if n.whole else n.cells.size for n in following])
+            parts: list[Part] = [_reals(gram), _reals(u), _integers(sizes)]
+            parts += [_integers(n.cells) for n in following]
+            parts += [_reals(n.values) for n in following]
+            return INCREMENTS, 1, b"".join(parts)  # step 1: the only upload
         case MaskedUpload(h=h, words=words):
             return MASKED, h, np.ascontiguousarray(words, "<u8").data
         case KeyRequest():
@@ -170,7 +181,7 @@ def longest_request(layout: Layout) -> int:
 
 def longest_reply(layout: Layout, agents: int) -> int:
     """Bytes of the longest frame that a cohort of so many agents may send."""
-    upload = agents * (layout.dim + packed_size(layout.dim, layout.packing))
+    upload = agents * (layout.upload_words(layout.horizon) + (1 if layout.states else 0))
     key = layout.secure * (_SITE_KEY.size + PROOF_BYTES)
     return HEADER_BYTES + max(8 * upload, 8 * (1 + 2 * agents), NAME_BYTES, key)
 
@@ -215,6 +226,10 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     body = memoryview(frame)[HEADER_BYTES:]
     H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
     match kind:
+        case k if k == MODELS:
+            G = layout.matrices
+            _expect(body, H * d + G * P)
+            return address, Models(_real(body, 0, (H, d)), _real(body, H * d, (G, P)))
         case k if k == START:
             G, size = layout.matrices, H * d + layout.matrices * P
             _expect(body, size + 4)
@@ -286,9 +301,11 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             P = layout.gram_size(step) if len(body) != 8 * m * d else 0
             _expect(body, m * (P + d))
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
+        case k if k == INCREMENTS:
+            return address, _increments(body, address.agents, layout)
         case k if k == MASKED:
             if len(body) != 8 * layout.dim:
-                _expect(body, layout.dim + layout.gram_size(step))
+                _expect(body, layout.upload_words(step))
             return address, MaskedUpload(step, np.frombuffer(body, "<u8"))
         case k if k == SITE_KEY:
             public, proof, end = _key_at(body, 0)
@@ -300,6 +317,30 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             name = bytes(body).decode(errors="replace").rstrip(" ")
             return address, Failure(name if name.isascii() and name.isidentifier() else NAMELESS)
     _refuse("kind", KINDS[kind], "a reply")
+
+
+def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
+    """Increments of m agents; places in N are ascending and inside it."""
+    G, d, P = layout.matrices, layout.dim, packed_size(layout.dim, layout.packing)
+    at = m * G * (P + d) + m
+    if not layout.states or len(body) < 8 * at:
+        _refuse("length", f"{len(body)} bytes of scalars", f"at least {8 * at}")
+    sizes = np.frombuffer(body, "<i8", m, 8 * (at - m)).astype(np.int64)
+    if not -1 <= sizes.min() <= sizes.max() <= layout.cells:
+        _refuse("cells", f"{sizes.max()} of them", f"at most {layout.cells}")
+    lengths = np.where(sizes < 0, layout.cells, sizes)  # −1: none is left out, and none is listed
+    sizes = np.maximum(sizes, 0)
+    listed = int(sizes.sum())
+    _expect(body, at + listed + int(lengths.sum()))
+    cells = np.split(np.frombuffer(body, "<i8", listed, 8 * at), np.cumsum(sizes)[:-1])
+    values = np.split(_real(body, at + listed, (int(lengths.sum()),)), np.cumsum(lengths)[:-1])
+    for places in cells:
+        if places.size and not (places[0] >= 0 and places[-1] < layout.cells
+                                and (np.diff(places) > 0).all()):  # fmt: skip
+            _refuse("cells", "not ascending", f"places below {layout.cells}")
+    following = tuple(NextStates(*pair) for pair in zip(cells, values, strict=True))
+    gram, u = _real(body, 0, (m, G, P)), _real(body, m * G * P, (m, G, d))
+    return Increments(gram, u, following)
 
 
 def _expect(body: memoryview, words: int) -> None:

@@ -20,29 +20,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
-from fedlsvi.protocol.agent import Cohort, Experience
+from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
+    Increments,
     Keep,
     KeyRequest,
     Model,
+    Models,
     Reply,
     Request,
     Roster,
     Signal,
     Start,
-    Stop,
     Upload,
     gram_of,
 )
@@ -53,6 +51,8 @@ from fedlsvi.remote.codec import Address, Failure, decode_request, encode
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.remote.masking import Masking
+from fedlsvi.remote.request_order import RequestOrder as RequestOrder
+from fedlsvi.remote.request_order import refuse
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
@@ -92,99 +92,6 @@ class SignalExchange(Protocol):
     def fired(self, frame: bytes) -> None:
         """An agent of this cohort signals; the frame is about to be the reply."""
         ...
-
-
-@dataclass
-class RequestOrder:
-    """What a server may ask next, and with which numbers.
-
-        Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
-                                        at the end → Exploit → Model H … Model 1 → (Keep)
-
-    b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
-    could ask for it with one V after another would learn which states were seen. So each step of a
-    synchronisation is answered once, and what was agreed before the run (γ, β, T) holds whatever a
-    message says.
-
-    Attributes:
-        parameters: The numbers that were agreed on.
-        due: The step whose model must come next; 0 between synchronisations.
-        exploiting: Whether the pass after the last round has begun; it comes once.
-    """
-
-    parameters: Parameters
-    due: int = 0
-    exploiting: bool = False
-
-    def check(self, message: Request, world: Experience) -> None:
-        """Raise MessageRefused for a request that cannot come next; changes nothing."""
-        T = self.parameters.episodes
-        if isinstance(message, Start):
-            self._check_start(message)
-        elif isinstance(message, Model):
-            if message.h != self.due:
-                _refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
-            size = 0 if self.exploiting else layout(self.parameters).gram_size(message.h)
-            if message.gram.size != size:
-                _refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
-            _finite(w=message.w, gram=message.gram)
-        elif self.due > 0:
-            _refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
-        match message:
-            case Exploit(beta=beta) if not self._may_exploit(beta, world):
-                _refuse("bad-exploit", f"asked for a pass with β = {beta!r} after {world.t} of {T}")
-            case Explore(limit=limit) if not 0 <= limit <= T - world.t:
-                _refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
-            case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
-                _refuse("bad-stop", f"a round after episode {world.t} cannot stop at episode {t}")
-            case Keep(t=t) if world.length or world.t != t:
-                _refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
-
-    def follow(self, message: Request) -> None:
-        """This request was carried out."""
-        match message:
-            case Start():
-                self.due, self.exploiting = 0, False
-            case Stop():
-                self.due = self.parameters.horizon
-            case Exploit():
-                self.due, self.exploiting = self.parameters.horizon, True
-            case Model(h=h):
-                self.due = h - 1
-
-    def _may_exploit(self, beta: float, world: Experience) -> bool:
-        """At the end of the run, once, and with the β that was agreed on."""
-        p = self.parameters
-        over = world.t == p.episodes and world.length == 0
-        return over and p.exploit and beta == -p.pessimism and not self.exploiting
-
-    def _expected(self) -> str:
-        return f"the model of step {self.due} is next" if self.due else "a round is under way"
-
-    def _check_start(self, start: Start) -> None:
-        p = self.parameters
-        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
-            sent = getattr(start, name)
-            if sent != agreed:
-                _refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
-        if not 0 <= start.t <= p.episodes:
-            _refuse("bad-start", f"a Start at episode {start.t} of {p.episodes}")
-        _finite(w=start.w, gram=start.gram)
-        try:
-            for gram in start.gram:
-                factorise(unpack(gram, p.dim, p.packing))
-        except InvalidInput as error:
-            _refuse("bad-start", f"a Start with this model: {error}")
-
-
-def _refuse(code: str, why: str) -> NoReturn:
-    raise MessageRefused(why, code=code) from None
-
-
-def _finite(**arrays: np.ndarray) -> None:
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            _refuse("model-not-finite", f"{name} of a model is not finite")
 
 
 class Endpoint:
@@ -270,10 +177,10 @@ class Endpoint:
         try:
             address, message = decode_request(frame, self.layout)
             if (address.run, address.first, address.agents) != (self.run, *self.agents):
-                _refuse("other-run", f"a request of run {address.run:x}")
+                refuse("other-run", f"a request of run {address.run:x}")
             t = self.cohort.experience.t if self._last != NOTHING_YET else 0
             if isinstance(message, Start) and message.t != t:
-                _refuse("bad-start", f"a start at episode {message.t}")
+                refuse("bad-start", f"a start at episode {message.t}")
             heard = self._in_turn(address, message)
         except MessageRefused as error:
             raise DamagedFile(
@@ -367,9 +274,9 @@ class Endpoint:
     def _heard(self, address: Address, message: Request) -> bool:
         """Whether this request was answered before; refuses one that is out of turn."""
         if address.run != self.run:
-            _refuse("other-run", f"request of run {address.run:x}, this is run {self.run:x}")
+            refuse("other-run", f"request of run {address.run:x}, this is run {self.run:x}")
         if (address.first, address.agents) != self.agents:
-            _refuse("other-agents", f"request for agents from {address.first}: they are not here")
+            refuse("other-agents", f"request for agents from {address.first}: they are not here")
         return self._in_turn(address, message)
 
     def _in_turn(self, address: Address, message: Request) -> bool:
@@ -379,13 +286,13 @@ class Endpoint:
             return True
         if isinstance(message, Start):
             if address.epoch <= epoch:
-                _refuse(
+                refuse(
                     "stale-start",
                     f"a start of epoch {address.epoch} after epoch {epoch}: a later server has "
                     "spoken since, or the server's clock was set back",
                 )
         elif (address.epoch, address.number) != (epoch, number + 1):
-            _refuse(
+            refuse(
                 "stale-request",
                 f"request {address.number} of epoch {address.epoch} after {number} of {epoch}",
             )
@@ -423,7 +330,9 @@ class Endpoint:
             masking.agree(message)
             return None
         reply = self.cohort.receive(message, until)
-        return masking.mask(address.round, reply) if isinstance(reply, Upload) else reply
+        if isinstance(reply, Upload | Increments):
+            return masking.mask(address.round, reply)
+        return reply
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply
@@ -441,6 +350,8 @@ class Endpoint:
         elif isinstance(message, Model):
             self._w[message.h - 1] = message.w
             gram_of(self._gram, message.h, len(self._w))[:] = message.gram
+        elif isinstance(message, Models):
+            self._w, self._gram = message.w.copy(), message.gram.copy()
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""

@@ -97,4 +97,5 @@ def guard_for(plan: Plan) -> Guard:
     phi = plan.features
     # an episode of a black box that has ended adds nothing to Λ^loc, whatever its features sum to
     ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
-    return Guard(plan.layout, Facts.of(plan.parameters, phi.nonnegative, phi.simplex and not ends))
+    simplex = phi.simplex and not ends
+    return Guard(plan.layout, Facts.of(plan.parameters, phi.nonnegative, simplex, ends))

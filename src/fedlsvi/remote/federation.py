@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fedlsvi import __version__, envs
@@ -20,6 +21,7 @@ from fedlsvi.algorithms.pevi import PEVISettings
 from fedlsvi.checks import check_seed, choice, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
+from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -28,8 +30,12 @@ from fedlsvi.errors import (
     InvalidSetting,
     refuse_unknown,
 )
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.binding import resolve
+from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -38,6 +44,8 @@ from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.guard import Facts
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.site_settings import SiteSettings as SiteSettings
@@ -80,12 +88,15 @@ class Federation:
     dim: int
     seed: int = 0
     one_hot: bool = False
+    nonnegative: bool = False
+    simplex: bool = False
     reward_range: list[float] = field(default_factory=lambda: [0.0, 1.0])
     features: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
     max_agents: int | dict[str, int] = MOST_AGENTS
     algorithm: str = "fed-lsvi"
+    n_states: int = 0
     n_actions: int | None = None
 
     @classmethod
@@ -104,12 +115,16 @@ class Federation:
         _check_name(self.name)
         integer("horizon", self.horizon, 1, "the number of steps of an episode")
         integer("dim", self.dim, 1, "the dimension of the features")
+        integer("n_states", self.n_states, 0, "the number of states, where they are finite")
         check_seed(self.seed)
         choice("algorithm", self.algorithm, tuple(ALGORITHMS))
         if self.n_actions is not None:
-            integer("n_actions", self.n_actions, 1, "the number of actions of a log")
-        if not isinstance(self.one_hot, bool):
-            raise InvalidSetting(f"one_hot must be true or false, got {self.one_hot!r}")
+            integer("n_actions", self.n_actions, 1, "the number of actions")
+        for key in ("one_hot", "nonnegative", "simplex"):
+            if not isinstance(flag := getattr(self, key), bool):
+                raise InvalidSetting(
+                    f"{key} must be true or false, got {flag!r}", code=f"bad-{key}"
+                )
         units(self.reward_range)
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
@@ -120,8 +135,13 @@ class Federation:
         if "n_agents" in self.settings:
             raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
-        self.parameters(n_agents)
-        self.retry_policy()
+        retry, p = self.retry_policy(), self.parameters(n_agents)
+        if p.aggregation == "secure":
+            check_sites(n_agents)
+            retry.refuse_absence('aggregation = "secure"')
+        if p.exchange == "one-trip":
+            retry.refuse_absence('exchange = "one-trip"')
+            self.values(p)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -150,9 +170,40 @@ class Federation:
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen = self.chosen(n_agents)
-        found: Parameters = chosen.resolve(self.episodes, self.horizon, self.dim, self.one_hot)
+        chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
+        if getattr(chosen, "some_away", False):
+            raise InvalidSetting(
+                "participation and present are not for [settings]: they simulate absence, and here "
+                'sites are away when they are; [retry] absent = "carry" says what happens then',
+                code="bad-participation",
+            )
+        trip = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
+        found: Parameters = chosen.resolve(*size, **trip)
         return found
+
+    def values(self, p: Parameters) -> TabularValues | None:
+        """With one trip per synchronisation: what the server computes values with, for which it
+        must know the features of all states."""
+        if p.exchange != "one-trip":
+            return None
+        phi = self.feature_map()
+        if phi is None:
+            raise InvalidSetting(
+                'exchange = "one-trip" has the server compute values, and it must know the '
+                'features for that: write [features] with a name, such as name = "one-hot"',
+                code="one-trip-needs-features",
+            )
+        actions = self.n_actions or self.dim // self.n_states
+        stub = SimpleNamespace(name=self.name, n_states=self.n_states, n_actions=actions,
+                               horizon=self.horizon)  # fmt: skip
+        bound = resolve(phi, stub)
+        if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
+            raise InvalidSetting(
+                f"[features] of {self.n_states} states and {actions} actions have dimension "
+                f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
+                code="other-dim",
+            )
+        return TabularValues(bound, p.horizon, p.beta, p.ceilings, p.packing == "diagonal")
 
     def chosen(self, n_agents: int) -> Any:
         """The settings of its algorithm. Sites know their environments and the server does not, so
@@ -186,7 +237,7 @@ class Federation:
         plan = make_plan(self.chosen(n_agents), env, self.episodes, self.seed, phi)
         plan.check_source()
         mine, agreed = plan.parameters, self.parameters(n_agents)
-        for size in ("horizon", "dim", "packing"):
+        for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
                     f"this site's environment has {size} {own}, the federation agreed on {theirs}",
@@ -194,7 +245,30 @@ class Federation:
                     hint=_remedy(size, own, plan.envs[0]),
                 )
         self._check_units(plan)
+        self._check_features(plan)
         return plan
+
+    def _check_features(self, plan: Plan) -> None:
+        """The server refuses uploads that break what was agreed about features."""
+        ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
+        holds = {
+            "nonnegative": plan.features.nonnegative,
+            "simplex": plan.features.simplex and not ends,
+        }
+        for key, own in holds.items():
+            if getattr(self, key) and not own:
+                raise InvalidEnvironment(
+                    f"the federation agreed on {key} = true, and this site's features are not so, "
+                    "or its episodes may end early: choose other features, or agree on less",
+                    code=f"not-{key}",
+                )
+
+    def facts(self, p: Parameters) -> Facts:
+        """What the server knows about every site, for its checks. Sums of features are of no use
+        where episodes may end early."""
+        phi = self.feature_map()
+        nonnegative = self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
+        return Facts.of(p, nonnegative, self.simplex, ends=not self.simplex)
 
     def _check_units(self, plan: Plan) -> None:
         """A reward must be worth the same everywhere."""
@@ -219,7 +293,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
             f"one_hot = {one_hot} in federation.toml, else choose other features for this site"
         )
     counted = ""
-    if size == "dim" and (n_states := getattr(env, "n_states", None)) is not None:
+    size = "n_states" if size == "states" else size
+    if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
             f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
             "Gymnasium environment can end early, one state is added for those that have ended)"
@@ -237,7 +312,12 @@ def package() -> str:
     return f"{__version__} ({found.hexdigest()[:16]})"
 
 
-def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Observer]) -> Run:
+def serve(
+    opened: OpenedRun,
+    transport: FrameTransport,
+    observers: Sequence[Observer],
+    values: TabularValues | None = None,
+) -> Run:
     """Play a federation's run to its end, from the last checkpoint where there is one.
 
     A checkpoint is written after every round; agents keep theirs first.
@@ -246,10 +326,12 @@ def serve(opened: OpenedRun, transport: FrameTransport, observers: Sequence[Obse
         opened: The server's run folder.
         transport: The way to the sites.
         observers: Called with the record of each round.
+        values: With one trip per synchronisation (`Federation.values`).
     """
     if not opened.finished:
         p, algorithm = opened.header.parameters, opened.header.job.algorithm
-        session = Session(FederatedPlayer(p, transport, algorithm=algorithm))
+        player = FederatedPlayer(p, transport, algorithm=algorithm, values=values)
+        session = Session(player)
         opened.restore(session)
         take_epoch(transport, opened.header.run)
         # the process of a job that was aborted may take a moment to end
@@ -263,7 +345,9 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     # the worker of a job that was aborted may take a moment to end
     journal = Journal(own, settings.durable, lock_seconds=60.0)
     try:
-        return journal, Audit(folder / "sent.jsonl", settings.durable, lock_seconds=60.0)
+        return journal, Audit(
+            files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
+        )
     except BaseException:
         journal.close()
         raise
@@ -333,13 +417,13 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
 
 def open_endpoint(
     federation: Federation, settings: SiteSettings, first: int, n_agents: int,
-    books: tuple[Journal, Audit],
+    books: tuple[Journal, Audit], identity: SiteIdentity | None = None,
 ) -> Endpoint:  # fmt: skip
-    """The endpoint of a site, as its journal has it."""
+    """The endpoint of a site, as its journal has it; secure sums need its identity."""
     lo, hi = first, first + settings.agents
     world = settings.world(federation, n_agents, first)
     plan = federation.plan(world, n_agents, settings.feature_map())
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books)
+    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

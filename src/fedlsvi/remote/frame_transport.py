@@ -20,15 +20,16 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
     Exploit,
+    Increments,
     Keep,
     KeyRequest,
     MaskedUpload,
     Member,
     Model,
+    Models,
     Reply,
     Request,
     Roster,
@@ -52,6 +53,8 @@ from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.sum_guard import SumGuard
+from fedlsvi.remote.suspicion import compare
+from fedlsvi.remote.trip_guard import TripGuard
 
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
@@ -106,11 +109,16 @@ class FrameTransport(Transport):
         self.clock = monotonic
         self._checkpoints = False
         self._round = 0  # of the request under way
+        self._lam, self._xi = p.lam, p.xi
         self._sum_guard: SumGuard | None = None
+        self._trip_guard: TripGuard | None = None
         if self.layout.secure:
-            check_secure(self.retry, len(self.cuts))
-            self._sum_guard = SumGuard(self.layout, self.guard.facts, p.scale_bits)
-            self._sums = FixedPointSums(self.layout, p.scale_bits)
+            check_sites(len(self.cuts))
+            self.retry.refuse_absence('aggregation="secure"')
+            self._sum_guard = SumGuard(self.layout, self.guard.facts, p)
+        elif self.layout.states:
+            self.retry.refuse_absence('exchange="one-trip"')
+            self._trip_guard = TripGuard(self.layout, self.guard.facts)
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -142,8 +150,9 @@ class FrameTransport(Transport):
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
         self.guard.sends(message)
-        if self._sum_guard is not None:
-            self._sum_guard.sends(message)
+        for guard in (self._sum_guard, self._trip_guard):
+            if guard is not None:
+                guard.sends(message)
         if self.membership.carries:
             self.membership.absentees.follow(message, self.guard.round - 1, self.guard.t)
         self.request, self._round = message, self.guard.round
@@ -264,23 +273,29 @@ class FrameTransport(Transport):
         elif isinstance(reply, MaskedUpload):
             if reply.h != (h := self._step()):
                 raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
+        elif isinstance(reply, Increments) and self._trip_guard is not None:
+            self._trip_guard.check(first, reply)
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
     def _expected(self) -> type:
-        upload = MaskedUpload if self.layout.secure else Upload
+        upload: type = Increments if self.layout.states else Upload
+        if self.layout.secure:
+            upload = MaskedUpload
         match self.request:
             case Stop() | Exploit():
                 return upload
             case Model(h=h):
                 return upload if h > 1 else type(None)
-            case Start() | Keep() | Roster():
+            case Start() | Keep() | Roster() | Models():
                 return type(None)
             case KeyRequest():
                 return SiteKey
         return Signal
 
     def _step(self) -> int:
+        if self.layout.states:  # all steps at once
+            return 1
         return self.request.h - 1 if isinstance(self.request, Model) else self.layout.horizon
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
@@ -292,12 +307,16 @@ class FrameTransport(Transport):
         if self._expected() is not Upload:
             every = [replies[c] for c in sorted(replies)]
             if self._sum_guard is not None and self._expected() is MaskedUpload:
-                h = self._step()
-                self._sum_guard.check(self.guard.round, h, self._sums(every, h))
+                self._sum_guard.check(self.guard.round, self._step(), every)
+            if self._trip_guard is not None and self._expected() is Increments:
+                for c, reply in sorted(replies.items()):
+                    assert isinstance(reply, Increments)
+                    self._trip_guard.accept(self.cuts[c][0], reply)
             return every
         h, uploads = self._step(), list[Upload]()
         if self.guard.exploiting:
             return [self._without_gram(c, h, replies.get(c)) for c in range(len(self.cuts))]
+        self._compare(h, replies)
         for c, (first, agents) in enumerate(self.cuts):
             upload = replies.get(c)
             if not isinstance(upload, Upload):
@@ -321,6 +340,17 @@ class FrameTransport(Transport):
         if c in self.membership.absentees.away:
             b = self.membership.absentees.substitute(c, h).b
         return Upload(h, np.empty((agents, 0)), b)
+
+    def _compare(self, h: int, replies: dict[int, Reply]) -> None:
+        """Look for a cohort whose data contradict those of all others; the uploads of one that is
+        excluded for it are dropped. One that is just back has responses to other values."""
+        fresh = {c: upload for c, upload in replies.items() if isinstance(upload, Upload)
+                 and c not in self.membership.absentees.upto}  # fmt: skip
+        found = compare(self.guard, self.cuts, h, fresh, self._lam, self._xi)
+        if found is not None:
+            self.membership.contradicts(found, h)
+            if found.site in self.membership.excluded:
+                del replies[found.site]
 
     # the ledger and the records
 
@@ -397,6 +427,8 @@ class FrameTransport(Transport):
         self._take_back()
         signal = super().wait(t, left)
         self.guard.stops(signal)
+        if self._trip_guard is not None:
+            self._trip_guard.stops(signal)
         return signal
 
     def keep(self, t: int) -> None:
@@ -412,8 +444,8 @@ class FrameTransport(Transport):
         self._checkpoints = True
         self.keep(t)
         arrays, plain = self.membership.state()
-        if self._sum_guard is not None:
-            arrays |= self._sum_guard.state()
+        for guard in (self._sum_guard, self._trip_guard):
+            arrays |= {} if guard is None else guard.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
         return arrays | self.guard.state(), plain
@@ -430,8 +462,9 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
-        if self._sum_guard is not None:
-            self._sum_guard.restore(arrays, t, k)
+        for guard in (self._sum_guard, self._trip_guard):
+            if guard is not None:
+                guard.restore(arrays, t, k)
         self.membership.restore(arrays, plain)
         # later than the server before this one, even if the clock was set back
         self.begin_at(plain["epoch"] + 1)
@@ -440,15 +473,3 @@ class FrameTransport(Transport):
         """Speak as a server process of at least this epoch."""
         self.epoch = max(self.epoch, epoch)
         self.turns = [(self.epoch, 0)] * len(self.cuts)
-
-
-def check_secure(retry: RetryPolicy, sites: int) -> None:
-    """Refuse what secure sums cannot do: a sum without one of its sites is only noise."""
-    check_sites(sites)
-    if retry.absent not in ("wait", "fail") or retry.refused != "refuse":
-        raise InvalidSetting(
-            f'aggregation="secure" needs every site in every sum, and the policy is '
-            f'absent="{retry.absent}", refused="{retry.refused}": use absent="wait" or "fail", and '
-            'refused="refuse"',
-            code="bad-absent",
-        )

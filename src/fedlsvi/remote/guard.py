@@ -37,6 +37,7 @@ from fedlsvi.protocol.messages import (
     Explore,
     Layout,
     Model,
+    Models,
     Request,
     Signal,
     Start,
@@ -99,6 +100,8 @@ class Facts:
         steps: Vectors that an episode puts into one Gram matrix: 1, or H where steps share it.
         partial: Whether an agent may have fewer episodes than the round, or episodes that end
             early and add nothing after that, as logs have.
+        waits: Whether increments may wait for a later round: under a floor, where episodes end
+            early.
     """
 
     trigger: Trigger
@@ -109,14 +112,20 @@ class Facts:
     overshoot: str = "cut"
     steps: int = 1
     partial: bool = False
+    waits: bool = False
 
     @classmethod
-    def of(cls, p: Parameters, nonnegative: bool = False, simplex: bool = False) -> Facts:
-        """From the numbers in force and what is known about the features."""
-        y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
-        logged, steps = p.pessimistic, p.horizon // p.matrices
-        simplex = simplex and not logged
-        return cls(p.trigger, p.episodes, y_max, nonnegative, simplex, p.overshoot, steps, logged)
+    def of(
+        cls, p: Parameters, nonnegative: bool = False, simplex: bool = False, ends: bool = False
+    ) -> Facts:
+        """From the numbers in force, what is known about the features, and whether episodes may
+        end early."""
+        y_max, steps = 1.0 + np.append(p.ceilings[1:], 0.0), p.horizon // p.matrices
+        logged = p.pessimistic
+        # where steps share a matrix every episode is in it, so nothing waits
+        waits = ends and p.min_round > 1 and not p.stationary
+        known = (p.trigger, p.episodes, y_max, nonnegative, simplex and not logged)
+        return cls(*known, p.overshoot, steps, logged, waits)
 
 
 @dataclass
@@ -135,12 +144,14 @@ class Guard:
     tolerance: float = TOLERANCE
     gram: np.ndarray = field(init=False)  # (H, M, P) or (1, M, P), over all rounds
     last: np.ndarray = field(init=False)  # (M, d), b_H of the round before
+    upto: np.ndarray = field(init=False)  # (H, M), the last episode of the last upload, not zero
 
     def __post_init__(self) -> None:
         size = self.layout
         P = packed_size(size.dim, size.packing)
         self.gram = np.zeros((size.matrices, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
+        self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
         self.t, self.round, self.length = 0, 1, 0
         self.exploiting = False
         self._requested = 0  # episodes of the round under way that the server requested so far
@@ -165,6 +176,9 @@ class Guard:
                 self._requested += limit
             case Stop(t=t):
                 self.length = t - self.t
+            case Models(w=w, gram=gram):
+                for h in range(len(w), 0, -1):
+                    self.sends(Model(h, w[h - 1], gram_of(gram, h, len(w))))
             case Model(h=h, w=w, gram=gram):
                 self._check_model(h, w, gram)
                 gram_of(self._model, h, self.layout.horizon)[:] = gram
@@ -227,6 +241,12 @@ class Guard:
     def upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         """Check an upload of step h from agents first … first + agents − 1; changes nothing."""
         self._same_step(first, h, upload)
+        if self.facts.waits and (t := int(self.upto[h - 1, first : first + agents].min())) < self.t:
+            self.since(t)._upload(first, agents, h, upload)
+        else:
+            self._upload(first, agents, h, upload)
+
+    def _upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         before = self.gram[min(h, len(self.gram)) - 1, first : first + agents]
         if (size := upload.gram.shape[1]) != (agreed := self.gram_size(h)):
             raise Refusal(first, self.round, h, "size of gram", size, f"{agreed}")
@@ -269,6 +289,9 @@ class Guard:
         rows = slice(first, first + len(upload.b))
         own = gram_of(self.gram, upload.h, self.layout.horizon)[rows]
         own += upload.gram
+        if self.facts.waits:
+            told = np.flatnonzero(upload.gram.any(axis=1)) + first
+            self.upto[upload.h - 1, told] = self.t + self.length
         if upload.h == self.layout.horizon:
             self.last[rows] = upload.b
 
@@ -288,11 +311,14 @@ class Guard:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {"guard.gram": self.gram, "guard.last": self.last}
+        kept = {"guard.gram": self.gram, "guard.last": self.last}
+        return kept | {"guard.upto": self.upto} if self.facts.waits else kept
 
     def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
         """Continue after round k, episode t."""
         self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
+        if self.facts.waits:
+            self.upto[:] = arrays["guard.upto"]
         self.t, self.round = t, k + 1
 
     def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
@@ -417,6 +443,8 @@ class Guard:
         named = np.zeros(len(ratio), np.bool_)
         named[self._signallers(first, len(ratio), h)] = True
         short = named & (np.maximum(ratio, 0.0) < least_ratio - 1e-6)
+        if self.facts.waits:  # what it signalled for waits, because few episodes reached the step
+            short &= ratio > 1e-6
         bound = f"at least {least_ratio:.9g}: it signalled here"
         self._fail(first, h, short, "log ratio of determinants", ratio, bound)
         most = self._most(least)

@@ -25,7 +25,7 @@ from fedlsvi.config import FEWEST_SITES, Parameters
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import MaskStreams, membership_id, new_private_key, public_key
-from fedlsvi.protocol.messages import MaskedUpload, Member, Roster, SiteKey, Upload
+from fedlsvi.protocol.messages import Increments, MaskedUpload, Member, Roster, SiteKey, Upload
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.storage import files
@@ -134,17 +134,18 @@ class Masking:
         if following != self.parameters.n_agents:
             _refuse("sites-missing", f"no site is listed for agent {following}")
 
-    def mask(self, round_: int, upload: Upload) -> MaskedUpload:
-        """The sum over the site's agents, behind the masks of this round and step.
+    def mask(self, round_: int, upload: Upload | Increments) -> MaskedUpload:
+        """The sum over the site's agents, behind the masks of this round and step; increments of
+        all steps at once have the masks of step 1.
 
         Raises:
             MessageRefused: No membership was agreed, or this stream has hidden something else.
         """
         if self._streams is None:
             _refuse("no-membership", "no sites were agreed on, so nothing can be masked")
-        words = self._sums.words(upload)
-        self._use((self._streams.membership, round_, upload.h), sha256(words.data).digest())
-        return MaskedUpload(upload.h, self._streams.masked(words, round_, upload.h))
+        words, h = self._sums.words(upload), upload.h if isinstance(upload, Upload) else 1
+        self._use((self._streams.membership, round_, h), sha256(words.data).digest())
+        return MaskedUpload(h, self._streams.masked(words, round_, h))
 
     def _use(self, stream: Stream, content: bytes) -> None:
         """Write down what a stream is about to hide; one that hid something else is refused."""

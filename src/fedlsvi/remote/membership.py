@@ -38,6 +38,7 @@ from fedlsvi.protocol.messages import (
 from fedlsvi.protocol.transport import DOWN
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.suspicion import Suspect
 
 Ask = Callable[[Request, int], tuple[bool, Reply]]
 """Sends a request of round k again: whether an answer came, and the answer."""
@@ -281,6 +282,7 @@ class Membership:
         excluded: Cohorts that the run continues without, and why.
         absentees: Cohorts that are away and may come back.
         carries: Whether the run continues without absent cohorts until they come back.
+        suspects: Cohorts whose data contradicted those of all others, and who were only noted.
         notes: Anomalies for the records of rounds.
     """
 
@@ -293,6 +295,7 @@ class Membership:
     ) -> None:
         self.cuts, self.retry, self.guard, self.sites = cuts, retry, guard, sites
         self.excluded: dict[int, str] = {}
+        self.suspects: set[int] = set()
         self.absentees = Absentees(guard.layout, cuts)
         self.carries = retry.absent == "carry"
         self.notes = Notes()
@@ -351,6 +354,26 @@ class Membership:
         self.excluded[c] = why
         self.notes.add(f"{self.name(c)} excluded ({why})", self.guard.round, k)
 
+    def contradicts(self, found: Suspect, h: int) -> None:
+        """The data of a cohort contradict those of all others at step h: note it, exclude it or
+        stop the run.
+
+        Raises:
+            MessageRefused: The policy is to stop.
+        """
+        why = (
+            f"its data contradict those of all others at step {h}: residual {found.residual:.3g}, "
+            f"at most {found.limit:.3g} expected"
+        )
+        c, k = found.site, self.guard.round
+        if self.retry.suspicious == "fail":
+            raise MessageRefused(f"{self.name(c)}, round {k}: {why}", code="contradicts-others")
+        if self.retry.suspicious == "exclude":
+            self.exclude(c, why, k)
+        elif c not in self.suspects:
+            self.suspects.add(c)
+            self.notes.add(f"{self.name(c)} suspected ({why})", k)
+
     def missing(self) -> list[str]:
         """Who is not part of the run now, and why."""
         gone = [f"{self.name(c)} is excluded ({why})" for c, why in sorted(self.excluded.items())]
@@ -373,6 +396,7 @@ class Membership:
             own, plain["carried"] = self.absentees.state()
             arrays |= own
         plain["excluded"] = {str(c): why for c, why in self.excluded.items()}
+        plain["suspects"] = sorted(self.suspects)
         plain["notes"] = self.notes.state()
         return arrays, plain
 
@@ -380,6 +404,7 @@ class Membership:
         """Continue from `state`."""
         self.absentees.b[:] = arrays["carry.b"]
         self.excluded = {int(c): why for c, why in plain["excluded"].items()}
+        self.suspects = set(plain["suspects"])
         self.notes.restore(plain["notes"])
         carried = plain.get("carried")
         if carried is None:

@@ -17,6 +17,7 @@ LONGEST_DEADLINE = 1e6
 
 Refused = Literal["refuse", "exclude"]
 Absent = Literal["wait", "fail", "carry", "exclude"]
+Suspicious = Literal["note", "exclude", "fail"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class RetryPolicy:
             the run, "carry" closes rounds without that cohort until it answers again, "exclude"
             continues without it.
         carry: For how many rounds a cohort is carried before it is excluded.
+        suspicious: When the data of a cohort contradict those of all others (`suspicion`): "note"
+            says so in the record of the round, "exclude" continues without it, "fail" stops.
     """
 
     deadline: float = 60.0
@@ -40,6 +43,7 @@ class RetryPolicy:
     refused: Refused = "refuse"
     absent: Absent = "fail"
     carry: int = 50
+    suspicious: Suspicious = "note"
 
     def __post_init__(self) -> None:
         number("deadline", self.deadline, 0.0, "in seconds", strict=True)
@@ -53,6 +57,28 @@ class RetryPolicy:
         integer("carry", self.carry, 1, "a number of rounds")
         choice("refused", self.refused, get_args(Refused))
         choice("absent", self.absent, get_args(Absent))
+        choice("suspicious", self.suspicious, get_args(Suspicious))
+
+    def refuse_absence(self, what: str) -> None:
+        """Refuse a policy that goes on without a site, for what needs all of them in every round:
+        a masked sum without one is noise, and in one trip agents keep no history to return with.
+
+        Args:
+            what: The setting that needs it.
+        """
+        if self.suspicious != "note":
+            raise InvalidSetting(
+                f"with {what} no site's data are compared with those of others, so that "
+                f'suspicious="{self.suspicious}" can find nobody: use suspicious="note"',
+                code="bad-suspicious",
+            )
+        if self.absent not in ("wait", "fail") or self.refused != "refuse":
+            raise InvalidSetting(
+                f"{what} needs every site in every round, and the policy is "
+                f'absent="{self.absent}", refused="{self.refused}": use absent="wait" or "fail", '
+                'and refused="refuse"',
+                code="bad-absent",
+            )
 
     def waited(self) -> str:
         """How long the server waited for an answer that did not come, for an error message."""

@@ -5,6 +5,9 @@
     name = "river-swim"
     # gym = "FrozenLake-v1"          # … or a Gymnasium id, with its arguments beside it
     # entry = "clinic.ward:make"     # … or a Python function that makes the environment
+    [require]                        # a job without these is refused here
+    min_round = 20
+    aggregation = "secure"
 
 A site that has records and nothing to play in takes part in `algorithm = "pevi"`:
 
@@ -16,7 +19,7 @@ A site that has records and nothing to play in takes part in `algorithm = "pevi"
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.logged.world import logged_worlds
 from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import settings_file
 
 
@@ -40,6 +44,7 @@ class SiteSettings:
     durable: bool = True
     data: dict[str, Any] | None = None
     features: dict[str, Any] | None = None
+    require: Requirements = field(default_factory=Requirements)
 
     @classmethod
     def read(cls, path: Path) -> SiteSettings:
@@ -53,6 +58,7 @@ class SiteSettings:
         features = table.get("features")
         if features is not None and not isinstance(features, dict):
             raise InvalidSetting(f"features must be a table with a name, got {features!r}")
+        require = Requirements.of(table.get("require", {}))
         if ("env" in table) == ("data" in table):
             raise InvalidInput(
                 f"{path} needs [env], a world to play in, or data, a log: name one of them there"
@@ -63,10 +69,10 @@ class SiteSettings:
             if not isinstance(named, dict) or not isinstance(named.get("file"), str):
                 raise InvalidInput(f"data must be a file or a table with one, got {named!r}")
             named = {**named, "file": str(path.parent / named["file"])}
-            return cls(None, agents, durable, named, features)
+            return cls(None, agents, durable, named, features, require)
         if not isinstance(table["env"], dict):
             raise InvalidInput(f"{path} has no [env]: name an environment there")
-        return cls(environment(table["env"]), agents, durable, None, features)
+        return cls(environment(table["env"]), agents, durable, None, features, require)
 
     def feature_map(self) -> FeatureMap | None:
         """The site's own features, for a federation that names none."""
@@ -89,7 +95,7 @@ class SiteSettings:
                 "or in [data] of this site's settings",
                 code="missing-n_actions",
             )
-        n_states = given.get("n_states")
+        n_states = given.get("n_states", federation.n_states or None)
         if n_states is None and federation.one_hot and self.features is None:
             n_states = federation.dim // n_actions if federation.features is None else None
         own = logged_worlds(

@@ -8,15 +8,27 @@ site, its count of episodes, and whether the agent that signalled had reason to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from fedlsvi.config import Parameters
 from fedlsvi.core.fixed_point import rounding
-from fedlsvi.protocol.aggregation import Sums
-from fedlsvi.protocol.messages import Layout, Request, Start, Stop, Upload
+from fedlsvi.protocol.aggregation import FixedPointSums
+from fedlsvi.protocol.messages import (
+    Increments,
+    Layout,
+    NextStates,
+    Reply,
+    Request,
+    Start,
+    Stop,
+    Upload,
+)
+from fedlsvi.protocol.one_trip import TripSums
 from fedlsvi.remote.guard import TOLERANCE, Facts, Guard, Refusal
+from fedlsvi.remote.trip_guard import TripGuard
 
 
 class SumGuard:
@@ -25,17 +37,20 @@ class SumGuard:
     Args:
         layout: Of the run.
         facts: Of the run.
-        bits: Bits after the point of the sums, whose rounding is allowed for.
+        parameters: The numbers in force; the rounding of the sums is allowed for.
     """
 
-    def __init__(self, layout: Layout, facts: Facts, bits: int) -> None:
-        self.n_agents = layout.n_agents
+    def __init__(self, layout: Layout, facts: Facts, parameters: Parameters) -> None:
+        self.n_agents, bits = layout.n_agents, parameters.scale_bits
+        self._sums, self._trips = FixedPointSums(layout, bits), TripSums(layout, parameters)
         alone = replace(layout, n_agents=1, secure=False)
         # one that plays M·T episodes and is asked for all of them; nobody signals
         longer = replace(facts, episodes=self.n_agents * facts.episodes, overshoot="keep")
         # rounding of at most 1/2 unit in each of d² entries of M agents, per episode of theirs
         slack = TOLERANCE + layout.dim * rounding(bits, 1)
-        self._guard = Guard(alone, longer, slack)
+        self._guard: Guard | TripGuard = Guard(alone, longer, slack)
+        if layout.states:
+            self._guard = TripGuard(alone, longer, slack)
 
     def sends(self, message: Request) -> None:
         """The server sends this."""
@@ -46,26 +61,39 @@ class SumGuard:
             case _:
                 self._guard.sends(message)
 
-    def check(self, k: int, h: int, sums: Sums) -> None:
-        """Refuse sums that no agents could have made.
+    def check(self, k: int, h: int, replies: Sequence[Reply]) -> None:
+        """Refuse masked uploads of step h whose sum no agents could have made.
 
         Raises:
             Refusal: By "agent −1": whoever lied, or masks that do not cancel.
         """
-        gram = sums[0][None, : self._guard.gram_size(h)]
-        upload = Upload(h, gram.copy(), sums[1][None].copy())
         try:
-            self._guard.upload(0, 1, h, upload)
+            if isinstance(self._guard, TripGuard):
+                gram, u, following = self._trips(replies)
+                whole = NextStates(np.empty(0, np.int64), following.ravel())
+                reply = Increments(gram[None].copy(), u[None].copy(), (whole,))
+                self._guard.check(0, reply)
+                self._guard.accept(0, reply)
+            else:
+                sums = self._sums(replies, h)
+                gram = sums[0][None, : self._guard.gram_size(h)]
+                upload = Upload(h, gram.copy(), sums[1][None].copy())
+                self._guard.upload(0, 1, h, upload)
+                self._guard.accept(0, upload)
+                self._guard.upto[:] = 0  # whose increments still wait cannot be seen
         except Refusal as error:
             name = f"{error.field} (in the sum over all sites)"
-            raise Refusal(-1, k, h, name, error.value, error.bound) from None
-        self._guard.accept(0, upload)
+            raise Refusal(-1, k, error.step, name, error.value, error.bound) from None
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {"sum_guard.gram": self._guard.gram, "sum_guard.last": self._guard.last}
+        return {f"sum_{key}": array for key, array in self._guard.state().items()}
 
     def restore(self, arrays: Mapping[str, np.ndarray], t: int, k: int) -> None:
         """Continue after round k, episode t."""
-        own = {f"guard.{key}": arrays[f"sum_guard.{key}"] for key in ("gram", "last")}
+        own = {
+            key.removeprefix("sum_"): array
+            for key, array in arrays.items()
+            if key.startswith("sum_")
+        }
         self._guard.restore(own, self.n_agents * t, k)

@@ -13,10 +13,11 @@ from fedlsvi.report.figures import available, compare_regret, figure
 from fedlsvi.report.groups import grouped
 from fedlsvi.report.plotting import save
 from fedlsvi.report.run_page import page_of_run
+from fedlsvi.report.several import Comparison
 from fedlsvi.run import Run
 from fedlsvi.storage import files
 
-__all__ = ["compare_regret", "figure", "write_report"]
+__all__ = ["Comparison", "compare_regret", "figure", "write_report"]
 
 
 def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()) -> list[Path]:

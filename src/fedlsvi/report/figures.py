@@ -25,6 +25,7 @@ from fedlsvi.report.plotting import (
     ORANGE,
     VERMILION,
     dot,
+    draw_on,
     episodes,
     frame,
     legend_above,
@@ -46,15 +47,17 @@ def figure(
     run: Run | Sequence[Run],
     path: str | Path | None = None,
     marks: dict[str, float] | None = None,
+    ax: Any = None,
 ) -> Any:
     """A Matplotlib figure of one run, or of several seeds together.
 
     Args:
-        what: "regret", "returns", "rounds", "scalars", "lengths", "triggers", "logdet" or
-            "communication" (rounds and scalars).
+        what: "regret", "returns", "rounds", "scalars", "lengths", "triggers", "logdet",
+            "communication" (rounds and scalars) or, of logs, "coverage".
         run: One run, or runs that differ in their seed alone.
         path: Where to save it; the suffix says in which format.
         marks: Levels to show beside "returns", by name.
+        ax: Matplotlib axes to draw on, in place of a new figure.
 
     Raises:
         UnknownName: There is no such figure.
@@ -66,9 +69,8 @@ def figure(
     if not group.runs:
         raise InvalidInput("there is no run to draw: give at least one", code="no-runs")
     panels = ["rounds", "scalars"] if what == "communication" else [what]
-    return make_figure(
-        [partial(DRAW[name], group=group, marks=marks or {}) for name in panels], path
-    )
+    draws = [partial(DRAW[name], group=group, marks=marks or {}) for name in panels]
+    return make_figure(draws, path) if ax is None else draw_on(ax, draws, path)
 
 
 def available(run: Run) -> list[str]:
@@ -82,6 +84,8 @@ def available(run: Run) -> list[str]:
         missing.add("triggers")
     if any(len(record.logdet) != run.parameters.horizon for record in run.records):
         missing.add("logdet")
+    if "logged_episodes" not in run.counts:
+        missing.add("coverage")
     if run.ledger.total == 0:  # nothing was sent, so a logarithm has nothing to show
         missing.add("scalars")
     return [what for what in DRAW if what not in missing]
@@ -208,9 +212,9 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
             for k in rounds
         ]
         axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
-    if per_episode := p.n_agents * p.horizon * run.raw_scalars_per_step:
-        shared = "sharing every trajectory"
-        axes.plot(t, per_episode * t, color=ORANGE, linestyle="-.", label=shared)
+    if per_episode := p.horizon * run.raw_scalars_per_step:
+        raw, shared = per_episode * run.agent_episodes_until(t), "sharing every trajectory"
+        axes.plot(t, raw, color=ORANGE, linestyle="-.", label=shared)
     axes.set(xlabel="episode t (each agent)", ylabel="scalars so far, all agents")
     axes.set_title("Communication")
     sent = float(np.median([one.ledger.total for one in group.runs]))
@@ -299,6 +303,27 @@ def _logdet(axes: Any, group: Group, marks: dict[str, float]) -> None:
     legend_above(axes, columns=3)
 
 
+def _coverage(axes: Any, group: Group, marks: dict[str, float]) -> None:
+    from matplotlib import colormaps
+
+    run, p = group.first, group.first.parameters
+    seen = run.coverage
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, p.horizon))
+    named = {1, p.horizon} if p.horizon > 6 else set(range(1, p.horizon + 1))
+    at = thin(p.dim)
+    floor = 0.1  # an eigenvalue of 0 has to be somewhere on the axis
+    for h in range(1, p.horizon + 1):
+        label = f"h = {h}" if h in named else None
+        most_first = np.maximum(seen.eigenvalues[h - 1, ::-1], floor)
+        axes.plot((at + 1) / p.dim, most_first[at], color=shades[h - 1], label=label)
+    axes.axhline(1.0, color=VERMILION, linestyle=DASHED, label="one visit")
+    axes.set(xlabel="share of all directions", xlim=(0.0, 1.0), ylim=(floor, None))
+    axes.set_ylabel(r"eigenvalue of $\Sigma\phi\phi^\top$")
+    axes.set_title(_of_one("Directions of feature space that the logs have seen", group))
+    logarithmic("y", axes)
+    legend_above(axes, columns=4)
+
+
 DRAW: dict[str, Callable[..., None]] = {
     "regret": _regret,
     "returns": _returns,
@@ -307,6 +332,7 @@ DRAW: dict[str, Callable[..., None]] = {
     "lengths": _lengths,
     "triggers": _triggers,
     "logdet": _logdet,
+    "coverage": _coverage,
 }
 
 

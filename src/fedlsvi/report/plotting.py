@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.storage import files
 
 INK, MUTED, GRID = "#222222", "#666666", "#e3e3e3"
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -115,6 +116,27 @@ def make_figure(
     # shown in a notebook even where pyplot was never imported
     made._repr_png_ = partial(_png, made)  # type: ignore[attr-defined]
     return made
+
+
+def draw_on(ax: Any, draws: Sequence[Draw], path: str | Path | None = None) -> Any:
+    """Draw on axes that somebody else made, one panel; returns their figure."""
+    if len(draws) != 1:
+        raise InvalidInput(
+            f"this figure has {len(draws)} panels, ax= takes one: draw them one by one",
+            code="several-panels",
+        )
+    if not hasattr(ax, "plot"):
+        raise InvalidInput(
+            f"ax is a {type(ax).__name__}: give Matplotlib axes, as of plt.subplots()",
+            code="bad-ax",
+        )
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        draws[0](ax)
+        if path is not None:
+            save(ax.figure, path)
+    return ax.figure
 
 
 def save(made: Any, *paths: str | Path) -> None:
@@ -220,7 +242,7 @@ def paint(panels: Sequence[Panel], *paths: Path) -> None:
     made = make_figure(drawn, size=(5.6, 4.6), across=True, legend_below=shared)
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
-    save(made, *paths)
+    save(made, *(files.inside(path.parent, path.name) for path in paths))
 
 
 def thin(n: int, log: bool = False) -> np.ndarray:

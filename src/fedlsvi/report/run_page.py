@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.privacy import privacy, smallest_upload
+from fedlsvi.report.protections import protections
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.run import Bound, Run
 
@@ -47,6 +48,9 @@ CAPTIONS = {
     "episode.",
     "triggers": "Which agent ended a round, and at which step of the horizon its data were new.",
     "logdet": "How much the agents have seen at each step h of the horizon.",
+    "coverage": "How much the logs hold about each direction of feature space, best covered first; "
+    "with one-hot features, how often each state and action was seen. What lies below one visit "
+    "is as good as unseen.",
 }
 
 WITHOUT_BOUNDS = CAPTIONS | {
@@ -85,9 +89,11 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(", ".join(described(group)), "sub"),
         html.paragraph(outcome(group, levels), "outcome"),
         html.paragraph(unfinished([group])),
+        *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
         numbers(group),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
+        *coverage(run, figures),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),
@@ -97,6 +103,19 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         *_closing(group, 2),
     ]
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
+
+
+def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
+    """What the logs of a run have seen; nothing where the agents played."""
+    if "logged_episodes" not in run.counts:
+        return []
+    counts, meaning = run.counts, run.coverage.meaning()
+    told = (
+        f"{counts['logged_episodes']:,} logged episodes with {counts['logged_transitions']:,} "
+        f"transitions, of which {counts['left_out']:,} have no target. At β = "
+        f"{run.parameters.beta:.4g}, {meaning}."
+    )
+    return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
 
 
 def folded_run(group: Group) -> str:
@@ -125,6 +144,7 @@ def _closing(group: Group, level: int) -> list[str]:
         agents(run),
         html.heading("Privacy: what uploads give away", level),
         html.paragraph(privacy(group)),
+        html.table(("protection" + _only(group), "in this run"), protections(run), (0, 1), True),
         html.heading("Where the time went", level),
         timing(group),
         html.heading("Run it again", level),
@@ -136,16 +156,27 @@ def described(group: Group) -> list[str]:
     """Who played what for how long."""
     run = group.first
     p = run.parameters
-    state = "" if run.played == p.episodes else f" (interrupted; {p.episodes:,} were planned)"
+    ended = "stopped" if run.ending == "stopped" else "interrupted"
+    state = "" if run.played == p.episodes else f" ({ended}; {p.episodes:,} were planned)"
     seeds = ", ".join(str(one.seed) for one in group.runs)
     return [
         plural(p.n_agents, "agent"),
         f"{plural(run.played, 'episode')} each{state}",
+        *took_part(run),
         f"horizon {p.horizon}",
         plural(p.dim, "feature"),
         *shown_parameters(asdict(run.settings), asdict(p)),
         f"{'seed' if len(group.runs) == 1 else 'seeds'} {seeds}",
     ]
+
+
+def took_part(run: Run) -> list[str]:
+    """How many agents played a round, where some were away."""
+    if not run.parameters.some_away:
+        return []
+    there = [record.present or 0 for record in run.records]
+    return [f"{min(there):,} to {max(there):,} of them there in a round, {np.mean(there):.3g} on "
+            f"average, and {run.agent_episodes:,} episodes played in all"]  # fmt: skip
 
 
 def _only(group: Group) -> str:
@@ -171,7 +202,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
         who = "the agent" if p.n_agents == 1 else f"the {p.n_agents} agents together"
         text = (
             f"{opening}, {who} had lost {number(lost)} reward against an optimal policy: "
-            f"{number(lost / run.played / p.n_agents)} per episode played, and {number(late)} per "
+            f"{number(lost / run.agent_episodes)} per episode played, and {number(late)} per "
             "episode in the last tenth"
         )
     elif earned := group.late_returns(group.played):
@@ -224,7 +255,8 @@ def late_loss(run: Run) -> float:
     n = len(run.regret)
     last = tenth(n)
     before = run.regret[n - last - 1] if last < n else 0.0
-    return float(run.regret[-1] - before) / last / run.parameters.n_agents
+    earlier, played = run.agent_episodes_until([n - last, n])
+    return float(run.regret[-1] - before) / float(played - earlier)
 
 
 def unit(run: Run) -> float:

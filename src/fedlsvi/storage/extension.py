@@ -10,13 +10,14 @@ leaves a folder that leads to the old T or to the new one.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlsvi.config import what_differs
-from fedlsvi.errors import InvalidInput
-from fedlsvi.learner import refuse_longer
+from fedlsvi.errors import GoesOnWarning, InvalidInput
+from fedlsvi.going_on import refuse_longer
 from fedlsvi.protocol.snapshot import PREFIX, Snapshot
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading
@@ -98,7 +99,7 @@ def prepare(header: RunHeader, found: reading.Found | None, longer: Session, epi
     finally:
         guard.release()
     if differs is not None:
-        reading.notice(differs)
+        warnings.warn(differs, GoesOnWarning, stacklevel=4)
 
 
 def _go_back(run: Path, found: reading.Found) -> None:

@@ -43,6 +43,7 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
+from fedlsvi.registry import refuse_unasked
 from fedlsvi.storage.settings_file import Table
 
 ARRAYS = "arrays"
@@ -166,6 +167,7 @@ class Job:
             return self._from_arrays(params)
         if entry["name"] == RECORDS:
             return self._from_log(params)
+        refuse_unasked(entry)
         return envs.make(entry["name"], **params)
 
     def _from_log(self, params: Table) -> Environment:

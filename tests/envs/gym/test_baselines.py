@@ -59,7 +59,7 @@ def _world(kind: str) -> tuple[Any, Any]:
 def _learner(name: str, M: int = 3, given: dict[str, Any] | None = None) -> Any:
     own = SETTINGS.get(name, {}) if given is None else given
     linear = name in (*ANYWHERE, "fed-lsvi")
-    return registry.make(name, n_agents=M, **(PAPER if linear else {}), **own)
+    return registry.make(name, n_agents=M, **((PAPER if linear else {}) | own))
 
 
 def _play(name: str, kind: str, T: int = 20, M: int = 3, **options: Any) -> Run:
@@ -171,12 +171,12 @@ def test_counts_of_transitions_take_the_place_of_large_sums(
     _resumes(name, kind)
 
 
-def _resumes(name: str, kind: str) -> None:
+def _resumes(name: str, kind: str, given: dict[str, Any] | None = None) -> None:
     """Repeated, cut otherwise, and continued in another session: the same bits."""
-    whole = _play(name, kind)
-    cut = _play(name, kind, threads=1, block=1, cohorts=3)
+    whole = _play(name, kind, settings=given)
+    cut = _play(name, kind, threads=1, block=1, cohorts=3, settings=given)
     env, features = _world(kind)
-    learner = _learner(name)
+    learner = _learner(name, 3, given)
     half = learner.prepare(env, 20, 4, features=features)
     records = []
     for record in half.rounds():
@@ -215,6 +215,27 @@ def test_black_boxes_of_vectors_are_played_by_the_linear_baselines(name: str) ->
     formula = registry.entry(name).scalars
     assert formula is not None
     assert run.ledger.scalars == dict.fromkeys(run.ledger.scalars, 0) | formula(run)
+
+
+@pytest.mark.parametrize("kind", ["walked", "ending"])
+def test_alone_is_compared_with_together_in_the_same_model(kind: str) -> None:
+    """By default a black box has one model for all steps, also for an agent alone: one that always
+    replans is Fed-LSVI with one agent."""
+    env, features = _world(kind)
+    settings = {"beta": 0.3, "lam": 0.5}
+    one, other = (
+        registry.make(name, n_agents=1, **settings, **own).learn(
+            env, 15, 4, features=features, progress=False
+        )
+        for name, own in (("independent", {}), ("fed-lsvi", {"gamma": 1.0}))
+    )
+    assert one.parameters.stationary
+    assert one.w.tobytes() == other.w.tobytes()
+    assert np.array_equal(one.mean_returns, other.mean_returns)  # type: ignore[arg-type]
+    known = registry.make("independent").learn("river-swim", 5, progress=False)
+    assert not known.parameters.stationary
+    for name in ("independent", "low-switching"):
+        _resumes(name, kind, {"preset": "practical"})
 
 
 def test_who_cannot_play_it_says_so() -> None:

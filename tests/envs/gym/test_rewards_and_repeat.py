@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import sleep
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,7 @@ from fedlsvi.cli import main
 from fedlsvi.cli.text import single_lines
 from fedlsvi.envs import as_environment, make
 from fedlsvi.envs.gym.play import evaluate_policy
+from fedlsvi.envs.gym.world import SLOW
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.report.groups import Group
 from fedlsvi.report.run_page import timing
@@ -84,6 +86,31 @@ def test_look_ahead_is_counted_too() -> None:
     lengths = 2 * 20 * 6
     assert step.summary()["steps"] <= lengths
     assert step.summary()["steps"] < ahead.summary()["steps"]
+
+
+@pytest.mark.parametrize("kind", ["walked", "numbered"])
+def test_where_steps_are_slow_nothing_is_played_ahead(kind: str) -> None:
+    """As with block=1, and to the same bits."""
+
+    def slowly(world: type, seconds: float) -> Any:
+        class Slow(world):  # type: ignore[misc]
+            def step(self, action: Any) -> Any:
+                sleep(seconds)
+                return super().step(action)
+
+        return Slow
+
+    def learn(seconds: float, **options: Any) -> Run:
+        settings = {"n_agents": 2, "gamma": 4.0, "beta": 0.3, "lam": 0.1}
+        world = Corridor if kind == "walked" else Coin
+        features = walk_features if kind == "walked" else None
+        make = slowly(world, seconds) if seconds else world
+        options |= {"features": features, "horizon": 3}
+        return FedLSVI(**settings).learn(make, 15, 3, progress=False, **options)
+
+    ahead, slow, one = learn(0.0), learn(1.2 * SLOW), learn(0.0, block=1)
+    _same(slow, ahead)
+    assert slow.summary()["steps"] == one.summary()["steps"] < ahead.summary()["steps"]
 
 
 def test_a_table_is_clipped_as_it_is() -> None:

@@ -49,9 +49,13 @@ def server_kit(folder: Path, subject: str = SERVER, own: x509.Certificate | None
     return folder
 
 
-def site_kit(folder: Path) -> Path:
-    """The startup folder of a site."""
+def site_kit(folder: Path, subject: str = "south", own: x509.Certificate | None = None) -> Path:
+    """The startup folder of a site, or of somebody who signs as one would."""
     folder.mkdir(parents=True, exist_ok=True)
+    pem = (own or certificate(subject)).public_bytes(Encoding.PEM)
+    (folder / "client.crt").write_bytes(pem)
+    kinds = Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
+    (folder / "client.key").write_bytes(key(subject).private_bytes(*kinds))
     root = certificate("authority", "authority").public_bytes(Encoding.PEM)
     (folder / "rootCA.pem").write_bytes(root)
     (folder / "fed_client.json").write_text(json.dumps({"servers": [{"identity": SERVER}]}))

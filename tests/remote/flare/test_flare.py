@@ -25,9 +25,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from parties import ENV, FEDERATION, processes
 
 import fedlsvi
-from canary import PATTERN, contents, leaks
+from canary import PATTERN, contents, leaks, mark
 from fedlsvi.cli import main
+from fedlsvi.envs import RandomMDP, record_episodes, write_records
 from fedlsvi.errors import InvalidInput, TransportError
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.server import Server
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -244,6 +246,9 @@ AWAY = replace(
     FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
     retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
 )  # fmt: skip
+SECURE = replace(
+    FEDERATION, name="secure", episodes=60, settings={"gamma": 30.0, "aggregation": "secure"},
+)  # fmt: skip
 VARIED = {
     f"varied-{i}": (own, replace(FEDERATION, name=f"varied-{i}", settings=paid(own, 3, 5, 36 + 8)))
     for i, own in enumerate(MIXED)
@@ -258,7 +263,7 @@ def others(finished: Path) -> Path:
     connection = project.console(finished)
     numbers = [
         connection.submit(flare("write_job")(f.table(), finished / "job", 3).absolute())
-        for f in (KEPT, AWAY, *(f for _, f in VARIED.values()))
+        for f in (KEPT, AWAY, SECURE, *(f for _, f in VARIED.values()))
     ]
     connection.close()
     records = project.server_folder(finished).parent / "away" / "records.jsonl"
@@ -293,6 +298,24 @@ def test_episodes_beyond_the_signal_can_be_kept(others: Path) -> None:
     assert sum(record.overshoot for record in run.records) > 0
     assert [record.last for record in run.records] == ends
     assert run.w.tobytes() == server.w.tobytes()
+
+
+def test_secure_sums_are_those_of_one_process(others: Path) -> None:
+    """Keys signed with the certificates of three kits, masked uploads, and the model of "exact" in
+    this process to the bit; no site's log has an upload that is not masked."""
+    exact = replace(SECURE, settings=SECURE.settings | {"aggregation": "exact"})
+    server, ends, _ = in_this_process(exact)
+    run = fedlsvi.load(others / "secure")
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    bound = run.bounds["scalars"]
+    assert bound.measured == bound.bound
+    kits = others.parents[1]
+    for site in SITES:
+        sent = verify(kits / site / "fedlsvi" / "secure" / "sent.jsonl")
+        assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8)
+        assert "Upload" not in sent.scalars
 
 
 @pytest.mark.parametrize("name", list(VARIED))
@@ -425,3 +448,41 @@ def test_status_and_jobs(finished: Path) -> None:
     assert sorted(found["connected"]) == list(SITES)
     assert found["jobs"][0]["status"] == "FINISHED:COMPLETED"
     assert set(found["processes"]) == {"localhost", *SITES}
+
+
+def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
+    """Three sites with a log and no environment, one with a CSV file: w is that of all records in
+    one place, each site keeps the policy, and no reward left."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    logs = [record_episodes(env, 30 + m, agent=m, ends=[1]) for m in range(3)]
+    for log in logs:
+        log["reward"] = mark(log["reward"])
+    federation = Federation(
+        "records", episodes=32, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
+        settings={"beta": 0.3}, retry=FEDERATION.retry,
+    )  # fmt: skip
+    for site, log, kind in zip(SITES, logs, ("parquet", "csv", "parquet"), strict=True):
+        local = finished / "kits" / site / "local"
+        write_records(log, local / f"log.{kind}")
+        (local / "fedlsvi.toml").write_text(f'data = "log.{kind}"\n')
+    connection = project.console(finished)
+    job = flare("write_job")(federation.table(), finished / "job", 3).absolute()
+    number = connection.submit(job)
+    connection.close()
+    assert project.wait(finished, number, 240.0) == project.COMPLETED
+    folder = project.server_folder(finished).parent / "records"
+    run = fedlsvi.load(folder)
+    one = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
+    one["episode"] = np.concatenate([log["episode"] + 100 * m for m, log in enumerate(logs)])
+    pooled = fedlsvi.offline(one, env=env, beta=0.3, progress=False)
+    here = fedlsvi.offline(logs, env=env, beta=0.3, progress=False)
+    assert run.algorithm == "pevi"
+    assert np.abs(run.w - pooled.w).max() < 1e-9
+    assert run.w.tobytes() == here.w.tobytes()
+    assert run.rounds == 1
+    for category in ("init", "up_stats", "down_model"):
+        assert run.ledger.scalars[category] == here.ledger.scalars[category]
+    for site in SITES:
+        learned = Policy.load(finished / "kits" / site / "fedlsvi" / "records" / "policy")
+        assert np.array_equal(learned.table, pooled.policy.table)
+    assert leaks({"server": contents(folder)}) == {}

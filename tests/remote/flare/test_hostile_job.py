@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from kits import JOB, engine, server_kit, site_kit
 
-from fedlsvi.errors import InvalidInput, InvalidSetting
+from expecting import refused
+from fedlsvi import envs
+from fedlsvi.errors import InvalidInput, InvalidSetting, StoreError
 from fedlsvi.remote import federation as job
 from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
@@ -105,3 +107,22 @@ def test_books_that_cannot_be_opened_are_let_go_of(
     with pytest.raises(OSError, match="no such disk"):
         open_books(settings, tmp_path / "site")
     Journal(tmp_path / "site" / "journal", durable=False).close()
+
+
+@pytest.mark.parametrize("name", ["sent.jsonl", "journal"])
+def test_the_books_of_a_site_are_not_links(name: str, tmp_path: Path) -> None:
+    """Whoever can write into a kit cannot have a log filled or a folder pruned elsewhere."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    if name == "journal":
+        elsewhere.mkdir()
+        (elsewhere / "1.log").write_text("mine")
+    else:
+        elsewhere.write_text("mine")
+    (home / name).symlink_to(elsewhere)
+    settings = SiteSettings(envs.make("random-linear"))
+    for _ in range(2):  # and the lock of the journal was let go of
+        with refused(StoreError, "linked-file", name):
+            open_books(settings, home)
+    kept = elsewhere / "1.log" if name == "journal" else elsewhere
+    assert kept.read_text() == "mine"

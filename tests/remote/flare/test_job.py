@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kits import JOB, engine, server_kit
 
 from expecting import refused
 from fedlsvi import envs
+from fedlsvi.core.statistics import pack
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
-from fedlsvi.protocol.messages import Keep, Model, Stop, Upload
+from fedlsvi.protocol.messages import Keep, Model, Start, Stop, Upload
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import lines
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
@@ -26,6 +29,7 @@ from fedlsvi.remote.federation import (
 )
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
+from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.storage import settings_file
 
@@ -142,6 +146,33 @@ def test_dense_worlds_do_not_join_a_federation_of_one_hot_features(tmp_path: Pat
         open_endpoint(federation, settings, 0, 2, open_books(settings, tmp_path / "site"))
 
 
+@pytest.mark.parametrize("flag", ["nonnegative", "simplex"])
+def test_what_was_agreed_about_features_is_checked_by_both(flag: str, tmp_path: Path) -> None:
+    """A site that cannot keep to it does not join, and an upload that breaks it is refused."""
+    agreed = replace(FEDERATION, **{flag: True})
+    agreed.check(2)
+    own = settled(tmp_path, name="random-linear", **SIZES)
+    plan = agreed.plan(own.env, 2)
+    signed = -np.abs(plan.features.table)
+    with refused(InvalidEnvironment, f"not-{flag}"):
+        agreed.plan(own.env, 2, signed)
+    FEDERATION.plan(own.env, 2, signed)
+    p = agreed.parameters(2)
+    guard = Guard(layout(p), agreed.facts(p))
+    model = np.tile(pack(100.0 * np.eye(p.dim), "packed"), (p.horizon, 1))
+    guard.sends(Start(np.zeros((p.horizon, p.dim)), model, 9.0, 1.0, 40))
+    guard.sends(Stop(3))
+    phi = np.where(np.arange(p.dim) < 2, 0.5, 0.0)
+    gram = 3.0 * pack(np.outer(phi, phi), "packed")
+    honest = Upload(p.horizon, gram[None], 1.5 * phi[None])
+    guard.upload(0, 1, p.horizon, honest)
+    with refused(Refusal, "impossible-message", "smallest entry of b"):
+        guard.upload(0, 1, p.horizon, Upload(p.horizon, gram[None], -1.5 * phi[None]))
+    if flag == "simplex":
+        with refused(Refusal, "impossible-message", "1ᵀΛ1"):
+            guard.upload(0, 1, p.horizon, Upload(p.horizon, 0.5 * gram[None], 0.5 * phi[None]))
+
+
 CHAIN = """
 import gymnasium
 
@@ -232,3 +263,21 @@ def test_hello_is_written_down_before_it_leaves(
     assert site.hello() == {"agents": 2, "package": package()}
     (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
     assert (line["kind"], line["scalars"]) == ("Hello", 1)
+
+
+def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The organiser hears why; nothing was opened or written at the site."""
+    own = {"agents": 2, "env": {"name": "random-linear", **SIZES}, "require": {"min_round": 20}}
+    (tmp_path / "fedlsvi.toml").write_text(settings_file.dump(own))
+    monkeypatch.setattr(flare, "collab", engine(tmp_path))
+    signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
+    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    for call in (site.hello, lambda: site.join(0, 2)):
+        with refused(flare.SiteTrouble, "protection-missing", "min_round = 20"):
+            call()
+    assert not (tmp_path / "fedlsvi").exists()
+    willing = replace(FEDERATION, settings=FEDERATION.settings | {"min_round": 20})
+    site = flare.SignedSite(flare.Site(willing.table()), signer, "south")
+    assert site.hello()["agents"] == 2

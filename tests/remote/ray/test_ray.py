@@ -21,7 +21,7 @@ import fedlsvi
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.envs import RandomLinearMDP, RandomMDP, record_episodes, write_records
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
 from fedlsvi.remote.ray import cluster as cluster_module
@@ -125,6 +125,17 @@ def test_same_run_as_in_process(cohorts: int) -> None:
         here = learn(problem)
         assert here.parameters.stationary == (problem.name == "chain")
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
+
+
+@pytest.mark.parametrize(("exchange", "cohorts"), [("stepwise", 5), ("one-trip", 3)])
+def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> None:
+    """Three actors, or one for each of five agents: the model of "exact" in this process."""
+    problem = problems.simplex()
+    here = learn(problem, aggregation="exact", exchange=exchange)
+    there = partial(on_ray, cohorts=cohorts)
+    secure = learn(problem, aggregation="secure", exchange=exchange, transport=there)
+    assert secure.w.tobytes() == here.w.tobytes()
+    assert secure.counts == {"sites": cohorts}
 
 
 @pytest.mark.parametrize("own", MIXED, ids=str)
@@ -256,3 +267,17 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))
+
+
+def test_logs_are_read_where_the_agents_are(tmp_path: Path) -> None:
+    """Pessimistic value iteration on Ray is the run in this process, to the bit."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    for m in range(4):
+        write_records(record_episodes(env, 20 + m, agent=m), tmp_path / f"{m}.parquet")
+    files = [tmp_path / f"{m}.parquet" for m in range(4)]
+    run, here = (
+        fedlsvi.offline(files, env=env, transport=transport, cohorts=2, progress=False)
+        for transport in ("ray", "inprocess")
+    )
+    assert_same(run, here)
+    assert run.policy.table.tobytes() == here.policy.table.tobytes()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
@@ -185,6 +186,8 @@ class Comparator(Algorithm):
     """Who keeps dense sums over (h, feature, next state)."""
     counts_where_large: ClassVar[bool] = False
     """Whether it counts transitions instead where `keeps_sums` says that sums are too many."""
+    published: ClassVar[bool] = False
+    """Whether stationary="auto" is False where the world is known: it was published like that."""
     needs_table: ClassVar[bool] = False
     """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
@@ -221,7 +224,10 @@ class Comparator(Algorithm):
         for world in {id(world): world for world in envs}.values():
             check_world(self.name, world, self.worlds, self.needs_table)
         given = OneHot() if self.tabular else features
-        plan = make_plan(self.settings, env, episodes, seed, given, threads, block)
+        settings = self.settings
+        if self.published and not isinstance(envs[0], GymWorld) and settings.stationary == "auto":
+            settings = replace(settings, stationary=False)
+        plan = make_plan(settings, env, episodes, seed, given, threads, block)
         p, n_states = plan.parameters, getattr(plan.envs[0], "n_states", 0)
         parties = {"nobody": 0, "server": 1, "agents": p.n_agents}
         if not self.counts_where_large or keeps_sums(plan):

@@ -14,6 +14,9 @@ from fedlsvi.checks import integer, number
 from fedlsvi.config import Parameters, Preset, Settings
 from fedlsvi.core.statistics import Packing
 
+PRACTICAL_SCALE = 0.1
+"""σ of CoopTS and c of LSVI-UCB++ in the practical preset, in units of the value range."""
+
 
 class SharedSettings:
     """Checks and resolves settings as Fed-LSVI's.
@@ -79,8 +82,12 @@ class ServedSettings(LinearSettings):
 
 
 @dataclass(frozen=True)
-class SingleAgentSettings(LinearSettings):
-    """The settings of agents that learn alone: where ξ > 0, β is that of one agent."""
+class SingleAgentSettings(ServedSettings):
+    """The settings of agents that learn alone: where ξ > 0, β is that of one agent.
+
+    `stationary="auto"` is Fed-LSVI's in a black box, where together and alone are to be compared;
+    where the table is known it is LSVI-UCB as published, with a model for every step.
+    """
 
     pooled = 1
 

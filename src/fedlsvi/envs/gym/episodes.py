@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ class Copies:
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
         envs = self.envs
         chosen = (actions + self.world.first_action).astype(np.int64)
-        k = 0
+        k, began = 0, perf_counter()
         try:
             for k, row in enumerate(rows.tolist()):
                 answer = envs[row].step(chosen[k])
@@ -84,6 +85,8 @@ class Copies:
             raise
         except Exception as error:
             raise self._raised(error, where(k, h)) from error
+        each = (perf_counter() - began) / max(1, n)
+        self.world.step_seconds = min(self.world.step_seconds, each)
         if not np.isfinite(rewards).all():
             k = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise InvalidEnvironment(

@@ -20,7 +20,7 @@ class AgentSurvey:
     Attributes:
         episodes: Number of episodes.
         visits: (longest,) transitions at each step.
-        usable: (longest,) those of them that have a target.
+        usable: (longest,) those of them after which it is known what follows.
         ended: (longest,) those after which the episode is over.
         earned: Sum of all rewards, in [0, 1] each.
         smallest_reward, largest_reward: In [0, 1].
@@ -53,20 +53,22 @@ class AgentSurvey:
         self.largest_reward = max(self.largest_reward, float(seen.reward.max()))
         self.known_behaviour &= seen.probability is not None
 
-    def settle(self, horizon: int) -> None:
-        """The horizon is known now: nothing follows its last step, so no row there is cut."""
-        if len(self.visits) == horizon:
-            self.usable[-1] = self.visits[-1]
+    def targets(self, horizon: int, stationary: bool = False) -> np.ndarray:
+        """(longest,) transitions that have a target; at step H each has one, unless steps share a
+        model, which asks what follows there too."""
+        found = self.usable.copy()
+        if len(found) == horizon and not stationary:
+            found[-1] = self.visits[-1]
+        return found
+
+    def cut(self, horizon: int, stationary: bool = False) -> int:
+        """Rows without a target: an episode was cut there and its next state is not known."""
+        return int(self.visits.sum() - self.targets(horizon, stationary).sum())
 
     @property
     def transitions(self) -> int:
         """Rows."""
         return int(self.visits.sum())
-
-    @property
-    def cut(self) -> int:
-        """Rows without a target: an episode was cut there and its next state is not known."""
-        return int(self.visits.sum() - self.usable.sum())
 
     @property
     def lengths(self) -> np.ndarray:

@@ -1,15 +1,15 @@
 """From the rows of a log to transitions (h, x, a, r, x'), episode by episode, with every check.
 
 A transition's next state is the observation of the next row of its episode, or its own
-next_observation. After a row that is `terminated`, and after step H, nothing follows. An episode
-that stops before H without having ended was cut: where its last row has no next_observation, that
-row has no target and is left out, and counted.
+next_observation. After a row that is `terminated` nothing follows, nor after step H (`per_step`),
+unless steps share one model. An episode that stops before H without having ended was cut: where its
+last row has no next_observation, that row has no target and is left out, and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,6 +64,15 @@ class Transitions:
 
     def __len__(self) -> int:
         return len(self.h)
+
+    def per_step(self, horizon: int) -> Transitions:
+        """The same for a model of each step: V_{H+1} = 0, so nothing follows step H."""
+        over = self.h == horizon
+        if not over.any():
+            return self
+        fate, following = self.fate.copy(), self.following.copy()
+        fate[over], following[over] = ENDED, 0
+        return replace(self, fate=fate, following=following)
 
     def where(self, chosen: np.ndarray) -> Transitions:
         """Some of them."""
@@ -169,7 +178,7 @@ class TransitionReader:
                 self._check_next(row, state, following, same)
             fate[known] = ON
             after[known] = following[:n][known]
-        over = terminated[:n] | (h[:n] == H)
+        over = terminated[:n]
         fate[over] = ENDED
         after[over] = 0
         number = self.episodes - 1 + np.concatenate(([0], np.cumsum(~same)))

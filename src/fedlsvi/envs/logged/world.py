@@ -38,6 +38,9 @@ class LoggedWorld(Environment):
 
     after_end = False
 
+    stationary = True
+    """Nothing in a log says that steps differ: `stationary=True` is the learner's to say."""
+
     def __init__(
         self, source: Source, found: Survey, key: int | None, limits: Limits, like: Any = None
     ) -> None:
@@ -78,6 +81,11 @@ class LoggedWorld(Environment):
         low, high = self.reward_range
         steps = self.log.transitions / self.log.episodes
         return low * steps + (high - low) * self.log.earned / self.log.episodes
+
+    def original_reward(self, reward: float) -> float:
+        """A reward in [0, 1] in the log's own units."""
+        low, high = self.reward_range
+        return low + (high - low) * reward
 
     def default_features(self) -> FeatureMap:
         if hasattr(self, "n_states"):
@@ -163,8 +171,6 @@ def logged_worlds(
     low, high = agreed.reward_range
     assert agreed.horizon is not None
     logs = [own for one in found for own in one.agents.values()]
-    for own in logs:
-        own.settle(agreed.horizon)
     early = any(own.ended[: agreed.horizon - 1].any() for own in logs)
     if early and not low <= 0.0 <= high:
         raise InvalidEnvironment(

@@ -24,6 +24,7 @@ import numpy as np
 from fedlsvi import FedLSVI
 from fedlsvi.core.theory import beta_theory
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.learner import unattended
 
 LAMBDAS = (1.0, 0.1, 0.03, 0.01, 0.003, 0.001)
 SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -82,7 +83,8 @@ def score(env: FiniteMDP, lam: float, scale: float, seed: int) -> tuple[float, f
     d, H = env.default_features().dim, env.horizon
     beta = scale * H if scale > 0.0 else beta_theory(d, H, AGENTS, EPISODES)
     learner = FedLSVI(AGENTS, lam=lam, beta=beta)
-    run = learner.learn(env, EPISODES, seed, progress=False)
+    with unattended():
+        run = learner.learn(env, EPISODES, seed, progress=False)
     assert run.regret is not None
     whole = uniform_regret(env, AGENTS, EPISODES)
     tenth = EPISODES // 10

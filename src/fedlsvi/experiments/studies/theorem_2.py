@@ -177,11 +177,11 @@ def finding(points: Sequence[Point]) -> Finding:
             "moves in more slowly as T grows, does not contradict it.",
             f"Where the median passes {SAME:g} times that at ξ = 0: {places}.",
             f"The widening is large: at ξ = √(d/(MT)) it is 2Hd = {2 * first.horizon * first.dim}, "
-            f"against a practical β of {0.1 * first.horizon:g}. In the theorems, whose β is larger "
-            "still, it does not change the order; added to a practical β as printed it does: at "
-            f"ξ = √(d/(MT)) regret is {share:.0%} of what the uniform policy loses at ξ = 0 "
-            f"({uniform:,.0f}). That is below the bound and useless in practice: the check is "
-            "informational.",
+            f"against a practical β of {PRACTICAL_BETA * first.horizon:g}. In the theorems, whose "
+            "β is larger still, it does not change the order; added to a practical β as printed it "
+            f"does: at ξ = √(d/(MT)) regret is {share:.0%} of what the uniform policy loses at "
+            f"ξ = 0 ({uniform:,.0f}). That is below the bound and useless in practice: the check "
+            "is informational.",
             "Theorem 2 adds Õ(ξMdH²T) to its bound, which is linear in ξ. How regret itself grows "
             "beyond the break is informational and not part of the claim.",
         ],

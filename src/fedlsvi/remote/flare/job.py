@@ -32,8 +32,9 @@ from fedlsvi.remote.codec import Address, decode_reply, longest_reply, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
+from fedlsvi.remote.flare.site_certificate import SiteCertificate
 from fedlsvi.remote.frame_transport import FrameTransport
-from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 
 SETTINGS = "fedlsvi.toml"
@@ -122,6 +123,8 @@ class Site:
             raise SiteTrouble(f"{purpose} was refused", code=error.code) from None
         try:
             yield
+        except SiteTrouble:  # made of settings alone: it may be told
+            raise
         except Exception as error:
             log.error("%s failed", purpose, exc_info=error)
             what = f"{purpose} failed with {type(error).__name__}"
@@ -134,9 +137,12 @@ class Site:
 
         with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
+            federation = Federation.of(self.federation)
+            if missing := settings.require.missing(federation.settings):
+                log.warning("this job is refused: %s", missing)
+                raise SiteTrouble(missing, code="protection-missing")
             if self._books is None:
-                name = Federation.of(self.federation).name
-                self._books = open_books(settings, home(collab.workspace, name))
+                self._books = open_books(settings, home(collab.workspace, federation.name))
             self._books[1].note("Hello", scalars=1, bytes=8, package=package())
             return {"agents": settings.agents, "package": package()}
 
@@ -152,7 +158,16 @@ class Site:
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            self._endpoint = open_endpoint(federation, self._settings, first, n_agents, self._books)
+            if missing := self._settings.require.missing(federation.settings):
+                log.warning("this job is refused: %s", missing)
+                raise SiteTrouble(missing, code="protection-missing")
+            identity = None
+            if federation.settings.get("aggregation") == "secure":
+                startup = Path(collab.workspace.get_startup_kit_dir())
+                identity = SiteCertificate(startup, federation.name)
+            self._endpoint = open_endpoint(
+                federation, self._settings, first, n_agents, self._books, identity
+            )
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
@@ -390,13 +405,12 @@ class Coordinator:
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
         for site, (first, _) in zip(sites, cuts, strict=True):
             _asked(site, "join", first, p.n_agents)
-        phi = federation.feature_map()  # sums of φ are of no use: episodes may end early at a site
-        guard = Guard(layout(p), Facts.of(p, phi is not None and phi.nonnegative))
+        guard = Guard(layout(p), federation.facts(p))
         self._transport = Flare(p, sites, cuts, run, federation.retry_policy(), guard)
         for note in notes:
             self._transport.membership.notes.add(note)
         try:
-            learned = serve(opened, self._transport, [flare_log.tell])
+            learned = serve(opened, self._transport, [flare_log.tell], federation.values(p))
             flare_log.tell_notes(self._transport.membership.missing())
             flare_log.tell_round(learned.rounds, learned.played)
             flare_log.tell_complete()

@@ -60,9 +60,9 @@ class Signer:
             key = serialization.load_pem_private_key((startup / "server.key").read_bytes(), None)
             certificate = _certificate(startup / "server.crt")
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-            _no_kit(startup, error)
+            no_kit(startup, error)
         if not isinstance(key, rsa.RSAPrivateKey):
-            _no_kit(startup, TypeError("server.key is not an RSA key"))
+            no_kit(startup, TypeError("server.key is not an RSA key"))
         self._key = Ed25519PrivateKey.generate()
         public = self._key.public_key().public_bytes_raw()
         vouched = key.sign(_signed("key", federation, job, "", public), _PSS, hashes.SHA256())
@@ -94,7 +94,7 @@ class Verifier:
             kit = json.loads((startup / "fed_client.json").read_bytes())
             self.server = str(kit["servers"][0]["identity"])
         except (OSError, ValueError, TypeError, LookupError, UnsupportedAlgorithm) as error:
-            _no_kit(startup, error)
+            no_kit(startup, error)
 
     def check(self, purpose: str, content: bytes, proof: bytes) -> None:
         """Refuse a request that the server did not sign for this purpose, job and site.
@@ -165,7 +165,8 @@ def _refuse(code: str, why: str) -> NoReturn:
     raise MessageRefused(f"a request is not the server's: {why}", code=code) from None
 
 
-def _no_kit(startup: Path, error: Exception) -> NoReturn:
+def no_kit(startup: Path, error: Exception) -> NoReturn:
+    """Refuse a folder that lacks the keys of a party."""
     raise InvalidInput(
         f"{startup} is not part of a kit that `fedlsvi federate init` wrote ({error})",
         code="no-kit",

@@ -13,16 +13,22 @@ from gymnasium import spaces
 from worlds import Corridor, Tiny, walk_features
 
 from agreement import assert_agrees, assert_ledger_is_the_formula
+from attending import assert_ledger_counts_who_was_there, there
 from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import as_environment
+from fedlsvi.protocol.records import returns_between
 from literal import literal_fed_lsvi
 from literal_gym import BlackBox
 from problems import Setting, one_hot_table
 from repeats import repeats
 from variants import MIXED, VARIANTS, assert_kept, literal_options, paid
 
-OWN: list[dict[str, Any]] = [{}, *(VARIANTS if repeats(0, 1) else MIXED)]
+OWN: list[dict[str, Any]] = [
+    {},
+    {"participation": 0.5, "present": [[1, 4, 30]]},
+    *(VARIANTS if repeats(0, 1) else MIXED),
+]
 
 
 class Ending(gymnasium.Env[Any, Any]):
@@ -84,12 +90,34 @@ def test_it_is_the_literal_loop(kind: str, own: dict[str, Any]) -> None:
         case.env, s.T, s.seed, features=case.features, progress=False, keep_models=True
     )
     options = literal_options(s, p.dim, own)
+    if "participation" in own:
+        options["there"] = there(own, s.M, s.seed)
     literal = literal_fed_lsvi(
         case.box, case.phi, s.M, s.T, H, s.seed, s.lam, s.beta, s.gamma, **options
     )
     assert_agrees(run, literal)
-    assert_kept(run, own, whole=kind != "vectors")
-    assert_ledger_is_the_formula(run, s.M, H, p.dim, size)
+    assert_kept(run, own)
+    if "participation" in own:
+        assert_ledger_counts_who_was_there(run, options["there"])
+    else:
+        assert_ledger_is_the_formula(run, s.M, H, p.dim, size)
     if kind != "table":
-        short = [len(path) < H for row in literal.trajectories for path in row]
+        short = [len(path) < H for row in literal.trajectories for path in row if path]
         assert any(short) == (kind == "vectors")
+
+
+@pytest.mark.parametrize("kind", list(cases()))
+def test_agents_that_were_away_go_on_in_a_longer_run(kind: str) -> None:
+    """Their memories and what they earned, as if nothing had stopped in between."""
+    case, options = cases()[kind], dict[str, Any](progress=False)
+    learner = FedLSVI(3, gamma="anytime", participation=0.5)
+    half = learner.learn(case.env, 13, 5, features=case.features, **options)
+    whole = learner.learn(case.env, 30, 5, features=case.features, **options)
+    longer = half.learn_more(17, progress=False)
+    assert longer.taus == whole.taus
+    assert longer.w.tobytes() == whole.w.tobytes()
+    if kind != "table":
+        assert np.array_equal(longer.mean_returns, whole.mean_returns)
+        counts = [(r.present or 0) * r.length for r in whole.records]
+        mean = np.average(whole.mean_returns, weights=counts)
+        assert returns_between(whole.records, np.array([0, 30])) == pytest.approx(mean)

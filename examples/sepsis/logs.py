@@ -1,0 +1,99 @@
+"""Ten hospitals with the records of 1,000 patients each and no simulator: what can be learned?
+
+`python -m examples.sepsis.logs [seeds]`: values are exact, in the simulator that made the records.
+`python -m examples.sepsis.logs tune`: the β below, chosen on records that are not reported.
+`python -m examples.sepsis.logs estimate`: values estimated from other records, beside exact ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from examples.play import value
+from examples.sepsis.hospitals import ENDS, clinicians, sepsis
+
+from fedlsvi import PEVI
+from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
+from fedlsvi.envs import FiniteMDP, LoggedWorld, logged_worlds, record_episodes, write_records
+
+HOSPITALS, PATIENTS = 10, 1_000
+BETAS = (0.01, 0.03, 0.1, 0.3, 1.0)
+BETA = {False: 1.0, True: 1.0}
+"""Stationary or not → the best of BETAS on records of seeds 100 and 101."""
+
+
+def records(env: FiniteMDP, folder: Path, seed: int) -> list[Path]:
+    """One Parquet file for each hospital: what the clinicians did, and how it ended."""
+    law, paths = clinicians(env), []
+    for m in range(HOSPITALS):
+        log = record_episodes(env, PATIENTS, law, seed=seed, agent=m, ends=ENDS)
+        paths.append(folder / f"hospital-{m}.parquet")
+        write_records(log, paths[-1])
+    return paths
+
+
+def learned(env: FiniteMDP, logs: list[LoggedWorld], stationary: bool, beta: float) -> float:
+    """The value of what is learned from these logs."""
+    learner = PEVI(len(logs), beta=beta, value_range=1.0, stationary=stationary)
+    return value(env, learner.learn(logs, progress=False).policy.table)
+
+
+def tune() -> None:
+    """The value of what ten hospitals learn, for each β, on records that are not reported."""
+    env, rows = sepsis(), dict[tuple[bool, float], list[float]]()
+    for seed in (100, 101):
+        with TemporaryDirectory() as folder:
+            logs = logged_worlds(list(records(env, Path(folder), seed)), like=env)
+            for stationary in (False, True):
+                for beta in BETAS:
+                    found = learned(env, logs, stationary, beta)
+                    rows.setdefault((stationary, beta), []).append(found)
+    for (stationary, beta), values in rows.items():
+        print(f"stationary = {stationary!s:<6} beta = {beta:<6g}{np.mean(values):.4f}")
+
+
+def main(seeds: int = 5) -> None:
+    """Ten hospitals together and one alone, beside the clinicians and the optimum."""
+    env, rows = sepsis(), dict[str, list[float]]()
+    for seed in range(seeds):
+        with TemporaryDirectory() as folder:
+            worlds = logged_worlds(list(records(env, Path(folder), seed)), like=env)
+            for stationary, beta in BETA.items():
+                how = "stationary" if stationary else "per step"
+                for who, logs in (("ten hospitals", worlds), ("one alone", worlds[:1])):
+                    found = learned(env, logs, stationary, beta)
+                    rows.setdefault(f"{who}, {how}", []).append(found)
+    best = float(env.initial_law(0) @ env.optimal_values()[0])
+    print(f"clinicians {value(env, clinicians(env)):.4f}, optimum {best:.4f}")
+    for what, values in rows.items():
+        print(f"{what:<28}{np.median(values):.4f}  {np.round(values, 4).tolist()}")
+
+
+def estimate(seeds: int = 10) -> None:
+    """The value of what ten hospitals learned, estimated from records of other patients at the same
+    hospitals, beside its exact value; how often the interval has it."""
+    env, inside = sepsis(), 0
+    for seed in range(seeds):
+        with TemporaryDirectory() as folder:
+            logs = logged_worlds(list(records(env, Path(folder), seed)), like=env)
+            policy = PEVI(HOSPITALS, beta=BETA[False], value_range=1.0).learn(logs, progress=False)
+            held_out = logged_worlds(list(records(env, Path(folder), 1000 + seed)), like=env)
+            phi = env.default_features()
+            found = estimate_value(policy.policy, held_out, phi, value_range=1.0, repeats=50)
+        exact = value(env, policy.policy.table)
+        assert found.low is not None
+        assert found.high is not None
+        inside += found.low <= exact <= found.high
+        print(f"seed {seed}: estimated {found.value:.4f} [{found.low:.4f}, {found.high:.4f}], "
+              f"exact {exact:.4f}, importance sampling {found.importance or 0.0:.4f}")  # fmt: skip
+    print(f"the interval has the exact value for {inside} of {seeds} seeds")
+
+
+if __name__ == "__main__":
+    ways = {"tune": tune, "estimate": estimate}
+    ways[sys.argv[1]]() if sys.argv[1:2] and sys.argv[1] in ways else main(
+        *(int(a) for a in sys.argv[1:2])
+    )

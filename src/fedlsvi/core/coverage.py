@@ -1,0 +1,70 @@
+"""How much of feature space some data has seen: the eigenvalues of Σφφᵀ, step by step.
+
+An eigenvalue ν says that the data holds as much about its direction as ν visits of a unit feature
+there; with one-hot features it is the number of visits of a pair (x, a). Pessimism takes β/√(λ + ν)
+off in that direction. Where this is the whole range of values, the data says nothing there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What some data has seen.
+
+    Attributes:
+        eigenvalues: (H, d) of Σφφᵀ, ascending.
+        lam, beta: λ and β of the learner that uses it.
+        ceilings: (H,) the largest value of each step.
+    """
+
+    eigenvalues: np.ndarray
+    lam: float
+    beta: float
+    ceilings: np.ndarray
+
+    @classmethod
+    def of(cls, gram: np.ndarray, lam: float, beta: float, ceilings: np.ndarray) -> Coverage:
+        """From Λ_h = λI + Σφφᵀ, (H, d, d), or (H, d) where it is diagonal."""
+        found = np.sort(gram, axis=1) if gram.ndim == 2 else np.linalg.eigvalsh(gram)
+        return cls(np.maximum(found - lam, 0.0), lam, beta, ceilings)
+
+    @property
+    def unseen(self) -> np.ndarray:
+        """(H,) directions with less than one visit."""
+        # rounding may leave a little less than 1 of a single visit
+        counted: np.ndarray = (self.eigenvalues < 1.0 - 1e-6).sum(axis=1)
+        return counted
+
+    @property
+    def blind(self) -> np.ndarray:
+        """(H,) directions in which β/√(λ + ν) is the whole range of values or more."""
+        width = self.beta / np.sqrt(self.lam + self.eigenvalues)
+        counted: np.ndarray = (width >= self.ceilings[:, None]).sum(axis=1)
+        return counted
+
+    @property
+    def visits(self) -> np.ndarray:
+        """(H,) tr Σφφᵀ: transitions, where features have norm 1."""
+        total: np.ndarray = self.eigenvalues.sum(axis=1)
+        return total
+
+    def meaning(self) -> str:
+        """What it means for the guarantee, in a sentence or two."""
+        H, d = self.eigenvalues.shape
+        blind = self.blind
+        if not blind.any():
+            return (
+                f"every direction was seen at all {H} steps: at the theorem's β the learned policy "
+                "falls short of any other by at most 2β times the widths along that other's way"
+            )
+        h = int(blind.argmax()) + 1
+        return (
+            f"{blind.sum():,} of {H * d:,} directions, most at step {h} ({blind[h - 1]:,} of "
+            f"{d:,}), are as good as unseen: what leads there is worth nothing to the learner, and "
+            "it may fall short of a policy that goes there by any amount"
+        )

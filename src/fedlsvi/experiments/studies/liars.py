@@ -1,0 +1,340 @@
+"""What one lying site does, and whether the others find it.
+
+    python -m fedlsvi.experiments.studies.liars --out build/liars
+
+Random linear MDPs, one agent per site, M from 3 to 50, sites ξ-close to one MDP. Site M − 1 lies:
+
+    invented   all its visits are to the pair with the least value, and pay the most
+    zero       b = 0
+    halved     b is half of what it was
+    inverted   it learns with rewards 1 − r
+
+Everything passes the server's bounds (`remote.guard`). Limits, fixed before the first run: of 100
+honest runs at most 1 with a false alarm; of 100 with a liar at least 95 in which it and nobody else
+is found, at M ≥ 5; regret of the honest agents with `exclude` at most 2 times that of a run without
+a liar. Instances 1000 and up report; the limits in `remote.suspicion` were chosen on 0 to 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from fedlsvi import FedLSVI
+from fedlsvi.core.statistics import pack, unpack
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.heterogeneous import xi_close
+from fedlsvi.envs.linear import RandomLinearMDP
+from fedlsvi.experiments.processes import cores, pool
+from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.messages import Model, Reply, Request, Start, Stop, Upload
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.transport import InProcess
+from fedlsvi.remote.suspicion import FEWEST, due, suspect
+from fedlsvi.report.plotting import Curve, Panel, paint
+
+ATTACKS = ("invented", "zero", "halved", "inverted")
+SITES = (3, 5, 10, 50)
+XIS = (0.0, 0.05, 0.2)
+EPISODES = 400
+FIRST = 1000
+"""The first instance that reports."""
+
+HONEST = {3: 100, 5: 100, 10: 100, 50: 10}
+RUNS = {3: 20, 5: 100, 10: 20, 50: 5}
+UNDEFENDED = 5
+"""Honest runs, runs with a liar, and those in which nothing is done about it, for each M."""
+
+
+class Sites(InProcess):
+    """One agent per site, of which the last may lie; the server compares them as over frames.
+
+    Attributes:
+        action: What is done about a suspect: "note" or "exclude".
+        found: Site → the first episode after which it was suspected.
+    """
+
+    def __init__(self, plan: Plan, attack: str, action: str, xi: float) -> None:
+        p = plan.parameters
+        self.plan, self.attack, self.action, self.xi = plan, attack, action, xi
+        super().__init__([plan.cohort(0, p.n_agents)], p.trigger, p.overshoot)
+        self.found: dict[int, int] = {}
+        self.excluded: set[int] = set()
+        self._shape = (p.n_agents, p.dim)
+        self._gram = np.zeros((p.horizon, p.n_agents, p.dim, p.dim))
+        self._y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
+        self._before = self._now = 0
+        self._liar = self._inverted() if attack == "inverted" else None
+
+    def _inverted(self) -> Cohort:
+        """The liar's agent, in a world with rewards 1 − r."""
+        m, envs = self.plan.parameters.n_agents, list(self.plan.envs)
+        own = envs[-1]
+        assert isinstance(own, FiniteMDP)
+        envs[-1] = FiniteMDP(
+            own.P, 1.0 - own.r, horizon=own.horizon, initial=own.initial_laws, phi=own.phi
+        )
+        return replace(self.plan, envs=tuple(envs)).cohort(m - 1, m)
+
+    def deliver(self, message: Request) -> Sequence[Reply]:
+        replies = super().deliver(message)
+        lies = None
+        if self._liar is not None and isinstance(message, Start | Stop | Model):
+            lies = self._liar.receive(message)
+        if isinstance(message, Stop):
+            self._before, self._now = self._now, message.t
+        (reply,) = replies
+        return [self._receive(reply, lies)] if isinstance(reply, Upload) else replies
+
+    def _receive(self, upload: Upload, lies: Reply) -> Upload:
+        """The uploads of step h as the server uses them."""
+        h, (m, d) = upload.h, self._shape
+        loc, b = unpack(upload.gram, d, "packed").copy(), upload.b.copy()
+        if isinstance(lies, Upload):
+            loc[-1], b[-1] = unpack(lies.gram, d, "packed")[0], lies.b[0]
+        self._lie(h, loc, b)
+        gram = self._gram[h - 1]
+        for site in self.excluded:  # what it gave is taken back, once
+            loc[site], b[site] = -gram[site], 0.0
+        gram += loc
+        inside = [site for site in range(m) if site not in self.excluded]
+        if len(inside) >= FEWEST and due(self._before, self._now):
+            y_max, lam = float(self._y_max[h - 1]), self.plan.parameters.lam
+            worst = suspect(gram[inside], b[inside], lam, y_max, self.xi)
+            site = inside[worst.site]
+            if worst.suspected:
+                self.found.setdefault(site, self._now)
+                if self.action == "exclude":
+                    self.excluded.add(site)
+                    loc[site] -= gram[site]
+                    gram[site], b[site] = 0.0, 0.0
+        return Upload(h, pack(loc, "packed"), b)
+
+    def _lie(self, h: int, loc: np.ndarray, b: np.ndarray) -> None:
+        if self.attack == "zero":
+            b[-1] = 0.0
+        elif self.attack == "halved":
+            b[-1] /= 2.0
+        elif self.attack == "invented":
+            phi = self._worst(h)
+            loc[-1] = (self._now - self._before) * np.outer(phi, phi)
+            b[-1] = self._now * self._y_max[h - 1] * phi
+
+    def _worst(self, h: int) -> np.ndarray:
+        """φ of the pair with the least value at step h."""
+        env = self.plan.envs[0]
+        assert isinstance(env, FiniteMDP)
+        values, step = env.optimal_values(), min(h, len(env.P)) - 1
+        following = values[h] if h < env.horizon else np.zeros(env.n_states)
+        q = env.r[min(h, len(env.r)) - 1] + env.P[step] @ following
+        state, action = np.unravel_index(int(q.argmin()), q.shape)
+        row: np.ndarray = env.default_features()(np.array([state]))[0, action]
+        return row
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: `attack` is "" where all are honest."""
+
+    sites: int
+    xi: float
+    attack: str
+    action: str
+    instance: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of it.
+
+    Attributes:
+        regret: Of one agent whose world is that of the honest sites, all episodes.
+        found: Episode after which the liar was suspected; 0 is never.
+        wrong: How many honest sites were suspected.
+    """
+
+    trial: Trial
+    regret: float
+    found: int
+    wrong: int
+
+
+def play(trial: Trial) -> Result:
+    """One run in this process."""
+    m = trial.sites
+    env = RandomLinearMDP(seed=trial.instance)
+    envs = xi_close(env, m, trial.xi, seed=trial.instance) if trial.xi else env
+    made: list[Sites] = []
+
+    def transport(plan: Plan) -> Sites:
+        made.append(Sites(plan, trial.attack, trial.action, trial.xi))
+        return made[0]
+
+    learner = FedLSVI(n_agents=m)
+    run = learner.learn(envs, EPISODES, trial.instance, transport=transport, threads=1,
+                        progress=False)  # fmt: skip
+    assert run.regret is not None
+    found = made[0].found
+    liar = m - 1 if trial.attack else -1
+    wrong = sum(site != liar for site in found)
+    return Result(trial, float(run.regret[-1]) / m, found.get(liar, 0), wrong)
+
+
+def trials() -> Iterator[Trial]:
+    """All runs of the study, instance by instance, so that any beginning of it is balanced."""
+    for i in range(max(RUNS.values())):
+        for xi in XIS:
+            for m in SITES:
+                if i < HONEST[m]:
+                    yield Trial(m, xi, "", "exclude", FIRST + i)
+                for attack in ATTACKS if i < RUNS[m] else ():
+                    yield Trial(m, xi, attack, "exclude", FIRST + i)
+                    if i < UNDEFENDED:
+                        yield Trial(m, xi, attack, "note", FIRST + i)
+
+
+def run_all(path: Path, seconds: float, jobs: int) -> list[Result]:
+    """Play what is not in the file yet, for at most so many seconds; a line for each result."""
+    done = (
+        [_read(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    )
+    known = {result.trial for result in done}
+    left = [trial for trial in trials() if trial not in known]
+    end, step = monotonic() + seconds, 8 * jobs
+    with pool(jobs) as processes, path.open("a") as file:
+        for first in range(0, len(left), step):
+            if monotonic() > end:
+                break
+            for result in processes.map(play, left[first : first + step]):
+                file.write(json.dumps(asdict(result)) + "\n")
+                done.append(result)
+            file.flush()
+    return done
+
+
+def _read(line: dict[str, Any]) -> Result:
+    return Result(Trial(**line.pop("trial")), **line)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting in the table.
+
+    Attributes:
+        runs: How many.
+        found: In how many the liar was suspected and nobody else; of honest runs, in how many
+            nobody was.
+        wrong: In how many an honest site was suspected.
+        episode: Median episode after which the liar was suspected.
+        regret: Median of regret over that of the honest run of the same instance.
+        undefended: The same with "note", where nothing is done.
+    """
+
+    sites: int
+    xi: float
+    attack: str
+    runs: int
+    found: int
+    wrong: int
+    episode: float
+    regret: float
+    undefended: float
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """The table, from single runs."""
+    honest = {
+        (r.trial.sites, r.trial.xi, r.trial.instance): r for r in results if not r.trial.attack
+    }
+    table = []
+    for attack, xi, m in product(("", *ATTACKS), XIS, SITES):
+        here = [
+            r for r in results if (r.trial.attack, r.trial.xi, r.trial.sites) == (attack, xi, m)
+        ]
+        ended = [r for r in here if r.trial.action == "exclude"]
+        if not ended:
+            continue
+        ratios = {
+            action: [
+                r.regret / honest[m, xi, r.trial.instance].regret
+                for r in here
+                if r.trial.action == action and (m, xi, r.trial.instance) in honest
+            ]
+            for action in ("exclude", "note")
+        }
+        right = sum(r.wrong == 0 and (r.found > 0 or not attack) for r in ended)
+        table.append(Row(
+            m, xi, attack or "none", len(ended), right, sum(r.wrong > 0 for r in ended),
+            _median([r.found for r in ended if r.found]), _median(ratios["exclude"]),
+            _median(ratios["note"]),
+        ))  # fmt: skip
+    return table
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else math.nan
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """The table of the page."""
+    lines = [
+        "| attack | ξ | M | runs | right | false alarms | found after | regret, excluded | regret, "
+        "not excluded |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in table:
+        numbers = (_text(r.episode, ".0f"), _text(r.regret, ".2f"), _text(r.undefended, ".1f"))
+        lines.append(
+            f"| {r.attack} | {r.xi:g} | {r.sites} | {r.runs} | {r.found} | {r.wrong} | "
+            + " | ".join(numbers)
+            + " |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
+def draw(table: Sequence[Row], path: Path) -> None:
+    """Regret over that of honest runs, with and without exclusion, against M."""
+    xi = XIS[1]
+    panels = []
+    for attack in ATTACKS:
+        own = [r for r in table if r.attack == attack and r.xi == xi]
+        m = np.array([r.sites for r in own], np.float64)
+        panels.append(Panel(
+            f"{attack}, ξ = {xi:g}", "sites M", "regret ÷ honest",
+            [
+                Curve("noted only", m, np.array([r.undefended for r in own]), colour=1),
+                Curve("excluded", m, np.array([r.regret for r in own]), colour=0),
+            ],
+        ))  # fmt: skip
+    paint(panels, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play, and write the table and the figure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("build/liars"))
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--jobs", type=int, default=cores())
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    table = rows(run_all(chosen.out / "results.jsonl", chosen.seconds, chosen.jobs))
+    (chosen.out / "table.md").write_text(markdown(table))
+    draw(table, chosen.out / "liars.svg")
+    print(markdown(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A run that goes on: `Run.learn_more` without a folder, and who may; and `Run.exploit`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from fedlsvi.checks import integer
+from fedlsvi.config import what_differs
+from fedlsvi.errors import GoesOnWarning, InvalidInput
+from fedlsvi.learner import FedLSVI, played
+from fedlsvi.policy import Policy
+from fedlsvi.protocol.records import Observer, check_observers
+from fedlsvi.run import Run
+
+
+def go_on(
+    run: Run,
+    more: int,
+    env: Any = None,
+    features: Any = None,
+    *,
+    progress: bool | None = None,
+    observers: Iterable[Observer] = (),
+    threads: int | None = None,
+) -> Run:
+    """A run that goes on for so many episodes; `Run.learn_more` explains it."""
+    watching = check_observers(observers)
+    learner, plan, memory = run.learner, run.plan, run.memory
+    hint = "how many more to play"
+    episodes = run.played + integer("episodes", more, 1, hint, error=InvalidInput)
+    if plan is not None and env is None:
+        shared = all(one is plan.envs[0] for one in plan.envs)
+        env = plan.envs[0] if shared else list(plan.envs)
+        features = plan.features if features is None else features
+    if run.folder is not None:
+        from fedlsvi.storage import resume
+
+        return resume(
+            run.folder, episodes=episodes, env=env, features=features, observers=watching,
+            progress=progress, threads=threads,
+        )  # fmt: skip
+    if learner is None or plan is None:
+        raise InvalidInput(
+            "this run was read back without what its agents remember: go on with the run that "
+            "`learn` returned, or with one that has a folder",
+            code="cannot-go-on",
+        )
+    refuse_longer(run, episodes, memory is not None)
+    assert memory is not None
+    session = learner.prepare(
+        env, episodes, plan.seed, features=plan.features,
+        cohorts=memory.plain["cohorts"] or None,
+        threads=plan.threads if threads is None else threads, block=plan.block,
+        keep_models=bool(run.models),
+    )  # fmt: skip
+    past = [record for record in run.records if record.last <= memory.t]
+    if memory.history:
+        session.player.extend(0, memory.history)
+    session.restore(
+        memory.arrays, memory.plain, None if run.regret is None else run.regret[: memory.t], past
+    )
+    session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
+    differs = what_differs(run.parameters, session.plan.parameters, memory.t)
+    if differs is not None:
+        warnings.warn(differs, GoesOnWarning, stacklevel=3)
+    if progress is not False:
+        from fedlsvi.observers.progress import bar
+
+        watching += bar(session.plan.parameters, progress, memory.t)
+    longer = played(session, learner, watching)
+    return replace(longer, extended=(*run.extended, *([differs] if differs else [])))
+
+
+def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
+    """Refuse to go on where that is no run of the algorithm, or where nothing is remembered."""
+    T = run.parameters.episodes
+    integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
+    again = f"play a new run of {episodes:,} episodes"
+    budgets = {name: getattr(run.settings, name, None) for name in ("rounds", "scalars")}
+    asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
+    if episodes != T and asked:
+        raise InvalidInput(
+            f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
+            code="cannot-go-on",
+        )
+    if not remembered:
+        raise InvalidInput(
+            f"this run of '{run.algorithm}' cannot go on: its rounds or constants follow the "
+            "number of episodes, its agents are in other processes, or they remember too much to "
+            f"be kept: {again}",
+            code="cannot-go-on",
+        )
+
+
+def exploited(run: Run, pessimism: float) -> Policy:
+    """The policy of one more backward pass over what the agents of a run remember; `Run.exploit`
+    explains it."""
+    learner, plan, memory = run.learner, run.plan, run.memory
+    if not isinstance(learner, FedLSVI) or plan is None or memory is None:
+        raise InvalidInput(
+            f"what the agents of this run of '{run.algorithm}' remember is not here: learn with "
+            f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
+            code="no-statistics",
+        )
+    asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}
+    shared = all(env is plan.envs[0] for env in plan.envs)
+    session = FedLSVI(**asked).prepare(
+        plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
+        features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
+    )  # fmt: skip
+    player = session.player
+    if memory.history:
+        player.extend(0, memory.history)
+    session.restore(memory.arrays, memory.plain, None, [])
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            if memory.t < run.played:  # the last round is played again, with the same draws
+                list(session.rounds())
+            else:
+                player.start()
+                player.finish()
+    finally:
+        session.close()
+    found = Policy.deployed_of(session)
+    assert found is not None
+    return found

@@ -1,0 +1,172 @@
+"""What a run of Fed-LSVI will send, said before it plays; and a warning where that is much.
+
+Two things defeat the purpose of sending statistics: more scalars than the trajectories themselves
+have, and an upload that sums up a single episode, from which that episode can be read. Each is
+warned of once: before the run where it is certain, else at the round in which it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from dataclasses import dataclass
+
+from fedlsvi.checks import plural
+from fedlsvi.config import Parameters
+from fedlsvi.core import theory
+from fedlsvi.errors import TrafficWarning
+from fedlsvi.protocol.records import RoundRecord
+
+log = logging.getLogger("fedlsvi.traffic")
+"""Told, at level INFO, what each run is expected to send."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What can be said of a run before it is played.
+
+    Attributes:
+        rounds: The fewest and the most rounds.
+        scalars: The fewest and the most scalars in Fed-LSVI's messages, both ways.
+        raw: What sharing every trajectory would take, one way; None where ρ is not known.
+        budget: Whether the most rounds are a budget, and not only a bound.
+        paid: The most rounds that send no more than the raw data; 0 where even one sends more.
+        floor: An example of a floor on rounds.
+        single: Whether the first upload is certain to sum up a single episode.
+        anytime: Whether γ grows with the episode, so that no floor or budget can be set.
+    """
+
+    rounds: tuple[int, int]
+    scalars: tuple[int, int]
+    raw: int | None
+    budget: bool
+    paid: int
+    floor: int
+    single: bool
+    anytime: bool
+
+    @classmethod
+    def of(cls, p: Parameters, raw_per_step: int) -> Traffic:
+        """The traffic of these numbers in force; `raw_per_step` is ρ, 0 where nobody knows it."""
+        most = math.floor(p.most_rounds(p.episodes))
+        fewest = min(fewest_rounds(p), most)
+        return cls(
+            rounds=(fewest, most),
+            scalars=(_scalars(p, fewest, 1, 1), _scalars(p, most, p.n_agents, p.n_agents)),
+            raw=theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step) or None,
+            budget=p.rounds is not None and most == p.rounds,
+            paid=rounds_paid_for(p, raw_per_step),
+            floor=min(10, p.episodes),
+            single=_single(p),
+            anytime=p.growth > 0.0,
+        )
+
+    @property
+    def above_raw(self) -> bool:
+        """Whether it is certain to send more than the raw data."""
+        return self.raw is not None and self.scalars[0] > self.raw
+
+    def sentence(self) -> str:
+        """Rounds and scalars to expect, and the raw data."""
+        (few, most), (low, high) = self.rounds, self.scalars
+        if few == most:
+            said = f"{plural(few, 'round')} and about {plural(low, 'scalar')}"
+        else:
+            kind = "the budget" if self.budget else "a bound"
+            said = f"{few:,} to {most:,} rounds ({kind}) and {low:,} to {high:,} scalars"
+        raw = "" if self.raw is None else f"; sharing every trajectory would take {self.raw:,}"
+        return f"expect {said}{raw}"
+
+    def too_much(self, sent: int, will: str = "will send at least") -> str:
+        """The warning of more scalars than the raw data."""
+        assert self.raw is not None
+        times = sent / self.raw
+        how_much = f"{times:.1f}" if times < 10.0 else f"{times:,.0f}"
+        change = self._change(f"rounds={self.paid}")
+        if not self.paid:
+            change = (
+                "one model is larger than all data, so play more episodes or use fewer features"
+            )
+        return (
+            f"this run {will} {sent:,} scalars, {how_much} times what sharing every trajectory "
+            f"would take: {change}"
+        )
+
+    def too_few(self, will: str = "will sum up") -> str:
+        """The warning of uploads of a single episode."""
+        return (
+            f"uploads {will} a single episode, which can be read from them: "
+            f"{self._change(f'min_round={self.floor}')}"
+        )
+
+    def _change(self, setting: str) -> str:
+        """What to change, in words that Python and --set share."""
+        other = ', with gamma="auto" in place of "anytime"' if self.anytime else ""
+        return f"set {setting}, for example{other}"
+
+
+def rounds_paid_for(p: Parameters, raw_per_step: int) -> int:
+    """The most rounds of Fed-LSVI whose scalars are no more than those of the raw data."""
+    raw, M = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step), p.n_agents
+    first = _scalars(p, 0, M, M)
+    return max(0, (raw - first) // (_scalars(p, 1, M, M) - first))
+
+
+def _scalars(p: Parameters, rounds: int, signals: int, sites: int) -> int:
+    """Scalars of so many rounds with so many signals each; with secure sums, of so many sites."""
+    few = sites if p.aggregation == "secure" else None
+    size = (p.dim, p.horizon, p.n_agents, p.packing)
+    return theory.scalars_total(*size, rounds, rounds * signals, few, p.stationary)
+
+
+def fewest_rounds(p: Parameters) -> int:
+    """A number of rounds that no run has fewer of, because no round is longer than it may be."""
+    trigger, t, k = p.trigger, 0, 0
+    if trigger.is_fixed:
+        return theory.rounds_floor(p.episodes, p.gamma)
+    if p.rounds is None and not p.growth:
+        longest = max(math.ceil(min(p.gamma, p.episodes)), p.min_round)
+        return max(1, p.episodes // longest - 1)  # the last two may be merged
+    while t < p.episodes:
+        t, k = t + trigger.longest(t), k + 1
+    return k
+
+
+def _single(p: Parameters) -> bool:
+    """Whether the first round ends with its first episode, whatever happens in it: γ is 1, or
+    features are unit vectors and det(Λ + φφᵀ)/det Λ = 1 + 1/λ fires."""
+    rule = p.trigger.rule(0)
+    if p.episodes == 1 or rule.floor > 1:
+        return False
+    ratio = math.log1p(1.0 / p.lam) if p.packing == "diagonal" else 0.0
+    return ratio >= min(rule.log_gamma, rule.log_cap)
+
+
+class TrafficWatch:
+    """Observer that warns once of each, at the latest when it happens."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self._single, self._above = traffic.single, traffic.above_raw
+
+    def before(self, stacklevel: int = 2) -> None:
+        """Warn of what is certain, before the run."""
+        known = []
+        if self._above:
+            known.append(self.traffic.too_much(self.traffic.scalars[0]))
+        if self._single:
+            known.append(self.traffic.too_few())
+        if known:
+            warnings.warn(". Also, ".join(known), TrafficWarning, stacklevel=stacklevel + 1)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """A round has ended."""
+        if not self._single and record.length == 1:
+            self._single = True
+            warnings.warn(self.traffic.too_few("sum up"), TrafficWarning, stacklevel=2)
+        raw = self.traffic.raw
+        if not self._above and raw is not None and (sent := sum(record.scalars.values())) > raw:
+            self._above = True
+            said = self.traffic.too_much(sent, f"has sent, after {record.last:,} episodes,")
+            warnings.warn(said, TrafficWarning, stacklevel=2)

@@ -1,0 +1,59 @@
+"""What a site demands of a job before its agents take part (`[require]` in local/fedlsvi.toml).
+
+The organiser writes the settings of a federation; each site decides for itself which of their
+protections it will not do without. A job that lacks one is refused before anything is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from fedlsvi.checks import choice, integer
+from fedlsvi.config import Aggregation
+from fedlsvi.errors import InvalidSetting, refuse_unknown
+
+_HIDES = {"float": 0, "exact": 0, "secure": 1}
+"""How much each kind of sum hides from the server."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The least that a site asks for.
+
+    Attributes:
+        min_round: No round, and so no upload, may cover fewer episodes.
+        aggregation: "secure": the server may learn sums over sites only.
+    """
+
+    min_round: int = 1
+    aggregation: Aggregation = "float"
+
+    @classmethod
+    def of(cls, table: Any) -> Requirements:
+        """From a table of a site's settings; unknown keys are refused."""
+        if not isinstance(table, dict):
+            raise InvalidSetting(
+                f"require must be a table, got {table!r}: write [require]", code="bad-require"
+            )
+        refuse_unknown("key of [require]", table, [own.name for own in fields(cls)])
+        made = cls(**table)
+        integer("min_round", made.min_round, 1, "the fewest episodes of a round")
+        choice("aggregation", made.aggregation, get_args(Aggregation))
+        return made
+
+    def missing(self, settings: Mapping[str, Any]) -> str:
+        """What the settings of a job lack, in a sentence; "" if nothing."""
+        floor, sums = settings.get("min_round", 1), settings.get("aggregation", "float")
+        lacks = []
+        if not isinstance(floor, int) or floor < self.min_round:
+            lacks.append(f"min_round = {self.min_round} (the job has {floor})")
+        if _HIDES.get(str(sums), -1) < _HIDES[self.aggregation]:
+            lacks.append(f'aggregation = "{self.aggregation}" (the job has "{sums}")')
+        if not lacks:
+            return ""
+        return (
+            f"this site requires {' and '.join(lacks)}: the organiser adds it to [settings] of "
+            "federation.toml, or the site changes [require] in local/fedlsvi.toml"
+        )

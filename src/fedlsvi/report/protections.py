@@ -1,0 +1,83 @@
+"""What protected a run, what its server saw and what it could not check, row by row."""
+
+from __future__ import annotations
+
+from fedlsvi.checks import plural
+from fedlsvi.core import theory
+from fedlsvi.run import Run
+
+Row = tuple[str, str]
+
+
+def protections(run: Run) -> list[Row]:
+    """(what, how it was in this run), for the report and `fedlsvi privacy`."""
+    sent = run.ledger.scalars
+    if not sent["up_stats"] + sent["up_raw"]:
+        return [("left the agents", "nothing")]
+    rows: list[Row] = []
+    if sent["up_raw"]:
+        rows.append(("raw trajectories", f"{sent['up_raw']:,} scalars left the agents"))
+    else:
+        rows.append(("raw trajectories", "none left the agents"))
+    rows += [_floor(run), ("smallest upload", _smallest(run)), *_sums(run), _signals(run)]
+    return [*rows, *_trips(run), ("differential privacy", "none: no noise was added")]
+
+
+def _floor(run: Run) -> Row:
+    n = run.parameters.min_round
+    if n == 1:
+        return "floor under every upload", "none (min_round = 1)"
+    what = f"no round, and no upload, covers fewer than {plural(n, 'episode')} (min_round = {n})"
+    return "floor under every upload", what
+
+
+def _smallest(run: Run) -> str:
+    records = run.records
+    least = min(record.smallest for record in records)
+    counted = run.regret is not None or all(record.fewest is not None for record in records)
+    doubt = "" if counted else "; at late steps perhaps fewer, where episodes end early"
+    return f"{plural(least, 'episode')}{doubt}"
+
+
+def _sums(run: Run) -> list[Row]:
+    p = run.parameters
+    seen = "the Gram matrix of each round and the responses of the whole history"
+    if p.exchange == "one-trip":
+        seen = "the Gram matrix, the sum of rewards and the table of next states of each round"
+    if p.aggregation != "secure":
+        how = "doubles" if p.aggregation == "float" else "integers in fixed point"
+        return [
+            ("sums", f'{how}, without masks (aggregation = "{p.aggregation}")'),
+            ("the server saw", f"of every agent and step, {seen}"),
+            ("the server could not check", "data that were invented consistently"),
+        ]
+    sites = run.counts.get("sites", p.n_agents)
+    return [
+        ("sums", f'masked, over {plural(sites, "site")} (aggregation = "secure")'),
+        ("the server saw", f"of every step, {seen}, added over all {sites} sites; of one site "
+         "nothing, as long as two sites do not work with the server"),
+        ("the server could not check", "the share of one site: whether it is finite, lawful and of "
+         "as many episodes as the round, and whether the agent that signalled had reason to"),
+    ]  # fmt: skip
+
+
+def _signals(run: Run) -> Row:
+    fired = sum(record.signals for record in run.records)
+    return "signals", f"in the clear: {fired:,} times an agent told when, and at which step"
+
+
+def _trips(run: Run) -> list[Row]:
+    """How often agents were asked in a synchronisation, and what the other way would have sent."""
+    p = run.parameters
+    if run.algorithm != "fed-lsvi":
+        return []
+    if p.exchange == "stepwise":
+        return [("trips per synchronisation", f"{p.horizon}, one for each step")]
+    signals = sum(record.signals for record in run.records)
+    size = (p.dim, p.horizon, p.n_agents, p.packing)
+    sites = run.counts.get("sites")
+    stepwise = theory.scalars_total(*size, run.rounds, signals, sites, p.stationary)
+    return [
+        ("trips per synchronisation", f"1 instead of {p.horizon}"),
+        ("scalars", f"{run.ledger.total:,}; step by step {stepwise:,}"),
+    ]
