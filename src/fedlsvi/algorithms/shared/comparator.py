@@ -101,6 +101,9 @@ class Play(ABC):
     def start(self) -> None:  # noqa: B027
         """Nobody has to be told that the run begins."""
 
+    def finish(self) -> None:  # noqa: B027
+        """Nothing is left to do after the last round."""
+
     def may_end(self) -> bool:
         """Rounds that T cuts short are not taken back here."""
         return False
