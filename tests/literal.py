@@ -320,10 +320,8 @@ def literal_fed_lsvi(
                         waiting = waiting if len(waiting) >= min_round else []
                         new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
                         told[m, i] += len(waiting)
-                    steps = (
-                        {j: len(data[m][j]) for j in range(H)} if stationary else {i: told[m, i]}
-                    )
-                    sent[m, i] = sum(response(data[m][j][:n], phi, ahead) for j, n in steps.items())
+                    known = data[m] if stationary else [data[m][i][: told[m, i]]]
+                    sent[m, i] = sum(response(part, phi, ahead) for part in known)
                 b += weight * sent[m, i]  # A26, A27, S8, S10
                 gram[i] = gram[i] + weight * new  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28

@@ -90,7 +90,8 @@ def test_practical_clip_is_the_literal_one(problem: Problem, value_range: float 
     H = problem.horizon
     clip = [min(H - h + 1.0, value_range or np.inf) for h in range(1, H + 1)]
     s = Setting(M=3, T=25, gamma=4.0, lam=0.1)
-    compare(problem, s, clip=clip, preset="practical", value_range=value_range)
+    own = {"preset": "practical", "value_range": value_range, "stationary": False}
+    compare(problem, s, clip=clip, **own)
 
 
 @given(

@@ -16,11 +16,12 @@ from attending import assert_ledger_counts_who_was_there, there
 from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli.text import single_lines
-from fedlsvi.core.attendance import Attendance, deserted
+from fedlsvi.core.attendance import Attendance, deserted, expected_share
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.learner import drive
+from fedlsvi.observers.traffic import Traffic
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.federation import Federation
@@ -180,6 +181,16 @@ def test_an_episode_without_agents_is_found() -> None:
     assert deserted(2, [[0, 2, 5], [1, 4, 9]], 9) == 1
     assert deserted(3, [[0, 2, 5], [1, 4, 9]], 9) is None
     assert deserted(2, [[0, 1, 5], [1, 1, 5]], 6) == 6
+
+
+@pytest.mark.parametrize("own", AWAY[:3], ids=str)
+def test_what_is_expected_counts_who_is_there(own: dict[str, Any]) -> None:
+    run = simplex(3).learn(S, **own)
+    expected = Traffic.of(run.parameters, run.raw_scalars_per_step)
+    assert expected.scalars[0] <= run.ledger.total <= expected.scalars[1]
+    assert expected.raw is not None
+    assert abs(expected.raw / run.scalars_raw - 1.0) < 0.4
+    assert expected_share(4, 1.0, STAYS, 40) == (12 + 40 + 32 + 16) / 160
 
 
 @pytest.mark.parametrize(

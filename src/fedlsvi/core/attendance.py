@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,3 +66,15 @@ def deserted(n_agents: int, present: Stays, episodes: int) -> int | None:
     edges = {1, *(last + 1 for _, _, last in present)}  # where somebody has just left
     empty = [t for t in edges if t <= episodes and not could_play(n_agents, present, t).any()]
     return min(empty, default=None)
+
+
+def expected_share(
+    n_agents: int, participation: float, present: Stays | None, episodes: int
+) -> float:
+    """About which share of MT episodes is played: draws and stays, and at least one agent."""
+    edges = {1, episodes + 1}
+    edges |= {edge for _, first, last in present or () for edge in (first, last + 1)}
+    cuts = sorted(edge for edge in edges if edge <= episodes + 1)
+    could = [could_play(n_agents, present, first).sum() * (last - first)
+             for first, last in pairwise(cuts)]  # fmt: skip
+    return max(participation * float(sum(could)) / (n_agents * episodes), 1.0 / n_agents)
