@@ -25,20 +25,20 @@ from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.console import write_job
 from fedlsvi.remote.flare.demo import free_port
 
-HORIZON, EPISODES = 20, 60
+HORIZON, EPISODES = 20, 20
 ENV: dict[str, Any] = {"name": "river-swim", "horizon": HORIZON}
 SITES = ("site-1", "site-2", "site-3")
+KINDS = [(e, a) for a in ("float", "secure") for e in ("stepwise", "one-trip")]
 
 
 def main() -> list[Row]:
     """The figures."""
-    env = envs.make(**ENV)
+    env = envs.make(ENV["name"], horizon=HORIZON)
     n_states: int = env.n_states  # type: ignore[attr-defined]
     base = Federation(
         "stepwise-float", episodes=EPISODES, horizon=HORIZON, dim=n_states * env.n_actions,
         one_hot=True, features={"name": "one-hot"}, n_states=n_states,
     )  # fmt: skip
-    kinds = [(e, a) for a in ("float", "secure") for e in ("stepwise", "one-trip")]
     runs = {}
     with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
         folder = Path(scratch) / "project"
@@ -46,7 +46,7 @@ def main() -> list[Row]:
         project.init(folder, base, dict.fromkeys(SITES, own), port=free_port())
         try:
             project.launch(folder)
-            for exchange, aggregation in kinds:
+            for exchange, aggregation in KINDS:
                 name = f"{exchange}-{aggregation}"
                 settings = {"gamma": 10.0, "exchange": exchange, "aggregation": aggregation}
                 job = replace(base, name=name, settings=settings)

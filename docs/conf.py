@@ -34,14 +34,10 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes as one list, beside those documented in the class body
 napoleon_use_rtype = False
 
-COLUMNS = re.compile(r"\w+( \"\w+\")?(:  ?| {2,})\S.*")
-
 
 def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Outside code, |x| is an absolute value and not a reference to a substitution."""
     lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda bar: bar[1] or r"\|", line) for line in lines]
-    if any(COLUMNS.fullmatch(line) for line in lines):  # not yet Google style: as running text
-        lines[:] = [line.strip() for line in lines]
 
 
 def setup(app: Any) -> None:

@@ -133,6 +133,8 @@ class StoreError(FedLSVIError):
 class FolderExists(StoreError):
     """The folder already holds a run, and a run is never overwritten."""
 
+    code = "folder-exists"
+
 
 class DamagedFile(StoreError):
     """A file that is truncated, altered or not what its manifest says."""

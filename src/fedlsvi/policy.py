@@ -116,7 +116,9 @@ class Policy:
         """(H, S) actions, numbered from 0, where states are finite."""
         if isinstance(self.values, TabularValues):
             return self.values.policy
-        raise InvalidInput("table needs a finite state space; use action(state, step)")
+        raise InvalidInput(
+            "table needs a finite state space; use action(state, step)", code="needs-finite-states"
+        )
 
     def __repr__(self) -> str:
         where = self.environment and (self.environment["name"] or self.environment["params"])

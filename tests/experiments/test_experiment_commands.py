@@ -179,12 +179,36 @@ def test_tune_reports_on_instances_that_took_no_part(
     assert by_name["fed-ucbvi"]["parameter"] == "c"
     jobs = [json.loads(line)["job"] for line in Path("t/runs.jsonl").read_text().splitlines()]
     assert {job["env"]["seed"] for job in jobs} == {0, 1, 100, 101}
-    budget = {
-        name: sum(j["algorithm"] == name and j["seed"] < 100 for j in jobs) for name in by_name
-    }
-    assert set(budget.values()) == {14}  # seven scales on two instances, for everybody
+    for name, row in by_name.items():
+        tuned = [j for j in jobs if j["algorithm"] == name and j["seed"] < 100]
+        scales = {j[row["parameter"]] for j in tuned}
+        assert len(tuned) == 2 * len(scales) >= 14  # seven scales or more, on two instances each
+        at_the_end = row["value"] in (min(scales), max(scales))
+        assert row["edge"] == at_the_end
+        assert not at_the_end or row["factor"] in (tune.LEAST, tune.MOST)
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["runs_made"] == 0
+
+
+def test_the_grid_widens_where_its_best_is_at_an_end() -> None:
+    scores = {f: [abs(np.log2(f) + 9.0)] for f in tune.FACTORS}  # the best is 1/512
+    seen = []
+    while more := tune.wider(scores):
+        seen += more
+        scores |= {f: [abs(np.log2(f) + 9.0)] for f in more}
+    assert seen == [2.0**-n for n in range(5, 11)]
+    assert tune.choose(scores) == 2.0**-9
+    assert tune.wider({1.0: [2.0], 2.0: [1.0], 4.0: [3.0]}) == []
+    assert tune.wider({1.0: [2.0], 2.0: [1.0]}) == [4.0, 8.0]
+    assert tune.wider({1.0: [2.0], 2.0: [3.0]}, highest=True) == [4.0, 8.0]
+
+
+def test_the_grid_does_not_widen_for_ever() -> None:
+    for most, best in ((tune.LEAST, min), (tune.MOST, max)):
+        scores = {f: [abs(np.log(f / most))] for f in tune.FACTORS}
+        while more := tune.wider(scores):
+            scores |= {f: [abs(np.log(f / most))] for f in more}
+        assert best(scores) == most
 
 
 def test_reproduce_writes_a_page_with_a_verdict(

@@ -44,6 +44,8 @@ def caught(**given: Any) -> tuple[Run, list[str]]:
         {"gamma": 1.0, "min_round": 11}, {"gamma": "anytime"}, {"gamma": "anytime", "cap": 1.5},
         {"gamma": 20.0, "aggregation": "secure"}, {"gamma": 500.0, "lam": 1.0},
         {"scalars": 3000, "min_round": 3}, {"preset": "paper"},
+        {"gamma": 1.0, "participation": 0.4}, {"gamma": 5.0, "exchange": "one-trip"},
+        {"gamma": 5.0, "exchange": "one-trip", "aggregation": "secure"},
     ],
     ids=str,
 )  # fmt: skip
@@ -53,7 +55,10 @@ def test_what_is_said_holds(env: Any, settings: dict[str, Any]) -> None:
     said = traffic(run)
     assert said.rounds[0] <= run.rounds <= said.rounds[1]
     assert said.scalars[0] <= run.ledger.total <= said.scalars[1]
-    assert said.raw == run.scalars_raw
+    if run.parameters.some_away:
+        assert said.raw == pytest.approx(run.scalars_raw, rel=0.2)
+    else:
+        assert said.raw == run.scalars_raw
     assert not said.single or run.records[0].length == 1
     assert not said.above_raw or run.scalars_raw < run.ledger.total
 

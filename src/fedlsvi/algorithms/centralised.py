@@ -12,6 +12,7 @@ like Fed-LSVI.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -22,17 +23,20 @@ from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, keeps_sums, rebuild
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import LinearSettings, ServedSettings
 from fedlsvi.algorithms.shared.stepped_buffer import stepped_buffer
+from fedlsvi.core import theory
 from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import identity, pack, packed_size, unpack
+from fedlsvi.core.statistics import Packing, identity, pack, shared, unpack
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.errors import InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
 from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.session import Player
 from fedlsvi.run import Run
 
 
@@ -40,7 +44,7 @@ class FiniteFollowers(Stateless):
     """All M agents on finite states: they play the server's policy and keep nothing."""
 
     def __init__(self, plan: Plan) -> None:
-        self.packing = plan.parameters.packing
+        self.packing, self.pooled = plan.parameters.packing, plan.parameters.stationary
         values = plan.values()
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.arange(len(plan.envs)))
@@ -52,12 +56,17 @@ class FiniteFollowers(Stateless):
         return self.values.policy
 
     def play(self, t: int) -> Message:
-        """Episode t of every agent: (states, actions, rewards), each (M, H, 1)."""
-        return self._explorer.play(t, 1, self.values.policy)
+        """Episode t of every agent: (states, actions, rewards), each (M, H, 1); with the states
+        after step H where steps share their data."""
+        seen = self._explorer.play(t, 1, self.values.policy)
+        return (self._explorer.log[:, :, :1], *seen[1:]) if self.pooled else seen
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
         """Build Q and π from the server's model."""
-        rebuild(self.values, w, gram, self.packing)
+        if self.pooled:
+            take_over(self.values, w, gram, self.packing)
+        else:
+            rebuild(self.values, w, gram, self.packing)
 
 
 class ContinuousFollowers(Stateless):
@@ -106,7 +115,11 @@ class SteppedFollowers(ContinuousFollowers):
 
     def play(self, t: int) -> Message:
         """Episode t of every agent; steps after its end have the action −1."""
-        return self._explorer.play(t, 1, self.values)
+        seen = self._explorer.play(t, 1, self.values)
+        return (self._explorer.log, *seen[1:]) if self.plan.parameters.stationary else seen
+
+    def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
+        take_over(self.values, w, gram, self.packing)
 
 
 class EpisodeBuffer:
@@ -118,8 +131,9 @@ class EpisodeBuffer:
         self.experience = self.memory(plan)
         self.values = self.experience.values
         self.experience.begin(0)
-        self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
-        self.w = np.zeros((p.horizon, p.dim))
+        one = identity(p.dim, p.lam, p.packing)
+        self.gram = shared(one[None], p.horizon) if p.stationary else np.stack([one] * p.horizon)
+        self.matrices, self.w = p.matrices, np.zeros((p.horizon, p.dim))
 
     def memory(self, plan: Plan) -> Any:
         """Where the episodes are kept."""
@@ -143,13 +157,16 @@ class EpisodeBuffer:
         H, d = self.w.shape
         for h in range(H, 0, -1):
             local, b = self.experience.summarise(h)
-            self.gram[h - 1] += unpack(local.sum(axis=0), d, self.packing)
+            gram = unpack(local.sum(axis=0), d, self.packing) if local.size else np.empty(0)
+            if gram.size:  # else it is that of step h + 1
+                self.gram[h - 1] += gram
+                gram = self.gram[h - 1]
             self.w[h - 1] = factorise(self.gram[h - 1]).solve(b.sum(axis=0))
-            self.values.update(h, self.w[h - 1], self.gram[h - 1])
+            self.values.update(h, self.w[h - 1], gram)
 
     def model(self) -> Message:
         """(w, Λ) as it travels."""
-        return self.w, pack(self.gram, self.packing)
+        return self.w, pack(self.gram[: self.matrices], self.packing)
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything: the whole history, and Λ."""
@@ -191,11 +208,25 @@ class SteppedBuffer(EpisodeBuffer):
         self.experience.begin(last)
 
 
+def take_over(values: Any, w: np.ndarray, gram: np.ndarray, packing: Packing) -> None:
+    """Build Q and π from a model whose steps may share one Λ."""
+    grams = unpack(gram, w.shape[1], packing)
+    for h in range(len(w), 0, -1):
+        own = h <= len(grams) if len(grams) > 1 else h == len(w)
+        values.update(h, w[h - 1], grams[min(h, len(grams)) - 1] if own else np.empty(0))
+
+
 def start(plan: Plan) -> Message:
     """The model before the first episode, w = 0 and Λ = λI, which is never sent."""
     p = plan.parameters
-    gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
+    gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.matrices)
     return np.zeros((p.horizon, p.dim)), pack(gram, p.packing)
+
+
+@dataclass(frozen=True)
+class CentralisedSettings(ServedSettings):
+    """Settings: as `LinearSettings`. `stationary="auto"` is Fed-LSVI's in a black box, and False
+    where the world is known; True is for black boxes."""
 
 
 class CentralisedPlay(Play):
@@ -211,7 +242,8 @@ class CentralisedPlay(Play):
         buffer = SteppedBuffer if stepped else EpisodeBuffer
         self.agents: FiniteFollowers | ContinuousFollowers
         self.agents = FiniteFollowers(plan) if finite else vectors(plan)
-        self.pool = LSVISums(plan) if keeps_sums(plan) else buffer(plan)
+        dense = keeps_sums(plan) and not plan.parameters.stationary
+        self.pool = LSVISums(plan) if dense else buffer(plan)
         self.values = self.agents.values
         self.meter = self.regret_meter.group(range(plan.parameters.n_agents))
 
@@ -242,15 +274,27 @@ class Centralised(Comparator):
     """LSVI-UCB on all trajectories, pooled after every episode. Settings: as `FedLSVI`."""
 
     name = "centralised"
-    settings_type = LinearSettings
+    settings_type = CentralisedSettings
     play_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
+    published = True
     sums_of = "server"
     counts_where_large = True
 
+    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
+        if plan.parameters.stationary and not isinstance(plan.envs[0], GymWorld):
+            raise InvalidSetting(
+                "stationary=True of 'centralised' is for black boxes: leave it out, or choose the "
+                'algorithm "periodic" with period=1, which pools the same episodes',
+                code="bad-stationary",
+            )
+        return super().play(plan, cohorts, keep_models)
+
 
 def scalars(run: Run) -> dict[str, int]:
-    """T(MHρ + MH(P + d))."""
+    """T(MHρ + MH(P + d)); where steps share their data, T(M(Hρ + s) + M(P + Hd))."""
     p, rho = run.parameters, run.raw_scalars_per_step
-    steps = p.n_agents * p.horizon * p.episodes
-    return {"up_raw": steps * rho, "down_model": steps * (packed_size(p.dim, p.packing) + p.dim)}
+    raw = p.horizon * rho + (rho - 2 if p.stationary else 0)
+    model = theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    episodes = p.n_agents * p.episodes
+    return {"up_raw": episodes * raw, "down_model": episodes * model}

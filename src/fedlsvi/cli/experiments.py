@@ -117,7 +117,7 @@ def tune(
     """
     from fedlsvi.experiments.compare import RESULTS
     from fedlsvi.experiments.runner import ResultFile
-    from fedlsvi.experiments.tune import FACTORS, Tuning, choose, grouped, rows, table
+    from fedlsvi.experiments.tune import FACTORS, Tuning, choose, grouped, rows, table, wider
     from fedlsvi.experiments.verdicts import markdown
     from fedlsvi.storage import files
 
@@ -130,8 +130,11 @@ def tune(
     cells = plan.specs(seeds, dict.fromkeys(question.names, FACTORS))
     with closing(ResultFile(folder / RESULTS)) as results:
         new = _play(cells, results, jobs, quiet)
-        tuned = grouped(cells, results.outcomes)
-        highest = plan.by_return
+        tuned, highest = grouped(cells, results.outcomes), plan.by_return
+        while more := {n: w for n in tuned if (w := wider(tuned[n], highest))}:
+            cells += plan.specs(seeds, more)
+            new += _play(cells, results, jobs, quiet)
+            tuned = grouped(cells, results.outcomes)
         best = {name: sorted({choose(tuned[name], highest), 1.0}) for name in question.names}
         cells = plan.specs(others, best)
         new += _play(cells, results, jobs, quiet)
@@ -150,7 +153,7 @@ def tune(
         else f"{plural(len(seeds), 'run')} of one problem"
     )
     what = "return, last tenth" if highest else "regret as a fraction of the uniform policy's"
-    print(f"{what}; {len(FACTORS)} scales on {on}, "
+    print(f"{what}; {len(FACTORS)} scales or more on {on}, "
           f"reported on {plural(len(others), 'other')}; {_made(new)}")  # fmt: skip
     print(f"folder: {folder}")
     return 0

@@ -19,6 +19,9 @@ Size = Literal["quick", "full"]
 INSTANCES = 300
 """Random problems of the studies are numbered from here, apart from those that set the defaults."""
 
+PAPERS_TRIGGER: dict[str, Any] = {"cap": "off", "rounds": "off"}
+"""Settings of studies that measure the paper's claims: no cap and no budget."""
+
 
 @dataclass(frozen=True)
 class Point:

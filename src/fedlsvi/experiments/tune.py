@@ -29,7 +29,10 @@ from fedlsvi.storage.job import ARRAYS
 from fedlsvi.storage.settings_file import Table
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-"""Multiples of the default scale."""
+"""Multiples of the default scale, to begin with."""
+
+LEAST, MOST = 1.0 / 4096.0, 64.0
+"""The grid widens while the best factor is at one of its ends, no further than this."""
 
 
 def _refusal(uniform_regret: float | None) -> InvalidInput:
@@ -177,6 +180,13 @@ def choose(scores: Mapping[float, Sequence[float]], highest: bool = False) -> fl
     """The factor of the best mean score; of equal ones that nearest to the default."""
     sign = -1.0 if highest else 1.0
     return min(scores, key=lambda f: (sign * float(np.mean(scores[f])), abs(float(np.log(f)))))
+
+
+def wider(scores: Mapping[float, Sequence[float]], highest: bool = False) -> list[float]:
+    """Two more factors beyond the end of the grid, if the best one so far lies there."""
+    best = choose(scores, highest)
+    steps = {min(scores): (0.5, 0.25), max(scores): (2.0, 4.0)}.get(best, ())
+    return [best * step for step in steps if LEAST <= best * step <= MOST]
 
 
 @dataclass(frozen=True)

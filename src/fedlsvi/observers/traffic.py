@@ -30,7 +30,8 @@ class Traffic:
     Attributes:
         rounds: The fewest and the most rounds.
         scalars: The fewest and the most scalars in Fed-LSVI's messages, both ways.
-        raw: What sharing every trajectory would take, one way; None where ρ is not known.
+        raw: What sharing every trajectory would take, one way (on average, where agents are away
+            at random); None where ρ is not known.
         budget: Whether the most rounds are a budget, and not only a bound.
         paid: The most rounds that send no more than the raw data; 0 where even one sends more.
         floor: An example of a floor on rounds.
@@ -52,11 +53,11 @@ class Traffic:
         """The traffic of these numbers in force; `raw_per_step` is ρ, 0 where nobody knows it."""
         most = math.floor(p.most_rounds(p.episodes))
         fewest = min(fewest_rounds(p), most)
-        low, high = _scalars(p, fewest, 1, 1), _scalars(p, most, p.n_agents, p.n_agents)
-        raw = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step)
+        low, high = _scalars(p, fewest), _scalars(p, most, most=True)
+        raw = _raw(p, raw_per_step)
         if p.some_away:  # one agent in every round, or all of them new in every round
-            low = _scalars(replace(p, n_agents=1), fewest, 1, 1)
-            high += (most - 1) * _scalars(p, 0, 0, p.n_agents)
+            low = _scalars(replace(p, n_agents=1), fewest)
+            high += (most - 1) * _scalars(p, 0, most=True)
             raw = round(raw * expected_share(p.n_agents, p.participation, p.present, p.episodes))
         return cls(
             rounds=(fewest, most),
@@ -77,11 +78,10 @@ class Traffic:
     def sentence(self) -> str:
         """Rounds and scalars to expect, and the raw data."""
         (few, most), (low, high) = self.rounds, self.scalars
-        if few == most:
-            said = f"{plural(few, 'round')} and about {plural(low, 'scalar')}"
-        else:
-            kind = "the budget" if self.budget else "a bound"
-            said = f"{few:,} to {most:,} rounds ({kind}) and {low:,} to {high:,} scalars"
+        kind = "the budget" if self.budget else "a bound"
+        rounds = f"{few:,} to {most:,} rounds ({kind})" if few < most else plural(few, "round")
+        close = few == most and high < 1.1 * low  # they differ in who signals
+        said = f"{rounds} and {f'about {high:,}' if close else f'{low:,} to {high:,}'} scalars"
         raw = "" if self.raw is None else f"; sharing every trajectory would take {self.raw:,}"
         return f"expect {said}{raw}"
 
@@ -115,16 +115,25 @@ class Traffic:
 
 def rounds_paid_for(p: Parameters, raw_per_step: int) -> int:
     """The most rounds of Fed-LSVI whose scalars are no more than those of the raw data."""
-    raw, M = theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step), p.n_agents
-    first = _scalars(p, 0, M, M)
-    return max(0, (raw - first) // (_scalars(p, 1, M, M) - first))
+    first = _scalars(p, 0, most=True)
+    return max(0, (_raw(p, raw_per_step) - first) // (_scalars(p, 1, most=True) - first))
 
 
-def _scalars(p: Parameters, rounds: int, signals: int, sites: int) -> int:
-    """Scalars of so many rounds with so many signals each; with secure sums, of so many sites."""
-    few = sites if p.aggregation == "secure" else None
-    size = (p.dim, p.horizon, p.n_agents, p.packing)
-    return theory.scalars_total(*size, rounds, rounds * signals, few, p.stationary)
+def _raw(p: Parameters, raw_per_step: int) -> int:
+    return theory.scalars_raw(p.horizon, p.n_agents, p.episodes, raw_per_step)
+
+
+def _scalars(p: Parameters, rounds: int, most: bool = False) -> int:
+    """The fewest scalars of so many rounds, or the most: each agent signals and is a site of its
+    own, and a table of next states has no zeros."""
+    parties = p.n_agents if most else 1
+    sites = parties if p.aggregation == "secure" else None
+    sent = (p.dim, p.horizon, p.n_agents, p.packing, rounds, rounds * parties)
+    if p.exchange == "stepwise":
+        return theory.scalars_total(*sent, sites, p.stationary)
+    tables = 1 if p.stationary else p.horizon - 1
+    following = rounds * p.n_agents * tables * p.dim * p.states if most else 0
+    return theory.scalars_one_trip(*sent, following, sites, p.states, p.stationary)
 
 
 def fewest_rounds(p: Parameters) -> int:

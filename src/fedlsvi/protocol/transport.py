@@ -156,7 +156,9 @@ class Transport(ABC):
                     self.kept = t + explored - signal.t
                     return Signal(t + explored, signal.agents, signal.steps)
                 return signal
-        raise TransportError(f"no agent signalled within {explored} episodes after episode {t}")
+        raise TransportError(
+            f"no agent signalled within {explored} episodes after episode {t}", code="no-signal"
+        )
 
     def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:
         """Numbers of episodes to ask for, one after the other, that add up to `cap`; nobody fires

@@ -75,7 +75,7 @@ def _known(what: str, table: dict[str, Any], kind: Any) -> None:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InvalidSetting(f"name must be {LETTERS}, got {name!r}")
+        raise InvalidSetting(f"name must be {LETTERS}, got {name!r}", code="bad-name")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ class Federation:
         for own in fields(cls):
             needed = own.default is MISSING and own.default_factory is MISSING
             if needed and own.name not in table:
-                raise InvalidInput(f"a federation has no {own.name}: give {own.name} = …")
+                raise InvalidInput(
+                    f"a federation has no {own.name}: give {own.name} = …", code="missing-key"
+                )
         _check_name(table["name"])  # a site makes a folder of it, whoever sent the job
         return cls(**table)
 
@@ -128,12 +130,17 @@ class Federation:
         units(self.reward_range)
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
-                raise InvalidSetting(f"{key} must be a table, got {table!r}: write [{key}]")
+                raise InvalidSetting(
+                    f"{key} must be a table, got {table!r}: write [{key}]", code="not-a-table"
+                )
         table = self.max_agents if isinstance(self.max_agents, dict) else {"": self.max_agents}
         for most in table.values():
             integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
-            raise InvalidSetting("n_agents is not for [settings]: each site gives its own agents")
+            raise InvalidSetting(
+                "n_agents is not for [settings]: each site gives its own agents",
+                code="n_agents-in-settings",
+            )
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
         retry, p = self.retry_policy(), self.parameters(n_agents)
         if p.aggregation == "secure":
@@ -225,7 +232,8 @@ class Federation:
             return None
         if not isinstance(self.features, dict) or not isinstance(self.features.get("name"), str):
             raise InvalidSetting(
-                f"features must be a table with a name, got {self.features!r}: write [features]"
+                f"features must be a table with a name, got {self.features!r}: write [features]",
+                code="bad-features",
             )
         params = {key: value for key, value in self.features.items() if key != "name"}
         return feature_maps.make(self.features["name"], **params)
@@ -279,7 +287,8 @@ class Federation:
                 raise InvalidEnvironment(
                     f"this site's rewards are in ({own[0]:g}, {own[1]:g}), the federation agreed "
                     f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
-                    "settings, or agree on another in federation.toml"
+                    "settings, or agree on another in federation.toml",
+                    code="other-reward_range",
                 )
 
 
@@ -424,6 +433,8 @@ def open_endpoint(
     world = settings.world(federation, n_agents, first)
     plan = federation.plan(world, n_agents, settings.feature_map())
     if not 0 <= lo < hi <= n_agents:
-        raise InvalidInput(f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}")
+        raise InvalidInput(
+            f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}", code="no-such-agents"
+        )
     run = run_id(plan.parameters, federation.seed)
     return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

@@ -126,16 +126,22 @@ def examine(  # type: ignore[no-untyped-def]
     """Figures of each agent, from packed Λ^loc and the G before it; `weight` is from `weights`, and
     `where` is the place of (j, k).
 
-    trace    tr Λ^loc
-    shaky    1 where Λ^loc + slack·I is not positive
-    energy   bᵀ(G + ridge·I)⁻¹b, G with Λ^loc: never above bᵀG⁺b, huge where b leaves G's range
-    step     where `final`, the same of b's increment with Λ^loc and slack
-    least    −1ᵀΛ^loc1
-    most     1ᵀΛ^loc1
-    depth    −min b
-    growth   tr Λ⁻¹Λ^loc, which is above log det(Λ + Λ^loc)/det Λ because log(1 + x) ≤ x; where it
-             is above `most`, and for those who are `close`, that logarithm itself
-    sum      |Σ| of Λ^loc's triangle and b: not finite where something in them is not
+    Args:
+        gram, before: (m, P) packed.
+        b, last: (m, d); responses now and, at step H, of the round before.
+        figures: (FIGURES, m), filled with these rows:
+
+            - TRACE: tr Λ^loc.
+            - SHAKY: 1 where Λ^loc + slack·I is not positive.
+            - ENERGY: bᵀ(G + ridge·I)⁻¹b, G with Λ^loc: never above bᵀG⁺b, huge where b leaves G's
+              range.
+            - STEP: where `final`, the same of b's increment with Λ^loc and slack.
+            - LEAST, MOST: −1ᵀΛ^loc1 and 1ᵀΛ^loc1.
+            - DEPTH: −min b.
+            - GROWTH: tr Λ⁻¹Λ^loc, which is above log det(Λ + Λ^loc)/det Λ because log(1 + x) ≤ x;
+              where it is above `most`, and for those who are `close`, that logarithm itself.
+            - SUM: the size of the sum over Λ^loc's triangle and b: not finite where something in
+              them is not.
     """
     m, d = b.shape
     for lo in range(0, m, AT_ONCE):

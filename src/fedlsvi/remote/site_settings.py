@@ -54,24 +54,33 @@ class SiteSettings:
         agents, durable = table.get("agents", 1), table.get("durable", True)
         integer("agents", agents, 1, "how many agents learn at this site")
         if not isinstance(durable, bool):
-            raise InvalidSetting(f"durable must be true or false, got {durable!r}")
+            raise InvalidSetting(
+                f"durable must be true or false, got {durable!r}", code="bad-durable"
+            )
         features = table.get("features")
         if features is not None and not isinstance(features, dict):
-            raise InvalidSetting(f"features must be a table with a name, got {features!r}")
+            raise InvalidSetting(
+                f"features must be a table with a name, got {features!r}", code="bad-features"
+            )
         require = Requirements.of(table.get("require", {}))
         if ("env" in table) == ("data" in table):
             raise InvalidInput(
-                f"{path} needs [env], a world to play in, or data, a log: name one of them there"
+                f"{path} needs [env], a world to play in, or data, a log: name one of them there",
+                code="missing-env",
             )
         if "data" in table:
             named = table["data"]
             named = {"file": named} if isinstance(named, str) else named
             if not isinstance(named, dict) or not isinstance(named.get("file"), str):
-                raise InvalidInput(f"data must be a file or a table with one, got {named!r}")
+                raise InvalidInput(
+                    f"data must be a file or a table with one, got {named!r}", code="bad-data"
+                )
             named = {**named, "file": str(path.parent / named["file"])}
             return cls(None, agents, durable, named, features, require)
         if not isinstance(table["env"], dict):
-            raise InvalidInput(f"{path} has no [env]: name an environment there")
+            raise InvalidInput(
+                f"{path} has no [env]: name an environment there", code="missing-env"
+            )
         return cls(environment(table["env"]), agents, durable, None, features, require)
 
     def feature_map(self) -> FeatureMap | None:
@@ -116,10 +125,14 @@ def environment(table: dict[str, Any]) -> Any:
     rest = dict(table)
     ways = [key for key in ("name", "gym", "entry") if key in rest]
     if len(ways) != 1:
-        raise InvalidInput(f"[env] must have one of name, gym and entry, got {ways or 'none'}")
+        raise InvalidInput(
+            f"[env] must have one of name, gym and entry, got {ways or 'none'}", code="bad-env"
+        )
     what = rest.pop(ways[0])
     if not isinstance(what, str):
-        raise InvalidInput(f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes")
+        raise InvalidInput(
+            f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes", code="bad-env"
+        )
     if ways[0] == "name":
         return envs.make(what, **rest)
     make: Any = _function(what) if ways[0] == "entry" else what
@@ -131,7 +144,9 @@ def environment(table: dict[str, Any]) -> Any:
         try:
             signature(make).bind(**rest)
         except TypeError as error:
-            raise InvalidInput(f"[env] of entry {what!r} has wrong keys: {error}") from None
+            raise InvalidInput(
+                f"[env] of entry {what!r} has wrong keys: {error}", code="bad-entry-keys"
+            ) from None
     return as_environment(make, **sizes, kwargs=rest or None)
 
 
@@ -139,22 +154,29 @@ def _function(what: str) -> Any:
     """The function that `entry` names."""
     module, colon, name = what.partition(":")
     if not colon or not name or not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidInput(f"entry must be module:function, got {what!r}")
+        raise InvalidInput(f"entry must be module:function, got {what!r}", code="bad-entry")
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(
             f"entry {what!r} cannot be found ({error}): install its package in the Python that "
-            "starts this site"
+            "starts this site",
+            code="entry-not-found",
         ) from None
     except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
         raise InvalidInput(
-            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend that module"
+            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend the module",
+            code="entry-failed",
         ) from error
     if not callable(function):
-        raise InvalidInput(f"entry {what!r} is a {type(function).__name__}: name a function")
+        raise InvalidInput(
+            f"entry {what!r} is a {type(function).__name__}: name a function",
+            code="entry-not-a-function",
+        )
     try:
         signature(function)
     except ValueError as error:  # some that are written in C
-        raise InvalidInput(f"entry {what!r} has {error}: name a function of Python") from None
+        raise InvalidInput(
+            f"entry {what!r} has {error}: name a function of Python", code="entry-not-a-function"
+        ) from None
     return function

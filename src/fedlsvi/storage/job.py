@@ -91,7 +91,8 @@ class Job:
             what = "missing" if env is None else "an empty list"
             raise InvalidInput(
                 f"env is {what}: give --env NAME or an [env] table with a name "
-                "(`fedlsvi list environments` shows the names)"
+                "(`fedlsvi list environments` shows the names)",
+                code="missing-env",
             )
         entries = [_named("env", e) for e in (env if isinstance(env, list) else [env])]
         phi = None if features is None else _named("features", features)
@@ -135,7 +136,8 @@ class Job:
         if name == GIVEN:
             raise InvalidFeatures(
                 f"the features of this run ({params.get('what', 'a function')}) were given as an "
-                "object and cannot be made from a file: give them again, features=..."
+                "object and cannot be made from a file: give them again, features=...",
+                code="features-were-given",
             )
         if name == "table" and "file" in params:
             extra = sorted(set(params) - {"file"})
@@ -145,7 +147,8 @@ class Job:
             if "table" not in arrays:
                 raise InvalidFeatures(
                     f"features.file {params['file']} has arrays {sorted(arrays)}: "
-                    "name the (S, A, d) array 'table'"
+                    "name the (S, A, d) array 'table'",
+                    code="no-table",
                 )
             params = {"table": arrays["table"]}
         return feature_maps.make(name, **params)
@@ -155,7 +158,8 @@ class Job:
         if entry["name"] == GIVEN:
             raise InvalidEnvironment(
                 f"the environment of this run ({params.get('what', 'an object')}) was given as an "
-                "object and cannot be made from a file: give it again, env=..."
+                "object and cannot be made from a file: give it again, env=...",
+                code="env-was-given",
             )
         if entry["name"] == AT_SITES:
             raise InvalidEnvironment(
@@ -190,7 +194,8 @@ class Job:
             if key not in given:
                 raise InvalidEnvironment(
                     f"env has no {key}: give file=, a .npz or .safetensors file with P and r, "
-                    f"or {key} itself"
+                    f"or {key} itself",
+                    code="missing-array",
                 )
         P, r = given.pop("P"), given.pop("r")
         shown = {key: given.pop(key) for key in SHOWN if key in given}
@@ -208,7 +213,7 @@ def _shown(key: str, value: Any) -> Any:
     kind = bool if key == "after_end" else int
     if type(value) is not kind:
         word = "true or false" if kind is bool else "an integer"
-        raise InvalidEnvironment(f"{key} must be {word}, got {value!r}")
+        raise InvalidEnvironment(f"{key} must be {word}, got {value!r}", code=f"bad-{key}")
     return value
 
 
@@ -225,7 +230,8 @@ def _named(field: str, entry: Any) -> Table:
         entry = {"name": entry}
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise InvalidInput(
-            f"{field} is {entry!r}: give a name, or a table with a name and parameters"
+            f"{field} is {entry!r}: give a name, or a table with a name and parameters",
+            code=f"bad-{field}",
         )
     return dict(entry)
 
@@ -241,15 +247,23 @@ def load_arrays(field: str, path: Path) -> dict[str, np.ndarray]:
 
             return load_file(path)
     except FileNotFoundError:
-        raise InvalidInput(f"{field} {path} does not exist: give the path of the file") from None
+        raise InvalidInput(
+            f"{field} {path} does not exist: give the path of the file", code="no-such-file"
+        ) from None
     except Exception as error:  # each library has errors of its own for a file that is not one
         if isinstance(error, OSError) and error.strerror is not None:
-            raise InvalidInput(f"{field} {path} cannot be read: {error.strerror}") from None
+            raise InvalidInput(
+                f"{field} {path} cannot be read: {error.strerror}", code="unreadable"
+            ) from None
         writer = "numpy.savez" if path.suffix == ".npz" else "safetensors.numpy.save_file"
         raise InvalidInput(
-            f"{field} {path} cannot be read as arrays of numbers: write them with {writer}"
+            f"{field} {path} cannot be read as arrays of numbers: write them with {writer}",
+            code="bad-arrays-file",
         ) from None
-    raise InvalidInput(f"{field} {path} is neither .npz nor .safetensors: give one of these")
+    raise InvalidInput(
+        f"{field} {path} is neither .npz nor .safetensors: give one of these",
+        code="bad-arrays-file",
+    )
 
 
 def compact(specs: Sequence[dict[str, Any]]) -> list[Table]:

@@ -247,7 +247,7 @@ class _Shape:
         self.n_actions, self.state_dim = spaces.n_actions, spaces.state_dim
 
     def default_features(self) -> FeatureMap:
-        raise InvalidFeatures("a saved policy has no features of its own")
+        raise InvalidFeatures("a saved policy has no features of its own", code="no-features")
 
     def probe(self, n: int) -> np.ndarray:
         """States to try features on; not 0, which has no direction and no logarithm."""

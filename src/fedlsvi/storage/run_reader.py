@@ -57,8 +57,11 @@ def notice(text: str) -> None:
 def load(folder: str | PathLike[str], *, env: Any = None, features: Any = None) -> Run:
     """Read a run back, finished or not: as far as its newest checkpoint.
 
-    env, features   needed only to act with `run.policy` and for `run.references()`, and only where
-                    the folder cannot make them
+    Args:
+        folder: The folder of the run.
+        env: The environment; needed only to act with `run.policy` and for `run.references()`, and
+            only where the folder cannot make it.
+        features: The feature map, likewise.
     """
     header = read_header(folder)
     found = checkpoint.newest(header.run, notice)

@@ -284,7 +284,8 @@ def _session(
     p, plain = header.parameters, {} if found is None else found[0].plain
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
-    fixed = {key: getattr(p, key) for key in ("gamma", "beta", "lam", "packing") if key in known}
+    numbers = ("gamma", "beta", "lam", "packing", "cap", "rounds", "stationary")
+    fixed = {key: getattr(p, key) for key in numbers if key in known}
     if p.growth:  # γ follows the episode, and is not a number
         del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(

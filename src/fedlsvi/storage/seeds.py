@@ -67,6 +67,6 @@ def expand(folders: list[Path]) -> list[Path]:
         there = [run for run in runs if files.exists(run)]
         if not there:
             again = f"`fedlsvi resume {quote(str(folder))}` plays them"
-            raise StoreError(f"no run in {folder} has begun: {again}")
+            raise StoreError(f"no run in {folder} has begun: {again}", code="no-run")
         found += there
     return found

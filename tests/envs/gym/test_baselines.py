@@ -20,7 +20,7 @@ from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.cli import main
 from fedlsvi.envs import as_environment, gymnasium
 from fedlsvi.envs.gym.world import reset_seeds
-from fedlsvi.errors import InvalidEnvironment, InvalidInput
+from fedlsvi.errors import InvalidEnvironment, InvalidInput, InvalidSetting
 from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.features import FourierFeatures
 from fedlsvi.learner import FedLSVI, drive
@@ -28,7 +28,7 @@ from fedlsvi.run import Run
 
 PAPER = {"preset": "paper", "lam": 0.5, "beta": 0.3}
 ANYWHERE = ["centralised", "independent", "low-switching", "periodic", "rare-switch", "stale"]
-FINITE = sorted(set(registry.names()) - {"lsvi-ucb-pp"})
+FINITE = sorted(set(registry.names()) - {"lsvi-ucb-pp", "pevi"})
 SETTINGS: dict[str, dict[str, Any]] = {"periodic": {"period": 7}}
 
 
@@ -217,25 +217,35 @@ def test_black_boxes_of_vectors_are_played_by_the_linear_baselines(name: str) ->
     assert run.ledger.scalars == dict.fromkeys(run.ledger.scalars, 0) | formula(run)
 
 
-@pytest.mark.parametrize("kind", ["walked", "ending"])
-def test_alone_is_compared_with_together_in_the_same_model(kind: str) -> None:
-    """By default a black box has one model for all steps, also for an agent alone: one that always
-    replans is Fed-LSVI with one agent."""
-    env, features = _world(kind)
-    settings = {"beta": 0.3, "lam": 0.5}
-    one, other = (
-        registry.make(name, n_agents=1, **settings, **own).learn(
-            env, 15, 4, features=features, progress=False
-        )
-        for name, own in (("independent", {}), ("fed-lsvi", {"gamma": 1.0}))
-    )
-    assert one.parameters.stationary
-    assert one.w.tobytes() == other.w.tobytes()
-    assert np.array_equal(one.mean_returns, other.mean_returns)  # type: ignore[arg-type]
-    known = registry.make("independent").learn("river-swim", 5, progress=False)
-    assert not known.parameters.stationary
-    for name in ("independent", "low-switching"):
+@pytest.mark.parametrize("kind", ["walked", "ending", "numbered"])
+def test_alone_and_pooled_are_compared_with_together_in_the_same_model(kind: str) -> None:
+    """By default a black box has one model for all steps, also for an agent alone or a server that
+    has all episodes: who always replans is Fed-LSVI that does."""
+
+    def learn(name: str, M: int, **own: Any) -> Run:
+        env, features = _world(kind)
+        learner = registry.make(name, n_agents=M, beta=0.3, lam=0.5, **own)
+        return learner.learn(env, 15, 4, features=features, progress=False)
+
+    for name, M in (("independent", 1), ("centralised", 1), ("centralised", 3)):
+        one, other = learn(name, M), learn("fed-lsvi", M, gamma=1.0)
+        assert one.parameters.stationary
+        assert other.rounds == 15
+        assert np.allclose(one.w, other.w, rtol=0.0, atol=1e-12)
+        assert np.array_equal(one.mean_returns, other.mean_returns)  # type: ignore[arg-type]
+        formula = registry.entry(name).scalars
+        assert formula is not None
+        assert one.ledger.scalars == dict.fromkeys(one.ledger.scalars, 0) | formula(one)
+    for name in ("independent", "low-switching", "centralised"):
         _resumes(name, kind, {"preset": "practical"})
+
+
+@pytest.mark.parametrize("name", ["independent", "low-switching", "centralised"])
+def test_where_the_world_is_known_baselines_are_as_published(name: str) -> None:
+    assert not registry.make(name).learn("river-swim", 5, progress=False).parameters.stationary
+    if name == "centralised":
+        with refused(InvalidSetting, "bad-stationary", "periodic"):
+            registry.make(name, stationary=True).learn("river-swim", 5, progress=False)
 
 
 def test_who_cannot_play_it_says_so() -> None:

@@ -95,6 +95,7 @@ class Explorer:
         assert self._stepped is not None
         log, actions, rewards = self._stepped.play(first, n, policy)
         if not self._env.finite:
+            self._log = log
             return log[:, :-1], actions, rewards
         self._room(n)
         self._log[:, :, :n], self._rewards[:, :, :n] = log, rewards

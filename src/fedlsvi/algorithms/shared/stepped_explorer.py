@@ -2,7 +2,8 @@
 
 Where states are numbers, episodes look as they do in an environment whose table is known: after
 the end comes the absorbing state, which pays the image of 0. Where states are vectors, steps after
-the end have action −1 and zeros elsewhere; nothing is learned from them.
+the end have action −1 and zeros elsewhere; nothing is learned from them. The state after step H is
+NaN where the episode has ended, at that step or before.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def _as_seen(played: Played, env: GymWorld) -> tuple[Message, np.ndarray]:
     else:
         over = np.arange(env.horizon) >= played.lengths[:, :, None]
         played.actions[over] = NO_ACTION
+        played.last[played.ended] = np.nan
         after = (env.horizon - played.lengths) * env.absorbing_reward
         earned = played.rewards.sum(axis=2) + after
     log = np.concatenate([played.states, played.last[:, :, None]], axis=2)

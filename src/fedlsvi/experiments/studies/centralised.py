@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.experiments.runner import RunSpec
-from fedlsvi.experiments.sweeps import INSTANCES, Point, Size, lost, run_spec, select
+from fedlsvi.experiments.sweeps import (
+    INSTANCES,
+    PAPERS_TRIGGER,
+    Point,
+    Size,
+    lost,
+    run_spec,
+    select,
+)
 from fedlsvi.experiments.verdicts import Check, Finding, below
 from fedlsvi.report.intervals import Interval, bootstrap, median
 from fedlsvi.report.plotting import Curve, Panel
@@ -23,7 +31,7 @@ JUDGED = ("random-linear", "n-chain", "river-swim")
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "anytime": {"gamma": "anytime"},
-    "paper": {"cap": "off", "rounds": "off"},
+    "paper": PAPERS_TRIGGER,
 }
 ARMS = {
     "default": "Fed-LSVI",

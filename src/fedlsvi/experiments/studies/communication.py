@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.sweeps import (
+    PAPERS_TRIGGER,
     Point,
     Size,
     crossing,
@@ -52,10 +55,16 @@ SLOWEST: dict[Size, int] = {"quick": 1000, "full": 10000}
 SEEDS: dict[Size, int] = {"quick": 3, "full": 5}
 
 
+def _trigger(name: str, T: int) -> dict[str, Any]:
+    """The paper's trigger, for those that have one."""
+    own = {"fed-lsvi": PAPERS_TRIGGER, "stale": {"gamma": theory.gamma_auto(8, 8, T)}}
+    return own.get(name, {})
+
+
 def sweep(size: Size) -> list[RunSpec]:
     """M = 8, d = 8, H = 5."""
     return [
-        run_spec(name, random_linear(i), T, 8, i, {"arm": name})
+        run_spec(name, random_linear(i), T, 8, i, {"arm": name}, **_trigger(name, T))
         for name in SHARERS
         for T in EPISODES[size]
         if name not in SLOW or SLOWEST[size] >= T

@@ -281,7 +281,7 @@ def main(path: str, processes: int = 2) -> None:
     name = choose(tuned)
     chosen = next(c for c in CANDIDATES if str(c) == name)
     print(f"\nchosen: {name}\n", flush=True)
-    held = cells(runs.get(jobs(TEST, (BEFORE, chosen)), processes))
+    held = cells(runs.get(jobs(TEST, (chosen, BEFORE)), processes))
     print("On the instances held out:\n")
     print("\n".join(overview(held)) + "\n")
     print("\n".join(by_family({str(c): held[str(c)] for c in (BEFORE, chosen)})))

@@ -6,13 +6,13 @@ Does Fed-LSVI alone lose no more than LSVI-UCB, with logarithmically many polici
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from fedlsvi.core import theory
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.sweeps import (
+    PAPERS_TRIGGER,
     Point,
     Size,
     curve,
@@ -36,13 +36,12 @@ SEEDS: dict[Size, int] = {"quick": 6, "full": 10}
 
 def sweep(size: Size) -> list[RunSpec]:
     """Fed-LSVI with the practical trigger and with the paper's, γ = T/d."""
-    paper: dict[str, Any] = {"cap": "off", "rounds": "off"}
     return [
         run_spec(name, random_linear(i), T, 1, i, {"arm": arm}, **own)
         for T in EPISODES[size]
         for arm, name, own in (
             ("fed-lsvi", "fed-lsvi", {}),
-            ("paper", "fed-lsvi", paper),
+            ("paper", "fed-lsvi", PAPERS_TRIGGER),
             ("independent", "independent", {}),
             ("low-switching", "low-switching", {}),
         )

@@ -17,6 +17,7 @@ from fedlsvi.core.theory import beta_homogeneous, misspecification_width
 from fedlsvi.experiments.runner import RunSpec
 from fedlsvi.experiments.sweeps import (
     INSTANCES,
+    PAPERS_TRIGGER,
     Point,
     Size,
     crossing,
@@ -82,7 +83,9 @@ def sweep(size: Size) -> list[RunSpec]:
                     continue
                 labels = {"arm": arm, "factor": factor, "ξ": xi, "main": main == T}
                 more = widening(arm, xi, T)
-                found.append(run_spec("fed-lsvi", env, T, AGENTS, i, labels, **more))
+                found.append(
+                    run_spec("fed-lsvi", env, T, AGENTS, i, labels, **PAPERS_TRIGGER, **more)
+                )
     return found
 
 

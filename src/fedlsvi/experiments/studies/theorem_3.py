@@ -13,6 +13,7 @@ import numpy as np
 from fedlsvi.core.theory import rounds_floor
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.sweeps import (
+    PAPERS_TRIGGER,
     Point,
     Size,
     curve,
@@ -71,7 +72,8 @@ def _column(preset: str, arm: str, name: str, x: int, seeds: int, **settings: An
     return [
         run_spec(
             "fed-lsvi", random_linear(i, at["d"], at["H"]), at["T"], at["M"], i,
-            {"arm": arm, "x": x, "preset": preset}, size, preset=preset, **settings,
+            {"arm": arm, "x": x, "preset": preset}, size, preset=preset,
+            **PAPERS_TRIGGER | settings,
         )
         for i in range(seeds)
     ]  # fmt: skip

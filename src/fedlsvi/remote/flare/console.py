@@ -55,7 +55,9 @@ class Console:
             with redirect_stdout(StringIO()):  # it says that it connects; output may be JSON
                 self._session = new_secure_session(user, str(kit), timeout=timeout)
         except Exception as error:  # the engine's own errors, of many kinds
-            raise TransportError(f"no answer from the federation's server: {error}") from None
+            raise TransportError(
+                f"no answer from the federation's server: {error}", code="no-server"
+            ) from None
 
     def submit(self, job: str | Path) -> str:
         """Start a job; returns its number."""

@@ -26,7 +26,10 @@ def demo(
 ) -> dict[str, Any]:
     """Write a project, start everybody on loopback, play, check the logs of what left, stop.
 
-    folder   where the project is written and stays; None is a temporary folder that goes
+    Args:
+        folder: Where the project is written and stays; None is a temporary folder that goes.
+        episodes: Of each agent.
+        told: Called with the progress of the run.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
@@ -41,7 +44,9 @@ def demo(
         number = project.start(where)
         ended = project.wait(where, number, 600.0, told)
         if ended != project.COMPLETED:
-            raise TransportError(f"the demonstration failed: {project.reason(where, number)}")
+            raise TransportError(
+                f"the demonstration failed: {project.reason(where, number)}", code="job-failed"
+            )
         path = project.server_folder(where) / "ledger.json"
         ledger = Ledger.from_dict(files.read_json(path, {**LEDGER, str: str}))
         uploads = ledger.by_agent["up_stats"].tolist()

@@ -442,7 +442,9 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         return getattr(site(timeout=600.0), what)(*given)
     except Exception as error:  # the engine's own, around what the site said
         said = str(error).rpartition(f"{SiteTrouble.__name__}: ")[2]
-        raise TransportError(f"site {site.name} cannot take part: {flare_log.line(said)}") from None
+        raise TransportError(
+            f"site {site.name} cannot take part: {flare_log.line(said)}", code="site-refused"
+        ) from None
 
 
 def _greet(site: SignedSite, most: int, notes: list[str]) -> int:

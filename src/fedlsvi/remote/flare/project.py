@@ -33,7 +33,8 @@ ANSWER_SECONDS = 60.0
 def _refuse_other(folder: str | Path) -> None:
     if not is_one(folder):
         raise InvalidInput(
-            f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote"
+            f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote",
+            code="no-project",
         )
 
 
@@ -45,7 +46,8 @@ def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
     if misfit(parties, PARTIES) is not None:
         raise InvalidInput(
             f"{Path(folder) / FEDERATION} has no [parties] as `fedlsvi federate init` writes them: "
-            "put them back"
+            "put them back",
+            code="no-parties",
         )
     return Federation.of(table), parties
 
@@ -75,7 +77,9 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
     for name in names or (parties["host"], *parties["sites"]):
         kit = files.inside(project, "kits", name)
         if not (kit / "startup").is_dir():
-            raise InvalidInput(f"the kit of {name} is not at {kit}: bring it there to start it")
+            raise InvalidInput(
+                f"the kit of {name} is not at {kit}: bring it there to start it", code="no-kit"
+            )
         started[name] = processes.begin(kit)
     processes.note_running(project, {**processes.running(project), **started})
     return started
@@ -108,7 +112,9 @@ def console(folder: str | Path, seconds: float = 60.0) -> Any:
 def _await_sites(connection: Any, sites: Sequence[str], seconds: float, end: float) -> None:
     while missing := sorted(set(sites) - set(connection.sites())):
         if time.monotonic() > end:
-            raise TransportError(f"sites {missing} have not joined within {seconds:g} s")
+            raise TransportError(
+                f"sites {missing} have not joined within {seconds:g} s", code="sites-missing"
+            )
         time.sleep(0.5)
 
 
@@ -137,7 +143,8 @@ def _refuse_second(connection: Any, name: str, folder: str | Path) -> None:
             raise InvalidInput(
                 f"job {job['id']} of {name} is {job['status']}: watch it with `fedlsvi federate "
                 f"status {quote(str(folder))}`, or end it with `nvflare job abort {job['id']} "
-                f"--startup-kit {kit}` before you start another"
+                f"--startup-kit {kit}` before you start another",
+                code="job-under-way",
             )
 
 
@@ -153,7 +160,8 @@ def wait(
             if time.monotonic() > end:
                 why = f": {connection.reason(number)}" if state in WAITING else ""
                 raise TransportError(
-                    f"the job has not ended within {seconds:g} s: it is {state}{why}"
+                    f"the job has not ended within {seconds:g} s: it is {state}{why}",
+                    code="job-not-ended",
                 )
             if told is not None:
                 told(progress(folder))

@@ -123,27 +123,34 @@ def init(
 def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: int) -> None:
     """Refuse in a sentence what could not become a project."""
     if not sites:
-        raise InvalidInput("a federation needs at least one site: give names")
+        raise InvalidInput("a federation needs at least one site: give names", code="no-sites")
     for site in sites:
         if not NAME.fullmatch(site):
-            raise InvalidInput(f"the name of a site must be {LETTERS}, got {site!r}")
+            raise InvalidInput(
+                f"the name of a site must be {LETTERS}, got {site!r}", code="bad-site"
+            )
         if site == "server":
             raise InvalidInput(
                 "a site cannot be called 'server': FLARE calls the server so, give another name",
                 code="reserved-name",
             )
     if not all(HOST.fullmatch(part) for part in host.split(".")):
-        raise InvalidInput(f"host must be a name such as fl.example.org, got {host!r}")
+        raise InvalidInput(
+            f"host must be a name such as fl.example.org, got {host!r}", code="bad-host"
+        )
     if host in sites:
-        raise InvalidInput(f"{host!r} is the server's name and a site's: give each its own name")
+        raise InvalidInput(
+            f"{host!r} is the server's name and a site's: give each its own name", code="name-taken"
+        )
     if not 1 <= port <= 65535:
-        raise InvalidInput(f"port must be from 1 to 65535, got {port!r}")
+        raise InvalidInput(f"port must be from 1 to 65535, got {port!r}", code="bad-port")
     federation.check(len(sites))
     for name in (federation.name, host, *sites):
         if len(name) > LONGEST_NAME:
             raise InvalidInput(
                 f"a name in a certificate has at most {LONGEST_NAME} characters, got "
-                f"{len(name)}: shorten {name!r}"
+                f"{len(name)}: shorten {name!r}",
+                code="name-too-long",
             )
 
 
@@ -176,7 +183,10 @@ def _provision(project: Path, name: str, sites: Sequence[str], host: str, port: 
     )  # fmt: skip
     made = sorted((project / "provisioned" / name).glob("prod_*"))
     if done.returncode != 0 or not made:
-        raise TransportError(f"NVIDIA FLARE could not provision: {done.stderr or done.stdout}")
+        raise TransportError(
+            f"NVIDIA FLARE could not provision: {done.stderr or done.stdout}",
+            code="not-provisioned",
+        )
     made[-1].rename(project / "kits")
 
 
@@ -223,6 +233,7 @@ def flare(name: str) -> Any:
         from fedlsvi.remote.flare import console as flare_console
     except ImportError as error:
         raise InvalidInput(
-            f'a federation needs NVIDIA FLARE ({error}): pip install "fedlsvi[flare]"'
+            f'a federation needs NVIDIA FLARE ({error}): pip install "fedlsvi[flare]"',
+            code="flare-missing",
         ) from None
     return getattr(flare_console, name)
