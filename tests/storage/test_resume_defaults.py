@@ -13,7 +13,10 @@ from fedlsvi.envs import RandomLinearMDP
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def test_a_default_run_that_was_interrupted_ends_in_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [{}, {"gamma": "anytime", "cap": "off"}], ids=["default", "off"])
+def test_a_run_that_was_interrupted_ends_in_the_same_bits(
+    own: dict[str, Any], tmp_path: Path
+) -> None:
     """gamma="auto" brings a cap and a budget of rounds with it; γ alone, as a number, does not."""
     env = RandomLinearMDP(seed=0)
 
@@ -21,7 +24,7 @@ def test_a_default_run_that_was_interrupted_ends_in_the_same_bits(tmp_path: Path
         if record.k == 5:
             raise KeyboardInterrupt
 
-    learner, folder = FedLSVI(n_agents=4), tmp_path / "run"
+    learner, folder = FedLSVI(n_agents=4, **own), tmp_path / "run"
     whole = learner.learn(env, 60, 1, progress=False)
     with pytest.raises(KeyboardInterrupt):
         learner.learn(

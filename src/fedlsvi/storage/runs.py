@@ -288,7 +288,8 @@ def _session(
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
     numbers = ("gamma", "beta", "lam", "packing", "cap", "rounds", "stationary")
-    fixed = {key: getattr(p, key) for key in numbers if key in known}
+    given = {key: getattr(p, key) for key in numbers if key in known}
+    fixed = {key: value for key, value in given.items() if value is not None}  # no cap: as asked
     if p.growth:  # γ follows the episode, and is not a number
         del fixed["gamma"]
     session = header.job.learner(**fixed).prepare(
