@@ -38,7 +38,7 @@ def paid(own: dict[str, Any], M: int, H: int, size: int) -> dict[str, Any]:
     """The settings as a learner takes them; a budget that leaves a remainder."""
     if "scalars" not in own:
         return own
-    return own | {"scalars": scalars_of(M, H, size, own["scalars"]) + 5}
+    return own | {"scalars": scalars_of(M, H, size, own["scalars"]) + 5, "policy": "explore"}
 
 
 def most_rounds(own: dict[str, Any], T: int) -> int:

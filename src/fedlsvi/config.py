@@ -65,6 +65,8 @@ class Settings:
     rounds: int | Literal["off"] | None = None
     scalars: int | None = None
     stationary: bool | Literal["auto"] = "auto"
+    policy: Literal["auto", "exploit", "explore"] = "auto"
+    pessimism: float = 0.0
     aggregation: Aggregation = "float"
     exchange: Exchange = "stepwise"
     participation: float = 1.0
@@ -110,6 +112,8 @@ class Settings:
         choice("preset", self.preset, ("practical", "paper"))
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
+        choice("policy", self.policy, ("auto", "exploit", "explore"))
+        number("pessimism", self.pessimism, 0.0, "0 takes the estimates as they are")
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
@@ -200,6 +204,14 @@ class Settings:
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
+        able = self.exchange == "stepwise" and not self.some_away
+        exploit = able and not paper if self.policy == "auto" else self.policy == "exploit"
+        if exploit and not able:
+            raise InvalidSetting(
+                'policy="exploit" needs exchange="stepwise" and all agents in every round: use '
+                'policy="explore"',
+                code="bad-policy",
+            )
         if beta == "theory":
             beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
@@ -227,9 +239,11 @@ class Settings:
             confidence=self.confidence,
             cap=self._cap(M),
             min_round=self.min_round,
-            rounds=self._budget(M, T, H, d, packing, stationary),
+            rounds=self._budget(M, T, H, d, packing, stationary, exploit),
             growth=growth,
             stationary=stationary,
+            exploit=exploit,
+            pessimism=self.pessimism,
             aggregation=self.aggregation,
             exchange=self.exchange,
             states=states if self.exchange == "one-trip" else 0,
@@ -265,7 +279,7 @@ class Settings:
         return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
 
     def _budget(
-        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
     ) -> int | None:
         """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
         trigger, what the raw data would pay for."""
@@ -276,13 +290,14 @@ class Settings:
             first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
+            first += theory.scalars_exploit(d, H, M) if exploit else 0
             each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
             if self.some_away:  # at worst all agents are new in every round
                 first, each = 0, each + first
             if self.scalars < first + each:
                 raise InvalidSetting(
-                    f"scalars = {self.scalars:,} do not pay for one round: the first broadcast "
-                    f"takes {first:,} and a round up to {each:,}",
+                    f"scalars = {self.scalars:,} do not pay for one round: what comes before and "
+                    f"after takes {first:,} and a round up to {each:,}",
                     code="bad-scalars",
                 )
             budgets.append((self.scalars - first) // each)
@@ -312,6 +327,8 @@ class Parameters:
     rounds: int | None = None
     growth: float = 0.0
     stationary: bool = False
+    exploit: bool = False
+    pessimism: float = 0.0
     aggregation: Aggregation = "float"
     participation: float = 1.0
     present: list[list[int]] | None = None

@@ -1,16 +1,19 @@
-"""A run that goes on: `Run.learn_more` without a folder, and who may."""
+"""A run that goes on: `Run.learn_more` without a folder, and who may; and `Run.exploit`."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from fedlsvi.checks import integer
 from fedlsvi.config import what_differs
 from fedlsvi.errors import GoesOnWarning, InvalidInput
-from fedlsvi.learner import played
+from fedlsvi.learner import FedLSVI, played
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.records import Observer, check_observers
 from fedlsvi.run import Run
 
@@ -92,3 +95,37 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
             f"be kept: {again}",
             code="cannot-go-on",
         )
+
+
+def exploited(run: Run, pessimism: float) -> Policy:
+    """The policy of one more backward pass over what the agents of a run remember; `Run.exploit`
+    explains it."""
+    learner, plan, memory = run.learner, run.plan, run.memory
+    if not isinstance(learner, FedLSVI) or plan is None or memory is None:
+        raise InvalidInput(
+            f"what the agents of this run of '{run.algorithm}' remember is not here: learn with "
+            f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
+            code="no-statistics",
+        )
+    asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}
+    shared = all(env is plan.envs[0] for env in plan.envs)
+    session = FedLSVI(**asked).prepare(
+        plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
+        features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
+    )  # fmt: skip
+    player = session.player
+    if memory.history:
+        player.extend(0, memory.history)
+    session.restore(memory.arrays, memory.plain, None, [])
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            if memory.t < run.played:  # the last round is played again, with the same draws
+                list(session.rounds())
+            else:
+                player.start()
+                player.finish()
+    finally:
+        session.close()
+    found = Policy.deployed_of(session)
+    assert found is not None
+    return found

@@ -177,6 +177,10 @@ class FedLSVI(Algorithm):
         stationary: True learns from the data of all steps together, where laws and rewards are the
             same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
             False in the paper's preset.
+        policy: "exploit" ends the run with one more backward pass, without the bonus:
+            `run.exploit()` is the policy to deploy. "explore" does without. "auto" exploits in the
+            practical preset.
+        pessimism: b ≥ 0: that pass subtracts b times the width, a lower confidence bound.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
@@ -210,6 +214,8 @@ class FedLSVI(Algorithm):
         rounds: int | Literal["off"] | None = None,
         scalars: int | None = None,
         stationary: bool | Literal["auto"] = "auto",
+        policy: Literal["auto", "exploit", "explore"] = "auto",
+        pessimism: float = 0.0,
         aggregation: Aggregation = "float",
         exchange: Exchange = "stepwise",
         participation: float = 1.0,

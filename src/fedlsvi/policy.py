@@ -71,6 +71,15 @@ class Policy:
         return cls(Built(values, spaces), plan.parameters.horizon, plan.describe()[0])
 
     @classmethod
+    def deployed_of(cls, session: Session) -> Policy | None:
+        """The policy of the backward pass after the last round, where there was one."""
+        values: Values | None = getattr(session.player, "deployed", None)
+        if values is None:
+            return None
+        plan, spaces = session.plan, Spaces.of(session.plan.envs[0])
+        return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])
+
+    @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:
         """What `save` wrote. Features that no name can rebuild have to be given again."""
         from fedlsvi.storage.policy_file import read

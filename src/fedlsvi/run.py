@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite
+from fedlsvi.checks import finite, number
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
@@ -109,6 +109,10 @@ class Run(RunViews):
     """Who learned it, where it was played here."""
     memory: Snapshot | None = field(default=None, repr=False)
     """What `learn_more` starts from, where the run has no folder."""
+    deployed: Policy | None = field(default=None, repr=False)
+    """The policy without its exploration bonus, where the run ended with one (`exploit`)."""
+    deployed_w: np.ndarray | None = field(default=None, repr=False)
+    """(H, d), its weights."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
     visits: VisitRecovery | None = field(default=None, repr=False)
@@ -127,6 +131,8 @@ class Run(RunViews):
             gram_packed=player.gram,
             ledger=player.ledger,
             policy=Policy.of(session),
+            deployed=Policy.deployed_of(session),
+            deployed_w=getattr(player, "deployed_w", None),
             records=session.records,
             parameters=plan.parameters,
             settings=settings,
@@ -198,6 +204,30 @@ class Run(RunViews):
         found = [record.mean_return for record in self.records]
         return None if None in found else np.array(found, np.float64)
 
+    @property
+    def final_policy(self) -> Policy:
+        """What is saved, evaluated, recorded and reported: without the exploration bonus where the
+        run ended with such a policy, else `policy`."""
+        return self.policy if self.deployed is None else self.deployed
+
+    def exploit(self, pessimism: float | None = None) -> Policy:
+        """A policy to deploy: one more backward pass over the same sums, without the bonus.
+
+        Args:
+            pessimism: b ≥ 0: subtract b times the width instead, a lower confidence bound; None is
+                what the settings say. The pass of the settings ended the run itself and is in its
+                ledger. Another one is made here and now, from what the agents remember: it needs a
+                run of this process whose agents were here.
+        """
+        p = self.parameters
+        b = p.pessimism if pessimism is None else pessimism
+        number("pessimism", b, 0.0, "0 takes the estimates as they are", error=InvalidInput)
+        if self.deployed is not None and b == p.pessimism:
+            return self.deployed
+        from fedlsvi.going_on import exploited
+
+        return exploited(self, float(b))
+
     def references(self, episodes: int = 50) -> dict[str, float]:
         """What the learned policy is to be measured by, in the environment's own units.
 
@@ -212,16 +242,20 @@ class Run(RunViews):
         if isinstance(env, FiniteMDP):
             law = env.initial_law(0)
             values = {
-                "learned": env.policy_values(self.policy.table),
+                "learned": env.policy_values(self.final_policy.table),
                 "optimal": env.optimal_values(),
                 "uniform": env.uniform_values(),
             }
+            if self.deployed is not None:
+                values["exploring"] = env.policy_values(self.policy.table)
             return {name: float(env.original(law @ v[0])) for name, v in values.items()}
         if self.mean_returns is None:
             return {}
         from fedlsvi.envs.gym.play import evaluate_policy
 
-        policies: dict[str, Policy | str] = {"learned": self.policy, "random": "random"}
+        policies: dict[str, Policy | str] = {"learned": self.final_policy, "random": "random"}
+        if self.deployed is not None:
+            policies["exploring"] = self.policy
         return {
             name: evaluate_policy(policy, env, episodes, self.seed, horizon=env.horizon).mean
             for name, policy in policies.items()
@@ -330,8 +364,11 @@ class Run(RunViews):
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
                 scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
+            if self.deployed_w is not None:
+                scalars += theory.scalars_exploit(*size, sites)
             # an engine whose agents cannot call asks them, beside the paper's messages
-            control = self.ledger.scalars["signal"] - (p.n_agents * self.rounds + 2 * signals)
+            asked = self.rounds + (self.deployed_w is not None)
+            control = self.ledger.scalars["signal"] - (p.n_agents * asked + 2 * signals)
             claim = "scalars = closed formula" + (
                 f", and {control:,} of control" if control else ""
             )

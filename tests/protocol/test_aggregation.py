@@ -22,7 +22,10 @@ NAMES = [problem.name for problem in ZOO]
 
 
 def learn(problem: Any, aggregation: Any, **options: Any) -> Any:
-    learner = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation=aggregation)
+    policy = options.pop("policy", "auto")
+    learner = FedLSVI(
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation=aggregation, policy=policy
+    )
     return learner.learn(
         problem.envs, episodes=40, seed=3, features=problem.features, progress=False, **options
     )
@@ -54,7 +57,7 @@ def test_sums_are_within_the_stated_bound_of_floats(
         return replies
 
     monkeypatch.setattr(InProcess, "deliver", spy)
-    run = learn(problem, "float")
+    run = learn(problem, "float", policy="explore")
     layout, worst = run.plan.layout, 0.0
     assert len(seen) == run.rounds * run.parameters.horizon
     for upload in seen:
@@ -69,7 +72,7 @@ def test_sums_are_within_the_stated_bound_of_floats(
 def test_ledger_of_sites_is_its_formula() -> None:
     """One upload for each site, and keys of 4 scalars: 4C up and 4C² down."""
     for sites in (3, 5):
-        run = learn(problems.simplex(), "secure", cohorts=sites)
+        run = learn(problems.simplex(), "secure", cohorts=sites, policy="explore")
         bound = run.bounds["scalars"]
         assert bound.measured == bound.bound
         upload = run.parameters.horizon * (4 * 5 // 2 + 4)

@@ -78,7 +78,8 @@ def run_with_a_late_site(folder: Path, absent: Any, late: range) -> tuple[Path, 
         found.late = late
         return found
 
-    learner = FedLSVI(n_agents=3, gamma=8.0, beta=0.5, lam=0.5)
+    own: dict[str, Any] = {"stationary": False, "policy": "explore"}  # uploads of one size
+    learner = FedLSVI(n_agents=3, gamma=8.0, beta=0.5, lam=0.5, **own)
     session = learner.prepare(problems.one_hot().envs, 40, 1, transport=transport)
     drive(session, [])
     notes = [note for record in session.records for note in record.notes]

@@ -38,7 +38,7 @@ class View:
         monkeypatch.setattr(FiniteExperience, "close", closing)
         learner = FedLSVI(
             n_agents=M, gamma=float(length), min_round=length, beta=0.5, lam=0.5,
-            aggregation=aggregation,
+            aggregation=aggregation, stationary=False, policy="explore",
         )  # fmt: skip
         session = learner.prepare(PROBLEM.envs, 4 * length, 1, cohorts=M)
         transport = session.player.transport  # type: ignore[attr-defined]

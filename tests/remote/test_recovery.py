@@ -147,7 +147,7 @@ def test_no_restart_spends_more_than_the_budget_or_breaks_the_floor(
     """The server dies in the fourth or fifth of a few rounds; what it sent in it comes once more,
     and is counted once."""
     problem = problems.simplex()
-    learner = FedLSVI(n_agents=4, **{"gamma": 30.0} | paid(own, 4, 3, 10 + 4))
+    learner = FedLSVI(n_agents=4, **{"gamma": 30.0, "policy": "explore"} | paid(own, 4, 3, 10 + 4))
     interrupted(problem, tmp_path, after, learner=learner)
     done = check_resumed(problem, tmp_path, learner=learner)
     assert_kept(done, own)

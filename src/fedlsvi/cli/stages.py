@@ -102,7 +102,7 @@ def _learned(folder: str, env: Any = None) -> Learned:
         from fedlsvi.storage import load
 
         run = load(path, env=env)
-        return Learned(run.policy, run.environment, run.parameters.n_agents)
+        return Learned(run.final_policy, run.environment, run.parameters.n_agents)
     refuse_parent(path, "evaluate")
     raise InvalidInput(
         f"{folder} contains neither a policy nor a run: give a folder of `policy.save` or of "

@@ -161,6 +161,11 @@ def scalars_total(
     return first + rounds * each + 2 * total_signals
 
 
+def scalars_exploit(d: int, H: int, M: int, sites: int | None = None) -> int:
+    """(C + M)Hd + M: one more backward pass that sends no Gram matrix, and the request for it."""
+    return ((M if sites is None else sites) + M) * H * d + M
+
+
 def scalars_one_trip(
     d: int,
     H: int,

@@ -94,7 +94,7 @@ class ContinuousExperience:
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """See `FiniteExperience.summarise`."""
-        return self._statistics(h), self._responses(h)
+        return self._statistics(h), self.responses(h)
 
     def returns(self, first: int, last: int) -> np.ndarray:
         """(m, n) returns of episodes first+1 … last, in the environment's own units."""
@@ -118,7 +118,7 @@ class ContinuousExperience:
         self.workers.map(add, 0, m)
         return pack(grams, self.packing)
 
-    def _responses(self, h: int) -> np.ndarray:
+    def responses(self, h: int) -> np.ndarray:
         """b_h = Σφ(r + V_{h+1}(x')) over the whole history, (m, d)."""
         m, total, size = len(self.agents), self.t + self.length, self.values.size
         cuts = range(0, total, size)

@@ -148,6 +148,15 @@ class FiniteExperience:
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
 
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d), of rounds that are all folded."""
+        m, b = len(self.agents), np.empty((len(self.agents), self.dim))
+        response = self.response[h - 1] if h <= len(self.response) else self._nothing
+        sums = (self.values.values[h], self.u[h - 1], response, b)
+        work = response.size // 16
+        self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
+        return b
+
     def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
         """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept, so
         that the next round's is its own (`protocol.one_trip`)."""

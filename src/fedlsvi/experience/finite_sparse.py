@@ -154,6 +154,10 @@ class SparseExperience(FiniteExperience):
         """Λ_h^loc of the round just closed, (m, d), and b_h over the whole history, (m, d)."""
         return self._gram[h - 1], self._respond(h, h - 1)
 
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self._respond(h, h - 1)
+
     def _respond(self, h: int, row: int) -> np.ndarray:
         """b_h (m, d) from the counts in this row, with V_{h+1}."""
         m, counts = len(self.agents), self.response[row]

@@ -55,12 +55,16 @@ class StationaryFiniteExperience(FiniteExperience):
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ^loc of the round just closed at h = H, else (m, 0); b_h over the history, (m, d)."""
-        m = len(self.agents)
-        b = np.empty((m, self.dim))
+        gram = at_last_step(self._gram, h, self.horizon, self.packing, self.dim)
+        return gram, self.responses(h)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        m, b = len(self.agents), np.empty((len(self.agents), self.dim))
         sums = (self.values.values[h], self.u[0], self.response[0], b)
         work = self.response.size // 16  # it streams: 16 cost as much as a draw
         self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
-        return at_last_step(self._gram, h, self.horizon, self.packing, self.dim), b
+        return b
 
 
 class StationarySparseExperience(SparseExperience):
@@ -88,8 +92,12 @@ class StationarySparseExperience(SparseExperience):
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ^loc of the round just closed at h = H, else (m, 0); b_h over the history, (m, d)."""
-        b = self._respond(h, 0)
-        return at_last_step(self._gram[0], h, self.horizon, self.packing, self.dim), b
+        gram = at_last_step(self._gram[0], h, self.horizon, self.packing, self.dim)
+        return gram, self.responses(h)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self._respond(h, 0)
 
 
 class StationaryGymFiniteExperience(GymFiniteExperience):
@@ -104,8 +112,12 @@ class StationaryGymFiniteExperience(GymFiniteExperience):
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ^loc of the round just closed at h = H, else (m, 0); b_h over the history, (m, d)."""
-        b = self._respond(h, 0)
-        return at_last_step(self._gram[0], h, self.horizon, self.packing, self.dim), b
+        gram = at_last_step(self._gram[0], h, self.horizon, self.packing, self.dim)
+        return gram, self.responses(h)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self._respond(h, 0)
 
 
 def at_last_step(gram: np.ndarray, h: int, horizon: int, packing: Packing, dim: int) -> np.ndarray:

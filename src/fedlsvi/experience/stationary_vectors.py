@@ -179,12 +179,12 @@ class PooledHistory:
         self.workers.map(add, 0, m)
         return grams
 
-    def responses(self, h: int, scratch: Scratch) -> np.ndarray:
-        """b_h over the whole history, (m, d)."""
+    def responses(self, h: int, model: BlockValues, scratch: Scratch) -> np.ndarray:
+        """b_h over the whole history with the model's V_{h+1}, (m, d)."""
         size, left = self._block, self.horizon - h
         work = [(i, at) for i, own in enumerate(self.agents) for at in range(0, own.n, size)]
         parts = np.empty((len(work), self.values.features.dim))
-        factor = self.values.factors[h] if left else None
+        factor = model.factors[h] if left else None
         fresh = factor is not self._measured  # all steps of a synchronisation share it
 
         def relabel(lo: int, hi: int) -> None:
@@ -197,8 +197,7 @@ class PooledHistory:
                     own.measure(at, end, factor, buffers)
                 chosen, phi = own.features(at, end, buffers)
                 if factor is not None:
-                    model, top = self.values, self.values.ceilings[h]
-                    limits = (model.beta, top, found[: end - at])
+                    limits = (model.beta, model.ceilings[h], found[: end - at])
                     maximum(phi, own.norms2[at:end], model.weights[h], *limits)
                     found[: end - at][own.ended[at:end]] = left * self.after[i]
                 np.matmul(own.rewards[at:end] + found[: end - at], chosen, out=parts[part])
@@ -248,7 +247,11 @@ class StationaryContinuousExperience(ContinuousExperience):
         gram = np.empty((len(self.agents), 0))
         if h == self._horizon:
             gram = pack(self.pooled.gram(self._scratch), self.packing)
-        return gram, self.pooled.responses(h, self._scratch)
+        return gram, self.responses(h)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self.pooled.responses(h, self.values, self._scratch)
 
 
 class StationaryGymExperience(GymExperience):
@@ -306,4 +309,8 @@ class StationaryGymExperience(GymExperience):
         gram = np.empty((len(self.agents), 0))
         if h == self._horizon:
             gram = pack(self.pooled.gram(self._scratch), self.packing)
-        return gram, self.pooled.responses(h, self._scratch)
+        return gram, self.responses(h)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self.pooled.responses(h, self.values, self._scratch)

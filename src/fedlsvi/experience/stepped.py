@@ -187,7 +187,7 @@ class GymExperience:
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""
-        return self._statistics(h), self._responses(h)
+        return self._statistics(h), self.responses(h)
 
     def state(self) -> dict[str, np.ndarray]:
         """Nothing beyond the history, but what waits under a floor."""
@@ -212,7 +212,7 @@ class GymExperience:
         self.workers.map(add, 0, len(self.agents))
         return pack(grams, self.packing)
 
-    def _responses(self, h: int) -> np.ndarray:
+    def responses(self, h: int) -> np.ndarray:
         """b_h over the whole history, (m, d)."""
         size, b = self.values.size, np.zeros((len(self.agents), self.dim))
         left = self._horizon - h
@@ -378,6 +378,10 @@ class GymFiniteExperience:
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, self._respond(h, h - 1)
+
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the whole history, (m, d)."""
+        return self._respond(h, h - 1)
 
     def _respond(self, h: int, row: int) -> np.ndarray:
         """b_h (m, d) from the transitions in this row, with V_{h+1}."""

@@ -7,6 +7,7 @@ evaluator and an exported policy use these two classes, so all of them see the s
 
 from __future__ import annotations
 
+from copy import copy
 from typing import cast
 
 import numpy as np
@@ -76,6 +77,14 @@ class TabularValues:
             backup(whitened, target, self.beta, top, values, greedy, self.norms[h - 1])
             take_rows(whitened, greedy, self.rows[h - 1])
 
+    def another(self, beta: float) -> TabularValues:
+        """Tables of its own, to be filled with another β."""
+        made = copy(self)
+        made.beta = beta
+        for name in ("values", "policy", "rows", "norms", "slots", "_whitened"):
+            setattr(made, name, getattr(self, name).copy())
+        return made
+
     def act(self, h: int, states: np.ndarray) -> np.ndarray:
         """π_h at a batch of states."""
         actions: np.ndarray = self.policy[h - 1, states]
@@ -107,6 +116,12 @@ class BlockValues:
         copy = BlockValues(self.features, len(self.factors), self.beta, self.ceilings, self.rows)
         copy.factors, copy.targets = list(self.factors), list(self.targets)
         return copy
+
+    def another(self, beta: float) -> BlockValues:
+        """A model of its own, with the same factors and another β."""
+        made = self.frozen()
+        made.beta = beta
+        return made
 
     def scratch(self) -> tuple[np.ndarray, ...]:
         """Buffers for `block`: one set per thread."""

@@ -18,7 +18,18 @@ from fedlsvi.core.statistics import Packing, unpack
 from fedlsvi.core.trigger import Rule, Trigger
 from fedlsvi.errors import TransportError
 from fedlsvi.experience.workers import Workers
-from fedlsvi.protocol.messages import Explore, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.protocol.messages import (
+    Exploit,
+    Explore,
+    Model,
+    Reply,
+    Request,
+    Signal,
+    Start,
+    Stop,
+    Upload,
+)
+from fedlsvi.protocol.second_pass import SecondPass
 
 
 class Values(Protocol):
@@ -92,12 +103,23 @@ class Cohort:
     ) -> None:
         self.agents, self.horizon, self.packing = agents, horizon, packing
         self.values, self.experience, self.trigger = values, experience, trigger
+        self.grams: dict[int, np.ndarray] = {}  # Λ_h in force, packed
+        self.second: SecondPass | None = None
+        self.deployed: Values | None = None
 
     def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         """Answer one message of the server; `until` is for `explore`."""
         match message:
             case Explore(limit=limit):
                 return self.explore(limit, until)
+            case Exploit(beta=beta):
+                self.second = SecondPass(self, beta)
+                return self.second.upload(self.horizon)
+            case Model(h=h, w=w) if self.second is not None:
+                self.deployed = self.second.values
+                reply = self.second.update(h, w)
+                self.second = None if h == 1 else self.second
+                return reply
             case Model():
                 return self.update(message)
             case Stop(t=t):
@@ -112,7 +134,7 @@ class Cohort:
     def start(self, message: Start) -> None:
         """Receive the parameters and initialise Q and V."""
         self.trigger = replace(self.trigger, gamma=message.gamma, episodes=message.episodes)
-        self.T = message.episodes
+        self.T, self.second = message.episodes, None
         self.values.beta = message.beta
         for h in range(self.horizon, 0, -1):
             self._renew(h, *message.model(h))  # line 2
@@ -162,4 +184,5 @@ class Cohort:
         return None
 
     def _renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        self.grams[h] = gram if gram.size else self.grams[h + 1]
         self.values.update(h, w, unpack(gram, self.experience.dim, self.packing))

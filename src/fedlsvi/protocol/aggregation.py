@@ -52,14 +52,16 @@ class FixedPointSums:
         self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        size = self.layout.gram_size(h)
-        total = np.zeros(size + self.dim, np.uint64)
-        for upload in uploads:
-            if isinstance(upload, Upload) and upload.h == h:
-                total += self.words(upload)
-            elif isinstance(upload, MaskedUpload) and upload.h == h:
-                total += upload.words
+        every = [
+            self.words(upload) if isinstance(upload, Upload) else upload.words
+            for upload in uploads
+            if isinstance(upload, Upload | MaskedUpload) and upload.h == h
+        ]
+        total = np.zeros(max((len(words) for words in every), default=self.dim), np.uint64)
+        for words in every:
+            total += words
         sums = fixed_point.decode(total, self.bits)
+        size = len(total) - self.dim  # a step without a Gram matrix adds nothing to it
         return sums[:size] if size else np.zeros(self.size), sums[size:]
 
     def words(self, upload: Upload | Increments) -> np.ndarray:

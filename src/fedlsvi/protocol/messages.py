@@ -53,8 +53,8 @@ class Start:
         return self.w.size + self.gram.size + 3
 
     def model(self, h: int) -> tuple[np.ndarray, np.ndarray]:
-        """(w_h, Λ_h) of step h."""
-        return self.w[h - 1], self.gram[min(h, len(self.gram)) - 1]
+        """(w_h, Λ_h) of step h, as a `Model` carries them."""
+        return self.w[h - 1], gram_of(self.gram, h, len(self.w))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,16 @@ class Keep:
     scalars: int = 1
 
 
-Request = Start | Explore | Stop | Model | Models | Keep | KeyRequest | Roster
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """Server → agents, after the last round: once more backward over all you have seen, with this
+    β; `Upload`s and `Model`s follow whose Gram matrices are empty."""
+
+    beta: float
+    scalars: int = 1
+
+
+Request = Start | Exploit | Explore | Stop | Model | Models | Keep | KeyRequest | Roster
 Reply = Signal | Upload | Increments | MaskedUpload | SiteKey | None
 
 

@@ -48,7 +48,7 @@ class Server:
         episodes: int,
         aggregation: Aggregation | None = None,
     ) -> None:
-        self._sum = aggregation or FloatSums(layout)
+        self.sums = aggregation or FloatSums(layout)
         self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
         H, d = layout.horizon, layout.dim
         one = identity(d, lam, layout.packing)
@@ -70,7 +70,7 @@ class Server:
         uploads = agents.broadcast(Stop(self.t))  # line 6
         logdet = np.empty(H)
         for h in range(H, 0, -1):  # line 7
-            gram, b = self._sum(uploads, h)  # line 8
+            gram, b = self.sums(uploads, h)  # line 8
             self.gram[h - 1] += self._unpack(gram)  # line 9
             factor = factorise(self.gram[h - 1])
             self.w[h - 1] = factor.solve(b)  # lines 10–11

@@ -25,6 +25,7 @@ from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
+from fedlsvi.protocol.second_pass import second_pass
 from fedlsvi.protocol.server import Agents, Server
 from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
@@ -112,6 +113,10 @@ class Player(Protocol):
         """Play until the next record is due."""
         ...
 
+    def finish(self) -> None:
+        """The last round has been played; what is left to do belongs to its record."""
+        ...
+
     def rest(self) -> None:
         """The round has been recorded; nothing is under way."""
         ...
@@ -181,6 +186,8 @@ class Session:
             if self.keep_models and (table := player.followed()) is not None:
                 self.policies.append(table.copy())
             done = player.play_round()
+            if player.t >= player.parameters.episodes:
+                player.finish()
             regret = self._extend_regret(done)
             if self.keep_models:
                 self.models.append((player.w.copy(), full(player.gram.copy())))
@@ -269,6 +276,8 @@ class FederatedPlayer:
         known = None if plan is None else plan.evaluator(self.values)
         self.evaluator = transport.measuring(known)
         self.measured = self.evaluator is not None
+        self.deployed_w: np.ndarray | None = None  # (H, d) of the pass after the last round
+        self.deployed: Any = None
         self._ledger: Ledger | None = None
         self.logged: Mapping[str, int] = {}
         self.agents: Agents = transport
@@ -373,6 +382,21 @@ class FederatedPlayer:
             clipped=clipped,
         )
 
+    def finish(self) -> None:
+        p = self.parameters
+        if p.exploit:
+            self.deployed_w = second_pass(self.server, self.transport, -p.pessimism)
+            self._deploy()
+
+    def _deploy(self) -> None:
+        """The policy of the last backward pass, where there is an environment to act in."""
+        if self.values is None or self.deployed_w is None:
+            return
+        deployed = self.values.another(-self.parameters.pessimism)
+        for h in range(self.parameters.horizon, 0, -1):
+            deployed.update(h, self.deployed_w[h - 1], self.server.gram[h - 1])
+        self.deployed = deployed
+
     def rest(self) -> None:
         self.transport.rest(self.server.k, self.server.t)
 
@@ -404,6 +428,8 @@ class FederatedPlayer:
         arrays, own = self.transport.state(self.server.t)
         matrices = self.server.layout.matrices
         arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
+        if self.deployed_w is not None:
+            arrays["exploit.w"] = self.deployed_w
         if self.one_trip is not None:
             arrays |= self.one_trip.state()
         for c, cohort in enumerate(self.cohorts):
@@ -439,6 +465,8 @@ class FederatedPlayer:
         for c, cohort in enumerate(self.cohorts):
             cohort.experience.restore(part_of(f"cohort{c}", arrays))
         self._ledger = Ledger.from_dict(plain["ledger"])
+        if "exploit.w" in arrays:
+            self.deployed_w = arrays["exploit.w"]
 
     def close(self) -> None:
         for cohort in self.cohorts:

@@ -15,6 +15,7 @@ from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import MaskStreams, check_sites, new_private_key, public_key
 from fedlsvi.protocol.messages import (
     KEY_SCALARS,
+    Exploit,
     Increments,
     MaskedUpload,
     Member,
@@ -54,7 +55,7 @@ class SimulatedSites(InProcess):
         """Deliver, and mask what the cohorts upload; `Start` is followed by the keys."""
         if isinstance(message, Start):
             self.enter_sites("init", KEY_SCALARS * (1 + len(self.cohorts)))
-        self.round += isinstance(message, Stop)  # no stream serves two rounds
+        self.round += isinstance(message, Stop | Exploit)  # no stream serves two rounds
         return [
             self._masked(streams, reply) if isinstance(reply, Upload | Increments) else reply
             for streams, reply in zip(self.streams, super().deliver(message), strict=True)

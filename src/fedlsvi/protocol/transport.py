@@ -23,6 +23,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import Evaluator
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Increments,
     Keep,
@@ -39,7 +40,8 @@ from fedlsvi.protocol.messages import (
 )
 
 DOWN = {
-    Start: "init", Stop: "signal", Keep: "signal", Model: "down_model", Models: "down_model",
+    Start: "init", Stop: "signal", Exploit: "signal", Keep: "signal",
+    Model: "down_model", Models: "down_model",
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@
 passes for an answer. The check (CRC-32) covers header and scalars and detects damage;
 authentication is left to the engine. Reals are IEEE doubles, integers two's complement, both
 little-endian. Decoding needs the sizes that both sides agreed on, and refuses every frame whose
-length is wrong, so arrays that come out have the right shapes. Nothing in a frame can execute.
+length is wrong, so arrays that come out have the right shapes; a Gram matrix may be left out.
+Nothing in a frame can execute.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Increments,
     Keep,
@@ -54,12 +56,12 @@ HEADER_BYTES = _HEADER.size + _CHECK.size
 Part = bytes | memoryview
 
 START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
-MASKED, KEY_REQUEST, SITE_KEY, ROSTER, INCREMENTS, MODELS = range(10, 16)
+MASKED, KEY_REQUEST, SITE_KEY, ROSTER, INCREMENTS, MODELS, EXPLOIT = range(10, 17)
 KINDS = {
     START: "Start", EXPLORE: "Explore", STOP: "Stop", MODEL: "Model", KEEP: "Keep",
     SIGNAL: "Signal", UPLOAD: "Upload", ACK: "Ack", FAILURE: "Failure",
     MASKED: "MaskedUpload", KEY_REQUEST: "KeyRequest", SITE_KEY: "SiteKey", ROSTER: "Roster",
-    INCREMENTS: "Increments", MODELS: "Models",
+    INCREMENTS: "Increments", MODELS: "Models", EXPLOIT: "Exploit",
 }  # fmt: skip
 
 NAME_BYTES = 64
@@ -127,6 +129,8 @@ def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, .
             return STOP, 0, struct.pack("<q", t)
         case Keep(t=t):
             return KEEP, 0, struct.pack("<q", t)
+        case Exploit(beta=beta):
+            return EXPLOIT, 0, struct.pack("<d", beta)
         case Model(h=h, w=w, gram=gram):
             return MODEL, h, _reals(w), _reals(gram)
         case Signal(t=t, agents=agents, steps=steps):
@@ -235,7 +239,7 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
         case k if k == MODEL:
             if not 1 <= step <= H:
                 _refuse("step", str(step), f"1 to {H}")
-            P = layout.gram_size(step)
+            P = layout.gram_size(step) if len(body) != 8 * d else 0
             _expect(body, d + P)
             return address, Model(step, _real(body, 0, (d,)), _real(body, d, (P,)))
         case k if k in (EXPLORE, STOP, KEEP):
@@ -244,6 +248,9 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
             types: dict[int, type[Explore] | type[Stop] | type[Keep]]
             types = {EXPLORE: Explore, STOP: Stop, KEEP: Keep}
             return address, types[kind](number)
+        case k if k == EXPLOIT:
+            _expect(body, 1)
+            return address, Exploit(*struct.unpack("<d", body))
         case k if k == KEY_REQUEST:
             _expect(body, 0)
             return address, KeyRequest()
@@ -290,13 +297,15 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             words = np.frombuffer(body, "<i8").astype(np.int64)
             return address, Signal(int(words[0]), *words[1:].reshape(2, signalling))
         case k if k == UPLOAD:
-            m, d, P = address.agents, layout.dim, layout.gram_size(step)
+            m, d = address.agents, layout.dim
+            P = layout.gram_size(step) if len(body) != 8 * m * d else 0
             _expect(body, m * (P + d))
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
         case k if k == INCREMENTS:
             return address, _increments(body, address.agents, layout)
         case k if k == MASKED:
-            _expect(body, layout.upload_words(step))
+            if len(body) != 8 * layout.dim:
+                _expect(body, layout.upload_words(step))
             return address, MaskedUpload(step, np.frombuffer(body, "<u8"))
         case k if k == SITE_KEY:
             public, proof, end = _key_at(body, 0)

@@ -23,10 +23,13 @@ from contextlib import suppress
 from threading import Lock
 from typing import Protocol
 
+import numpy as np
+
 from fedlsvi.config import Parameters
 from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Increments,
     Keep,
@@ -41,6 +44,7 @@ from fedlsvi.protocol.messages import (
     Upload,
     gram_of,
 )
+from fedlsvi.protocol.second_pass import deploy
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
@@ -338,7 +342,11 @@ class Endpoint:
         self._order.follow(message)
         if isinstance(message, Start):
             self._w, self._gram = message.w.copy(), message.gram.copy()
-            self._start = message
+            self._start, self._deployed = message, np.empty((0, 0))
+        elif isinstance(message, Exploit):
+            self._deployed = np.zeros_like(self._w)
+        elif isinstance(message, Model) and self._order.exploiting:
+            self._deployed[message.h - 1] = message.w
         elif isinstance(message, Model):
             self._w[message.h - 1] = message.w
             gram_of(self._gram, message.h, len(self._w))[:] = message.gram
@@ -367,6 +375,8 @@ class Endpoint:
             return
         experience, s = self.cohort.experience, self._start
         arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
+        if self._deployed.size:
+            arrays["exploit.w"] = self._deployed
         plain = {
             "whose": [self.run, *self.agents],
             "gamma": s.gamma,
@@ -381,6 +391,7 @@ class Endpoint:
     def _restore(self, snapshot: Snapshot) -> None:
         arrays = dict(snapshot.arrays)
         w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
+        deployed = arrays.pop("exploit.w", None)
         for first, part in snapshot.history:
             self.cohort.experience.extend(first, part)
         self.cohort.experience.restore(arrays)
@@ -388,6 +399,9 @@ class Endpoint:
         start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
         self.cohort.start(start)
         self._follow(start)
+        if deployed is not None:
+            self._deployed, self._order.exploiting = deployed, True
+            deploy(self.cohort, deployed, -self.parameters.pessimism)
         self._kept = snapshot.t
 
     def _close(self) -> None:

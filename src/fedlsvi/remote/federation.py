@@ -378,7 +378,7 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
         return False
     logs = getattr(cohort.experience, "envs", None)
     env = per_agent(settings.env, 1)[0] if settings.data is None or logs is None else logs[0]
-    values: Any = cohort.values
+    values: Any = cohort.values if cohort.deployed is None else cohort.deployed
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
     policy.save(own)

@@ -22,6 +22,7 @@ from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
+    Exploit,
     Increments,
     Keep,
     KeyRequest,
@@ -249,7 +250,7 @@ class FrameTransport(Transport):
                 "log has the details",
                 code="agent-failed",
             )
-        if isinstance(reply, Upload):
+        if isinstance(reply, Upload) and not self.guard.exploiting:
             reply = self.membership.absentees.with_owed(c, reply)
         self.check_reply(c, reply)
         return True, reply
@@ -282,7 +283,7 @@ class FrameTransport(Transport):
         if self.layout.secure:
             upload = MaskedUpload
         match self.request:
-            case Stop():
+            case Stop() | Exploit():
                 return upload
             case Model(h=h):
                 return upload if h > 1 else type(None)
@@ -313,6 +314,8 @@ class FrameTransport(Transport):
                     self._trip_guard.accept(self.cuts[c][0], reply)
             return every
         h, uploads = self._step(), list[Upload]()
+        if self.guard.exploiting:
+            return [self._without_gram(c, h, replies.get(c)) for c in range(len(self.cuts))]
         self._compare(h, replies)
         for c, (first, agents) in enumerate(self.cuts):
             upload = replies.get(c)
@@ -326,6 +329,17 @@ class FrameTransport(Transport):
         b = np.concatenate([upload.b for upload in uploads])
         absentees.accept(h, b, self.guard.t + self.guard.length)
         return uploads
+
+    def _without_gram(self, c: int, h: int, reply: Reply) -> Upload:
+        """What a cohort adds to the pass after the last round: of one that is away the response
+        that it gave last, of an excluded one nothing."""
+        if isinstance(reply, Upload):
+            return reply
+        agents = self.cuts[c][1]
+        b = np.zeros((agents, self.layout.dim))
+        if c in self.membership.absentees.away:
+            b = self.membership.absentees.substitute(c, h).b
+        return Upload(h, np.empty((agents, 0)), b)
 
     def _compare(self, h: int, replies: dict[int, Reply]) -> None:
         """Look for a cohort whose data contradict those of all others; the uploads of one that is

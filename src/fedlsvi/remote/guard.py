@@ -33,6 +33,7 @@ from fedlsvi.core.statistics import packed_size, unpack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
+    Exploit,
     Explore,
     Layout,
     Model,
@@ -135,6 +136,7 @@ class Guard:
         t: The last episode of the round before.
         round: The round under way, 1-based; it grows when the round's last model is sent.
         length: Episodes of the round under way, once it has stopped.
+        exploiting: Whether the run has ended and all pass backward once more, without Λ^loc.
     """
 
     layout: Layout
@@ -151,6 +153,7 @@ class Guard:
         self.last = np.zeros((size.n_agents, size.dim))
         self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
         self.t, self.round, self.length = 0, 1, 0
+        self.exploiting = False
         self._requested = 0  # episodes of the round under way that the server requested so far
         self._named: dict[int, list[int]] = {}  # step → agents that named it when they signalled
         self._model = np.zeros((size.matrices, P))
@@ -164,7 +167,11 @@ class Guard:
         match message:
             case Start(gram=gram, t=t):
                 self.t, self._model, self._weights = t, gram.copy(), {}
-                self._named, self._requested = {}, 0
+                self._named, self._requested, self.exploiting = {}, 0, False
+            case Exploit():
+                self.length, self.exploiting = 0, True
+            case Model(h=h, w=w, gram=gram) if self.exploiting:
+                self._check_model(h, w, gram)
             case Explore(limit=limit):
                 self._requested += limit
             case Stop(t=t):
@@ -241,7 +248,9 @@ class Guard:
 
     def _upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         before = self.gram[min(h, len(self.gram)) - 1, first : first + agents]
-        if not upload.gram.shape[1]:
+        if (size := upload.gram.shape[1]) != (agreed := self.gram_size(h)):
+            raise Refusal(first, self.round, h, "size of gram", size, f"{agreed}")
+        if not size:
             self._finite(first, h, upload)
             self._response(first, h, upload, before)
             return
@@ -251,6 +260,10 @@ class Guard:
             self._diagonal(first, h, upload, before)
         else:
             self._dense(first, h, upload, before)
+
+    def gram_size(self, h: int) -> int:
+        """Scalars of the Gram matrix in an upload of step h that is due now."""
+        return 0 if self.exploiting else self.layout.gram_size(h)
 
     def form(self, first: int, h: int, upload: Upload) -> None:
         """Check only that an upload is of step h and finite."""
@@ -271,6 +284,8 @@ class Guard:
 
     def accept(self, first: int, upload: Upload) -> None:
         """Take note of an upload of agents from `first` on that passed, or of their withdrawal."""
+        if self.exploiting:  # the same data once more
+            return
         rows = slice(first, first + len(upload.b))
         own = gram_of(self.gram, upload.h, self.layout.horizon)[rows]
         own += upload.gram

@@ -24,7 +24,17 @@ import numpy as np
 
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Start, Stop, Upload, gram_of
+from fedlsvi.protocol.messages import (
+    Exploit,
+    Layout,
+    Model,
+    Reply,
+    Request,
+    Start,
+    Stop,
+    Upload,
+    gram_of,
+)
 from fedlsvi.protocol.transport import DOWN
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
@@ -114,6 +124,7 @@ class Absentees:
         self.base: dict[int, int] = {}
         self.past: list[RoundModel] = []
         self.b = np.zeros((layout.n_agents, layout.horizon, layout.dim))
+        self._over = False
         self._called: dict[int, float] = {}  # when each was last called
         self._settled = layout.horizon + 1  # the lowest step whose uploads this round were accepted
 
@@ -122,10 +133,13 @@ class Absentees:
         match message:
             case Start(w=w, gram=gram):
                 self._start, self._w, self._gram = message, w.copy(), gram.copy()
+                self._over = False
                 if not self.past:
                     self.past = [RoundModel(k, t, w.copy(), gram.copy())]
                     self.base = dict.fromkeys(range(len(self.cuts)), k)
-            case Model(h=h, w=w, gram=gram):
+            case Exploit():
+                self._over = True  # the models that follow are of no round
+            case Model(h=h, w=w, gram=gram) if not self._over:
                 self._w[h - 1] = w
                 gram_of(self._gram, h, self.layout.horizon)[:] = gram
                 if h == 1:

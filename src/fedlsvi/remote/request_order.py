@@ -12,7 +12,8 @@ from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import InvalidInput, MessageRefused
 from fedlsvi.protocol.agent import Experience
-from fedlsvi.protocol.messages import Explore, Keep, Model, Models, Request, Start, Stop
+from fedlsvi.protocol.messages import Exploit, Explore, Keep, Model, Models, Request, Start, Stop
+from fedlsvi.protocol.transport import layout
 
 
 @dataclass
@@ -20,6 +21,7 @@ class RequestOrder:
     """What a server may ask next, and with which numbers.
 
         Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
+                                        at the end → Exploit → Model H … Model 1 → (Keep)
 
     b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
     could ask for it with one V after another would learn which states were seen. So each step of a
@@ -29,10 +31,12 @@ class RequestOrder:
     Attributes:
         parameters: The numbers that were agreed on.
         due: The step whose model must come next; 0 between synchronisations.
+        exploiting: Whether the pass after the last round has begun; it comes once.
     """
 
     parameters: Parameters
     due: int = 0
+    exploiting: bool = False
 
     def check(self, message: Request, world: Experience) -> None:
         """Raise MessageRefused for a request that cannot come next; changes nothing."""
@@ -42,6 +46,9 @@ class RequestOrder:
         elif isinstance(message, Model):
             if message.h != self.due or self.parameters.exchange == "one-trip":
                 refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
+            size = 0 if self.exploiting else layout(self.parameters).gram_size(message.h)
+            if message.gram.size != size:
+                refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
             _finite(w=message.w, gram=message.gram)
         elif isinstance(message, Models):
             if self.due != self.parameters.horizon or self.parameters.exchange != "one-trip":
@@ -50,6 +57,8 @@ class RequestOrder:
         elif self.due > 0:
             refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
         match message:
+            case Exploit(beta=beta) if not self._may_exploit(beta, world):
+                refuse("bad-exploit", f"asked for a pass with β = {beta!r} after {world.t} of {T}")
             case Explore(limit=limit) if not 0 <= limit <= T - world.t:
                 refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
             case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
@@ -61,13 +70,21 @@ class RequestOrder:
         """This request was carried out."""
         match message:
             case Start():
-                self.due = 0
+                self.due, self.exploiting = 0, False
             case Stop():
                 self.due = self.parameters.horizon
+            case Exploit():
+                self.due, self.exploiting = self.parameters.horizon, True
             case Model(h=h):
                 self.due = h - 1
             case Models():
                 self.due = 0
+
+    def _may_exploit(self, beta: float, world: Experience) -> bool:
+        """At the end of the run, once, and with the β that was agreed on."""
+        p = self.parameters
+        over = world.t == p.episodes and world.length == 0
+        return over and p.exploit and beta == -p.pessimism and not self.exploiting
 
     def _expected(self) -> str:
         return f"the model of step {self.due} is next" if self.due else "a round is under way"

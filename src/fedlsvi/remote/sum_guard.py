@@ -76,7 +76,7 @@ class SumGuard:
                 self._guard.accept(0, reply)
             else:
                 sums = self._sums(replies, h)
-                gram = sums[0][None, : self._guard.layout.gram_size(h)]
+                gram = sums[0][None, : self._guard.gram_size(h)]
                 upload = Upload(h, gram.copy(), sums[1][None].copy())
                 self._guard.upload(0, 1, h, upload)
                 self._guard.accept(0, upload)

@@ -37,7 +37,9 @@ from fedlsvi.storage.run_header import (
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of, suspect
 
 POLICY = "policy"
-RESULT = ("w", "gram", POLICY)
+DEPLOYED = "exploit."
+"""What names of arrays begin with that belong to the policy without exploration."""
+RESULT = ("w", "gram", POLICY, DEPLOYED + "w", DEPLOYED + POLICY)
 """The arrays of a checkpoint that a finished run keeps."""
 
 RECORD: Shape = shape_of(RoundRecord) | {
@@ -94,6 +96,14 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
             header.parameters.horizon,
             _spec(header.job.env[0]),
         ),
+        deployed_w=arrays.get(DEPLOYED + "w"),
+        deployed=None
+        if DEPLOYED + "w" not in arrays
+        else Policy(
+            lambda: _model(header, arrays, env, features, DEPLOYED),
+            header.parameters.horizon,
+            _spec(header.job.env[0]),
+        ),
         records=past,
         parameters=header.parameters,
         settings=header.job.learner().settings,
@@ -125,12 +135,13 @@ def check_model(
     """Refuse a model or a ledger of other sizes than the run's."""
     square = (p.dim,) if p.packing == "diagonal" else (p.dim, p.dim)
     sizes = {"w": (p.horizon, p.dim), "gram": (p.matrices, *square)}
+    if DEPLOYED + "w" in arrays:
+        sizes[DEPLOYED + "w"] = (p.horizon, p.dim)
     fits = all(
         name in arrays and arrays[name].shape == size and arrays[name].dtype == np.float64
         for name, size in sizes.items()
     )
-    table = arrays.get(POLICY)
-    if table is not None:
+    for table in (arrays[name] for name in (POLICY, DEPLOYED + POLICY) if name in arrays):
         fits = fits and table.ndim == 2 and len(table) == p.horizon and table.dtype.kind in "iu"
     if not fits or ledger["n_agents"] != p.n_agents:
         raise DamagedFile(
@@ -180,9 +191,12 @@ def _world(header: RunHeader, env: Any) -> Environment:
 
 
 def _model(
-    header: RunHeader, arrays: dict[str, np.ndarray], env: Any, features: Any
+    header: RunHeader, arrays: dict[str, np.ndarray], env: Any, features: Any, prefix: str = ""
 ) -> tuple[Values, Spaces]:
-    """The model of the checkpoint, ready to act."""
+    """The model of the checkpoint, ready to act; `prefix`: of the arrays that it is made of."""
+    if prefix:
+        part = {name.removeprefix(prefix): a for name, a in arrays.items() if prefix in name}
+        arrays = {"gram": arrays["gram"]} | part
     job, p = header.job, header.parameters
     world, phi = _first(header, env), _made(features, job.feature_map)
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
@@ -192,7 +206,7 @@ def _model(
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta = p.bonus
+    values.beta = -p.pessimism if prefix else p.bonus
     grams = every_step(arrays["gram"], p.horizon)
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], grams[h - 1])
@@ -283,10 +297,10 @@ def _check_same(header: RunHeader, env: Environment, what: str, here: Any, there
         )
 
 
-def policy_table(values: Any) -> dict[str, np.ndarray]:
+def policy_table(values: Any, prefix: str = "") -> dict[str, np.ndarray]:
     """The policy of a run as an array of its checkpoint, where states are finite: not with every
     algorithm does it follow from (w, Λ)."""
-    return {POLICY: values.policy} if isinstance(values, TabularValues) else {}
+    return {prefix + POLICY: values.policy} if isinstance(values, TabularValues) else {}
 
 
 def records(run: Path, manifest: Manifest) -> list[RoundRecord]:

@@ -31,7 +31,7 @@ from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Ma
 from fedlsvi.storage.extension import kept
 from fedlsvi.storage.files import AppendOnly, lock
 from fedlsvi.storage.run_header import header_files
-from fedlsvi.storage.run_reader import RESULT, policy_table
+from fedlsvi.storage.run_reader import DEPLOYED, RESULT, policy_table
 
 SEEDS = "seeds.json"
 """What a folder has instead of a run's files if it holds several runs, one per seed."""
@@ -159,6 +159,7 @@ class RunWriter:
             appended[REGRET] = self._regret.sync()
         arrays, plain = player.state()
         arrays |= policy_table(player.values)
+        arrays |= policy_table(getattr(player, "deployed", None), DEPLOYED)
         plain = {**plain, "cohorts": len(player.cohorts), "ending": session.ending}
         if t < player.parameters.episodes:
             self._keep_history(t)

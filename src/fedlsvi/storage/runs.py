@@ -238,6 +238,9 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
              "counts": run.counts, "ending": run.ending}  # fmt: skip
     grams = run.gram_packed[: run.parameters.matrices]
     arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
+    if run.deployed is not None and run.deployed_w is not None:
+        arrays |= {"exploit.w": run.deployed_w}
+        arrays |= reading.policy_table(run.deployed.values, reading.DEPLOYED)
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:

@@ -101,6 +101,9 @@ class Play(ABC):
     def start(self) -> None:  # noqa: B027
         """Nobody has to be told that the run begins."""
 
+    def finish(self) -> None:  # noqa: B027
+        """Nothing is left to do after the last round."""
+
     def may_end(self) -> bool:
         """Rounds that T cuts short are not taken back here."""
         return False
@@ -141,7 +144,8 @@ class Play(ABC):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values from which `restore` continues, taken between records."""
-        arrays = {"w": self.w, "gram": self.gram} | self.regret_meter.state(self.t)
+        kept = self.gram[: self.parameters.matrices]  # where steps share one, that one
+        arrays = {"w": self.w, "gram": kept} | self.regret_meter.state(self.t)
         for name, state in party_states(self.algorithm, self.parties()):
             arrays |= {f"{name}.{key}": array for key, array in state.items()}
         plain = {"t": self.t, "k": self.k, "last": 0, "counts": self.counts}

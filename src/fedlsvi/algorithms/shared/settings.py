@@ -37,7 +37,8 @@ class SharedSettings:
     def common(self, **own: Any) -> Settings:
         """Fed-LSVI's settings with the same numbers; making them checks them."""
         given = {name: getattr(self, name) for name in self.shared}
-        return Settings(**{"stationary": False} | given | self.fixed | own)
+        less: dict[str, Any] = {"stationary": False, "policy": "explore"}
+        return Settings(**less | given | self.fixed | own)
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force on a problem of this size."""

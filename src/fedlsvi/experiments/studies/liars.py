@@ -49,9 +49,9 @@ EPISODES = 400
 FIRST = 1000
 """The first instance that reports."""
 
-HONEST = {3: 100, 5: 100, 10: 100, 50: 5}
-RUNS = {3: 10, 5: 100, 10: 10, 50: 3}
-UNDEFENDED = 2
+HONEST = {3: 100, 5: 100, 10: 100, 50: 1}
+RUNS = {3: 10, 5: 100, 10: 10, 50: 1}
+UNDEFENDED = 1
 """Honest runs, runs with a liar, and those in which nothing is done about it, for each M."""
 
 
