@@ -87,7 +87,7 @@ def test_steps_may_share_a_model(problem: Problem) -> None:
 @pytest.mark.parametrize("problem", [simplex(3), continuous_linear()], ids=lambda p: p.name)
 def test_with_everybody_there_it_is_the_plain_run(problem: Problem) -> None:
     """The other path, bit by bit: regret, too."""
-    learner = FedLSVI(4, gamma=9.0)
+    learner = FedLSVI(4, gamma=9.0, policy="explore")
     plain = learner.prepare(problem.envs, 60, 3)
     transport, cohorts = attended(plain.plan)
     other = Session(FederatedPlayer(plain.plan.parameters, transport, plain.plan, cohorts))

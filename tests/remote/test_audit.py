@@ -28,7 +28,7 @@ from transports_over_frames import over_frames
 
 def run_with_audits(folder: Path) -> Any:
     """A session of three sites with logs; what they sent is kept beside."""
-    learner = FedLSVI(n_agents=3, gamma=8.0)
+    learner = FedLSVI(n_agents=3, gamma=8.0, policy="explore")
     session = learner.prepare(problems.continuous().envs, 60, 1, transport=over_frames(3))
     transport: Any = session.player.transport
     for c, handler in enumerate(transport.handlers):
