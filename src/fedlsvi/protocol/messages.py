@@ -273,7 +273,7 @@ class Keep:
 @dataclass(frozen=True, slots=True)
 class Exploit:
     """Server → agents, after the last round: once more backward over all you have seen, with this
-    β; `Upload`s and `Model`s follow whose Gram matrices are empty."""
+    β. Each `Upload` and `Model` that follows has an empty Gram matrix."""
 
     beta: float
     scalars: int = 1
