@@ -32,12 +32,14 @@ def over_frames(
 
 
 def learn(
-    problem: Any, aggregation: Any = "float", exchange: Any = "stepwise", **options: Any
-) -> Any:
+    problem: Any, aggregation: Any = "float", exchange: Any = "stepwise",
+    stationary: Any = "auto", **options: Any,
+) -> Any:  # fmt: skip
     """A short run of five agents on a problem."""
     learner = FedLSVI(
-        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation=aggregation, exchange=exchange
-    )
+        n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation=aggregation, exchange=exchange,
+        stationary=stationary,
+    )  # fmt: skip
     return learner.learn(
         problem.envs, episodes=60, seed=3, features=problem.features, progress=False, **options
     )

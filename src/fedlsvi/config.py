@@ -285,7 +285,7 @@ class Settings:
         trigger, what the raw data would pay for."""
         budgets = [self.rounds] if isinstance(self.rounds, int) else []
         if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
-            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary)
+            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary, exploit=exploit)
         if self.scalars is not None:
             first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site

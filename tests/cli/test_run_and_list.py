@@ -82,7 +82,7 @@ def test_the_shell_completes_commands_options_and_names(
 
 def test_public_names_are_pinned() -> None:
     assert sorted(fedlsvi.__all__) == [
-        "FedLSVI", "FedLSVIError", "Run", "STOP", "__version__", "load", "resume",
+        "FedLSVI", "FedLSVIError", "PEVI", "Run", "STOP", "__version__", "load", "offline", "resume",
     ]  # fmt: skip
     for name in fedlsvi.__all__:
         assert getattr(fedlsvi, name) is not None
@@ -108,8 +108,8 @@ def test_run_writes_a_folder_that_the_library_reads(
 
 
 @pytest.mark.parametrize(("algorithm", "numbers"), [
-    ("fed-lsvi", "(H = 5, d = 8, γ = 1, β = 0.5, λ = 0.001)"),
-    ("independent", "(H = 5, d = 8, β = 0.5, λ = 0.001)"),
+    ("fed-lsvi", "(H = 5, d = 8, γ = 1, β = 1, λ = 0.001)"),
+    ("independent", "(H = 5, d = 8, β = 1, λ = 0.001)"),
 ])  # fmt: skip
 def test_one_is_one_and_only_numbers_that_exist_are_told(
     algorithm: str, numbers: str, capsys: pytest.CaptureFixture[str]

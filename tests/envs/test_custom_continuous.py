@@ -124,7 +124,7 @@ def test_mean_returns_are_those_of_the_episodes_however_the_work_is_cut() -> Non
     other = FedLSVI(3).learn(Slide(), 40, 5, features=TILES, block=1, progress=False)
     assert other.regret is None
     assert other.mean_returns.tolist() == [record.mean_return for record in records]  # type: ignore[union-attr]
-    assert set(other.references(5)) == {"learned", "random"}
+    assert set(other.references(5)) == {"learned", "exploring", "random"}
 
 
 def test_one_agent_whose_values_are_unknown_leaves_the_group_without_regret(

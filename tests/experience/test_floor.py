@@ -40,7 +40,8 @@ def fading() -> Any:
 
 
 def learn(floor: int = FLOOR, **options: Any) -> Any:
-    own = {"stationary": False, **options.pop("settings", {})}  # where each step has its matrix
+    # where each step has its matrix, and no pass follows the last round
+    own = {"stationary": False, "policy": "explore", **options.pop("settings", {})}
     learner = FedLSVI(n_agents=3, gamma=8.0, min_round=floor, **own)
     return learner.learn(fading(), 60, 2, features="rbf", progress=False, **options)
 

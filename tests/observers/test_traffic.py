@@ -43,7 +43,7 @@ def caught(**given: Any) -> tuple[Run, list[str]]:
         {}, {"gamma": 1.0}, {"gamma": 30.0}, {"gamma": 30.0, "min_round": 7}, {"rounds": 6},
         {"gamma": 1.0, "min_round": 11}, {"gamma": "anytime"}, {"gamma": "anytime", "cap": 1.5},
         {"gamma": 20.0, "aggregation": "secure"}, {"gamma": 500.0, "lam": 1.0},
-        {"scalars": 3000, "min_round": 3}, {"preset": "paper"},
+        {"scalars": 6000, "min_round": 3}, {"preset": "paper"},
         {"gamma": 1.0, "participation": 0.4}, {"gamma": 5.0, "exchange": "one-trip"},
         {"gamma": 5.0, "exchange": "one-trip", "aggregation": "secure"},
     ],

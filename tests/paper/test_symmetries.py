@@ -156,7 +156,7 @@ def test_a_round_that_ends_within_what_was_counted(
     if not dense:
         monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
     M, T = 4, 4_000
-    learner, played = FedLSVI(M, gamma=600.0), []
+    learner, played = FedLSVI(M, gamma=600.0, beta=0.3, stationary=False), []
     monkeypatch.setattr(
         finite.FiniteExperience, "_forget",
         lambda world, forget=finite.FiniteExperience._forget: (played.append(1), forget(world)),

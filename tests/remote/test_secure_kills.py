@@ -69,6 +69,6 @@ def test_killed_parties_mask_nothing_twice(tmp_path: Path) -> None:
     for log in logs:
         streams = [(m, k, h) for m, k, h, _ in RECORD.iter_unpack(log.read_bytes())]
         assert len(set(streams)) == len(streams)
-        # every round and step, in one membership
-        assert len(streams) == here.rounds * problem.horizon
+        # every step of every round and of the pass at the end, in one membership
+        assert len(streams) == (here.rounds + 1) * problem.horizon
         assert len({membership for membership, _, _ in streams}) == 1

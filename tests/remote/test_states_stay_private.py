@@ -43,7 +43,8 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
     """A federation of one site over frames, and what left the site: its frames, its log of them,
     and all that the server keeps."""
     world, sent = Observed(3, 5), list[bytes]()
-    plan = FedLSVI(n_agents=2, gamma=8.0).prepare(world, 60, 1).plan
+    own: Any = {"gamma": 8.0, "policy": "explore"}
+    plan = FedLSVI(n_agents=2, **own).prepare(world, 60, 1).plan
     run = run_id(plan.parameters, plan.seed)
 
     class Listening(Audit):
@@ -65,7 +66,7 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
 
     transport = ThreadTransport(plan.parameters, [make], run, RetryPolicy(60.0, 1))
     p = plan.parameters
-    federation = Federation("canary", 60, p.horizon, p.dim, 1, settings={"gamma": 8.0})
+    federation = Federation("canary", 60, p.horizon, p.dim, 1, settings=own)
     with suppress(FedLSVIError):
         serve(federation.open_run(folder / "server", [(0, 2)], print), transport, [])
     transport.close()

@@ -193,6 +193,7 @@ def test_the_study_compares_as_the_server_does() -> None:
     """The same model as over frames, with a liar that is excluded on the way."""
     there = learn("exclude")
     made = lambda plan: Sites(plan, "halved", "exclude", 0.0)  # noqa: E731
-    here = FedLSVI(n_agents=M).learn(ENV, EPISODES, 0, transport=made, progress=False)
+    learner = FedLSVI(n_agents=M, policy="explore")
+    here = learner.learn(ENV, EPISODES, 0, transport=made, progress=False)
     np.testing.assert_allclose(here.w, there.w, rtol=1e-9, atol=1e-12)
     assert here.taus == there.taus

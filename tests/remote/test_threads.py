@@ -64,9 +64,10 @@ def test_same_run_as_in_process(problem: Any) -> None:
 def test_the_guard_takes_episodes_that_end_early(features: Any) -> None:
     """Features of every state sum to one; of an episode that has ended there are none."""
     pole = problems.Problem("pole", "CartPole-v1", np.empty(0), features)
-    here = learn(pole, horizon=40)
+    own: Any = {"horizon": 40, "stationary": False}
+    here = learn(pole, **own)
     assert here.gram[-1].sum() < 5 * 60
-    assert_same(here, learn(pole, horizon=40, transport=over_frames(2)))
+    assert_same(here, learn(pole, transport=over_frames(2), **own))
 
 
 def test_control_messages_are_counted_as_signals() -> None:

@@ -76,12 +76,15 @@ class Stale(Comparator):
 
 
 def scalars(run: Run) -> dict[str, int]:
-    """Fed-LSVI's: M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs."""
+    """Fed-LSVI's: M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs, and 2MHd + M for the pass at the end
+    that makes a policy to deploy."""
     p, K = run.parameters, run.rounds
     model = p.n_agents * theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    ends = run.deployed_w is not None
+    responses = p.n_agents * p.horizon * p.dim if ends else 0
     return {
         "init": model + 3 * p.n_agents,
-        "signal": K * p.n_agents + 2 * sum(r.signals for r in run.records),
-        "up_stats": K * model,
-        "down_model": K * model,
+        "signal": (K + ends) * p.n_agents + 2 * sum(r.signals for r in run.records),
+        "up_stats": K * model + responses,
+        "down_model": K * model + responses,
     }

@@ -197,13 +197,21 @@ def scalars_keys(sites: int) -> int:
 
 
 def rounds_paid(
-    d: int, H: int, M: int, T: int, packing: Packing, least: int = 40, stationary: bool = False
+    d: int,
+    H: int,
+    M: int,
+    T: int,
+    packing: Packing,
+    least: int = 40,
+    stationary: bool = False,
+    exploit: bool = False,
 ) -> int:
     """The most rounds whose scalars are no more than the raw data's, but at least `least`.
 
     With every agent's signal in every round, and three scalars per step of the raw data.
     """
     left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+    left -= scalars_exploit(d, H, M) if exploit else 0
     return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
 
 

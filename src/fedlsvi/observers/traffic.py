@@ -130,7 +130,8 @@ def _scalars(p: Parameters, rounds: int, most: bool = False) -> int:
     sites = parties if p.aggregation == "secure" else None
     sent = (p.dim, p.horizon, p.n_agents, p.packing, rounds, rounds * parties)
     if p.exchange == "stepwise":
-        return theory.scalars_total(*sent, sites, p.stationary)
+        last = theory.scalars_exploit(p.dim, p.horizon, p.n_agents, sites) if p.exploit else 0
+        return theory.scalars_total(*sent, sites, p.stationary) + last
     tables = 1 if p.stationary else p.horizon - 1
     following = rounds * p.n_agents * tables * p.dim * p.states if most else 0
     return theory.scalars_one_trip(*sent, following, sites, p.states, p.stationary)

@@ -86,8 +86,8 @@ class Server:
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
-        gram = self._pack(self.gram[h - 1])[: self.layout.gram_size(h)]
-        return Model(h, self.w[h - 1].copy(), gram)
+        gram = pack(self.gram[h - 1], self.layout.packing)[: self.layout.gram_size(h)]
+        return Model(h, self.w[h - 1].copy(), gram.copy())
 
     def _pack(self, gram: np.ndarray) -> np.ndarray:
         """The wire form in a new array: Λ grows in place, a message stays what it was."""

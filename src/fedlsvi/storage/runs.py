@@ -290,8 +290,9 @@ def _session(
     numbers = ("gamma", "beta", "lam", "packing", "cap", "rounds", "stationary")
     given = {key: getattr(p, key) for key in numbers if key in known}
     fixed = {key: value for key, value in given.items() if value is not None}  # no cap: as asked
-    if p.growth:  # γ follows the episode, and is not a number
-        del fixed["gamma"]
+    # γ that follows the episode is not a number; and a number would switch off a cap not named here
+    if p.growth or (p.cap is not None and "cap" not in known):
+        fixed.pop("gamma", None)
     session = header.job.learner(**fixed).prepare(
         world, p.episodes, header.job.seed, features=phi, threads=threads,
         cohorts=plain.get("cohorts") or None,

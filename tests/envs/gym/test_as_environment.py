@@ -232,5 +232,5 @@ def test_references_stand_beside_what_was_learned() -> None:
     boxed = FedLSVI(2).learn(
         lambda: Corridor(), 10, horizon=6, features=walk_features, progress=False
     )
-    assert set(boxed.references(5)) == {"learned", "random"}
+    assert set(boxed.references(5)) == {"learned", "exploring", "random"}
     assert FedLSVI(1).learn("continuous-linear", 3, progress=False).references() == {}

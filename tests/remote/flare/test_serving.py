@@ -66,7 +66,7 @@ class Trial:
         asks: float = math.inf, after: int = 0, **agreed: Any,
     ) -> Run:  # fmt: skip
         """Serve from where it was, and die after round `last` or after so many requests."""
-        settings = {"gamma": gamma, "beta": 0.5, "lam": 0.5}
+        settings = {"gamma": gamma, "beta": 0.5, "lam": 0.5, "stationary": False}
         learner = FedLSVI(n_agents=agents, **settings)  # type: ignore[arg-type]
         plan = learner.prepare(problems.one_hot().envs, 40, seed).plan
         p, server = plan.parameters, self.folder / "server"

@@ -179,7 +179,7 @@ def play(trial: Trial) -> Result:
         made.append(Sites(plan, trial.attack, trial.action, trial.xi))
         return made[0]
 
-    learner = FedLSVI(n_agents=m)
+    learner = FedLSVI(n_agents=m, policy="explore")
     run = learner.learn(envs, EPISODES, trial.instance, transport=transport, threads=1,
                         progress=False)  # fmt: skip
     assert run.regret is not None
