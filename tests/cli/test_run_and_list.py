@@ -82,7 +82,8 @@ def test_the_shell_completes_commands_options_and_names(
 
 def test_public_names_are_pinned() -> None:
     assert sorted(fedlsvi.__all__) == [
-        "FedLSVI", "FedLSVIError", "PEVI", "Run", "STOP", "__version__", "load", "offline", "resume",
+        "FedLSVI", "FedLSVIError", "PEVI", "Run", "STOP", "__version__", "load", "offline",
+        "resume",
     ]  # fmt: skip
     for name in fedlsvi.__all__:
         assert getattr(fedlsvi, name) is not None

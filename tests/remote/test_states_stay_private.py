@@ -43,7 +43,7 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
     """A federation of one site over frames, and what left the site: its frames, its log of them,
     and all that the server keeps."""
     world, sent = Observed(3, 5), list[bytes]()
-    own: Any = {"gamma": 8.0, "policy": "explore"}
+    own: Any = {"gamma": 8.0, "beta": 0.3, "policy": "explore"}
     plan = FedLSVI(n_agents=2, **own).prepare(world, 60, 1).plan
     run = run_id(plan.parameters, plan.seed)
 
