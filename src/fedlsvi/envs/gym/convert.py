@@ -124,7 +124,10 @@ def gymnasium(
     env = _from_spec(find_spec(id), given)
     if comes_back(options):  # else no file can hold them: the environment has no record
         made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.step_range)}
-        made |= {"repeat": given.repeat, "clip_rewards": given.clip_rewards}
+        if given.repeat > 1:
+            made["repeat"] = given.repeat
+        if given.clip_rewards:
+            made["clip_rewards"] = True
         env.record(REGISTERED, id=id, **made, kwargs=plain(options), tables=tables)
     return env
 
