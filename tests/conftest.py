@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,10 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=300, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # as in a job that a shell has put into the background: tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST_FIRST = (
     "tests/remote/flare/test_flare_kills.py",
