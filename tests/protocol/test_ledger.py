@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from expecting import refused
 from fedlsvi.core.trigger import Trigger
+from fedlsvi.errors import TransportError
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.messages import (
     Explore,
@@ -95,3 +97,8 @@ def test_a_signal_counts_for_whoever_raised_it() -> None:
     transport.wait(0, 9)
     assert transport.ledger.by_agent["signal"].tolist() == [4, 2, 2]
     assert transport.ledger.total == transport.ledger.scalars["signal"] == 8
+
+
+def test_a_transport_without_sites_says_so() -> None:
+    with refused(TransportError, "no-sites", "Echo"):
+        Echo(M, Trigger(4.0, 9)).sites()

@@ -132,7 +132,11 @@ class Transport(ABC):
 
     def sites(self) -> np.ndarray:
         """The first agent of each site, which stands for it in the ledger."""
-        raise NotImplementedError
+        raise TransportError(
+            f"{type(self).__name__} does not say which agents are one site, and secure sums need "
+            'that: define sites(), or use aggregation="float"',
+            code="no-sites",
+        )
 
     def enter_sites(self, category: str, scalars: int) -> None:
         """Every site sent or received this many scalars, however many agents it has."""
