@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from fedlsvi.cli.command import Name, command, format_option, option
-from fedlsvi.cli.offline import Logs, log_options, made_features
+from fedlsvi.cli.command import command, format_option, option
+from fedlsvi.cli.offline import Logs, log_options, made_features, pevi_options
 from fedlsvi.cli.text import as_json, columns, number
 
 STEPS = 12
@@ -16,11 +16,7 @@ STEPS = 12
 
 @command()
 @log_options
-@option("--features", type=Name("features"), metavar="NAME", section="Logs",
-        show_default="one-hot where states are numbers",
-        help="Feature map: a name of `fedlsvi list features`.")  # fmt: skip
-@option("--set", "changes", multiple=True, metavar="KEY=VALUE", section="Logs",
-        help="Setting of pevi, e.g. beta=0.3 or preset=paper. Repeatable.")  # fmt: skip
+@pevi_options
 @option("--plot", metavar="FILE", section="Output",
         help="Draw the eigenvalues into a .png or .svg file.")  # fmt: skip
 @format_option

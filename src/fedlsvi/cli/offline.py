@@ -86,13 +86,23 @@ def made_features(features: str | None, changes: tuple[str, ...]) -> tuple[dict[
     return table, feature_maps.make(chosen.pop("name"), **chosen)
 
 
+def pevi_options(function: Any) -> Any:
+    """The options of commands that see logs through features: --features and --set."""
+    named = option(
+        "--features", type=Name("features"), metavar="NAME", section="Logs",
+        show_default="one-hot where states are numbers",
+        help="Feature map: a name of `fedlsvi list features`.",
+    )  # fmt: skip
+    changed = option(
+        "--set", "changes", multiple=True, metavar="KEY=VALUE", section="Logs",
+        help="Setting of pevi, e.g. beta=0.3 or preset=paper. Repeatable.",
+    )  # fmt: skip
+    return named(changed(function))
+
+
 @command()
 @log_options
-@option("--features", type=Name("features"), metavar="NAME", section="Logs",
-        show_default="one-hot where states are numbers",
-        help="Feature map: a name of `fedlsvi list features`.")  # fmt: skip
-@option("--set", "changes", multiple=True, metavar="KEY=VALUE", section="Logs",
-        help="Setting of pevi, e.g. beta=0.3 or preset=paper. Repeatable.")  # fmt: skip
+@pevi_options
 @option("--out", metavar="FOLDER", show_default="runs/NAME", section="Output",
         help="Run folder; - to discard.")  # fmt: skip
 @format_option
