@@ -42,6 +42,7 @@ class LiteralRun:
     near_ties: int = 0  # decisions whose two best scores differ by less than NEAR_TIE, not zero
     deferred: int = 0  # near-ties where the advised action was taken
     regret: Array | None = None
+    followed: dict[tuple[int, int], Array] = field(default_factory=dict)  # own policies: (t, m)
 
     @property
     def w(self) -> Array:
@@ -212,6 +213,27 @@ class Greedy:
         return best
 
 
+DIVERSITY = 48
+"""Stream of the perturbations."""
+
+
+class Perturbed(Greedy):
+    """argmax_a of the score plus σβ·(L⁻¹φ)ᵀζ, ζ_i ∈ [−1, 1) drawn for this agent and episode."""
+
+    def __init__(self, common: Greedy, diversity: float, seed: int, agent: int, t: int) -> None:
+        super().__init__(common.phi, common.model, common.beta, common.run)
+        d = common.model[0].shape[1]
+        self.zeta = [2.0 * uniform(seed, agent, t, i, DIVERSITY) - 1.0 for i in range(d)]
+        self.size = diversity * common.beta
+
+    def _decide(self, h: int, x: State) -> int:
+        w, gram = self.model
+        factor, phi = np.linalg.cholesky(gram[h - 1]), self.phi(x)
+        along = [float(np.linalg.solve(factor, f) @ self.zeta) for f in phi]
+        score = scores(phi, w[h - 1], gram[h - 1], self.beta) + self.size * np.array(along)
+        return greedy_index(score)
+
+
 def advice_for(advice: Sequence[Array] | None, k: int) -> Array | None:
     """The advised table of round k (counted from 0), where there is one."""
     return None if advice is None or k >= len(advice) else np.asarray(advice[k])
@@ -227,11 +249,16 @@ def follow(table: Array) -> Callable[[int, State], int]:
     return lambda h, x: int(table[h - 1, x])
 
 
-def freeze(run: LiteralRun, policy: Greedy, world: World, H: int) -> Callable[[int, State], int]:
+def tabulated(policy: Callable[[int, State], int], world: World, H: int) -> Array:
+    """The whole policy (H, S)."""
+    states = range(world.env.n_states)
+    return np.array([[policy(h, x) for x in states] for h in range(1, H + 1)])
+
+
+def freeze(run: LiteralRun, policy: Greedy, world: World, H: int) -> Greedy:
     """The policy of a round; finite problems tabulate it, so that whole tables can be compared."""
     if world.finite:
-        states = range(world.env.n_states)
-        run.policies.append(np.array([[policy(h, x) for x in states] for h in range(1, H + 1)]))
+        run.policies.append(tabulated(policy, world, H))
     else:
         run.policies.append(None)
     return policy
@@ -259,13 +286,15 @@ def literal_fed_lsvi(
     growth: float = 0.0,
     stationary: bool = False,
     there: Callable[[int, int], Sequence[int]] | None = None,
+    diversity: float = 0.0,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
     `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
     every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
     which begins after episode t, only the agents there(k, t) play, each its own next episode, and
-    the others' last b stands. `stale` takes V_{h+1} from the model before the synchronisation;
+    the others' last b stands; with `diversity` every agent and episode has a policy of its own.
+    `stale` takes V_{h+1} from the model before the synchronisation;
     `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
     agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
@@ -291,7 +320,10 @@ def literal_fed_lsvi(
             run.trajectories.append([[] for _ in range(M)])
             for m in who:
                 own[m] += 1
-                run.trajectories[-1][m] = agents[m].play(own[m], policy, H)  # A10–A16
+                acts = Perturbed(policy, diversity, seed, m, own[m]) if diversity else policy
+                run.trajectories[-1][m] = agents[m].play(own[m], acts, H)  # A10–A16
+                if diversity and agents[m].finite:
+                    run.followed[t, m] = tabulated(acts, agents[m], H)
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
                     data[m][i].append((x, a, r, y))  # A14
                     local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
@@ -382,5 +414,8 @@ def literal_regret(run: LiteralRun, agents: Sequence[World]) -> Array | None:
         for t in range(first, stop):
             row = run.trajectories[t - 1]
             starts = [(m, path[0][0]) for m, path in enumerate(row) if path]
+            for m, _ in starts:
+                if (t, m) in run.followed:
+                    got[m] = backward_values(agents[m].env, run.followed[t, m])
             per_episode.append(sum(best[m][x] - got[m][x] for m, x in starts))
     return np.cumsum(per_episode)

@@ -21,7 +21,7 @@ from literal import Array, Features, LiteralRun, literal_fed_lsvi
 SETTINGS = (
     *("gamma", "value_range", "packing", "overshoot"),
     *("cap", "min_round", "rounds", "scalars", "stationary", "aggregation", "exchange"),
-    *("participation", "present", "policy"),
+    *("participation", "present", "policy", "diversity"),
 )
 """Options of a comparison that are settings of FedLSVI."""
 

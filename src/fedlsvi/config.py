@@ -41,6 +41,9 @@ FEWEST_SITES = 3
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
 
+PRACTICAL_DIVERSITY = 0.2
+"""σ of the practical preset, where the world may repeat itself."""
+
 PRACTICAL_BETA = 0.2
 """β of the practical preset, in units of the value range."""
 
@@ -67,6 +70,7 @@ class Settings:
     stationary: bool | Literal["auto"] = "auto"
     policy: Literal["auto", "exploit", "explore"] = "auto"
     pessimism: float = 0.0
+    diversity: float | Literal["auto"] = "auto"
     aggregation: Aggregation = "float"
     exchange: Exchange = "stepwise"
     participation: float = 1.0
@@ -114,6 +118,9 @@ class Settings:
         choice("packing", self.packing, ("auto", *PACKINGS))
         choice("policy", self.policy, ("auto", "exploit", "explore"))
         number("pessimism", self.pessimism, 0.0, "0 takes the estimates as they are")
+        if self.diversity != "auto":
+            hint = "0 lets all agents follow one policy; .2 varies the bonus by a fifth"
+            number("diversity", self.diversity, 0.0, hint, most=1.0)
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
         choice("aggregation", self.aggregation, get_args(Aggregation))
@@ -161,6 +168,7 @@ class Settings:
         pooled: int | None = None,
         steady: bool = False,
         states: int = 0,
+        repeats: bool = False,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
 
@@ -174,6 +182,8 @@ class Settings:
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
             states: S, where states are finite; 0 elsewhere.
+            repeats: Whether the environments say that episodes may repeat; decides
+                diversity="auto" of the practical preset.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
@@ -204,6 +214,9 @@ class Settings:
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
+        diversity = self.diversity
+        if diversity == "auto":
+            diversity = PRACTICAL_DIVERSITY if repeats and not paper else 0.0
         able = self.exchange == "stepwise" and not self.some_away
         exploit = able and not paper if self.policy == "auto" else self.policy == "exploit"
         if exploit and not able:
@@ -244,6 +257,7 @@ class Settings:
             stationary=stationary,
             exploit=exploit,
             pessimism=self.pessimism,
+            diversity=float(diversity),
             aggregation=self.aggregation,
             exchange=self.exchange,
             states=states if self.exchange == "one-trip" else 0,
@@ -335,6 +349,7 @@ class Parameters:
     pessimistic: bool = False
     exchange: Exchange = "stepwise"
     states: int = 0
+    diversity: float = 0.0
 
     @property
     def some_away(self) -> bool:

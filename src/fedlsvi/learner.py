@@ -181,6 +181,10 @@ class FedLSVI(Algorithm):
             `run.exploit()` is the policy to deploy. "explore" does without. "auto" exploits in the
             practical preset.
         pessimism: b ≥ 0: that pass subtracts b times the width, a lower confidence bound.
+        diversity: σ: in every episode each agent's bonus varies by this share, by keyed draws, so
+            that agents do not all do the same where the world leaves nothing to chance; 0 is one
+            policy for all. "auto" is .2 in the practical preset where the environment may repeat
+            itself: it is stepped, or its table has no chance in it.
         aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
             in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
             it learns the sum of at least three sites and nothing else.
@@ -216,6 +220,7 @@ class FedLSVI(Algorithm):
         stationary: bool | Literal["auto"] = "auto",
         policy: Literal["auto", "exploit", "explore"] = "auto",
         pessimism: float = 0.0,
+        diversity: float | Literal["auto"] = "auto",
         aggregation: Aggregation = "float",
         exchange: Exchange = "stepwise",
         participation: float = 1.0,

@@ -342,7 +342,7 @@ class Run(RunViews):
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
         proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
-        proper = proper and not self.extended
+        proper = proper and not self.extended and p.diversity == 0.0
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:

@@ -91,6 +91,11 @@ class FiniteMDP(Environment):
         arrays = (*per_step, self.reward_on_transition)
         return all(a is None or len(a) == 1 or bool((a == a[0]).all()) for a in arrays)
 
+    @cached_property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """Whether every pair (x, a) has a single next state."""
+        return bool((self.P.max(axis=-1) == 1.0).all())
+
     @property
     def phi(self) -> np.ndarray | None:
         """Its own features (S, A, d), or None where they are one-hot."""

@@ -15,13 +15,15 @@ LARGE, DENSE = 128, 0.25
 
 def cells(P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(start, to, p) of P (Hp, S, A, S), or None where a dense product is better."""
-    n_states = P.shape[-1]
-    if n_states < LARGE:
+    if P.shape[-1] < LARGE or np.count_nonzero(P) > DENSE * P.size:
         return None
-    laws = P.reshape(-1, n_states)
+    return entries(P)
+
+
+def entries(P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(start, to, p) of P (Hp, S, A, S)."""
+    laws = P.reshape(-1, P.shape[-1])
     counts = np.count_nonzero(laws, axis=1)
-    if counts.sum() > DENSE * laws.size:
-        return None
     start = np.zeros(len(laws) + 1, np.int64)
     np.cumsum(counts, out=start[1:])
     where = np.nonzero(laws)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fedlsvi.core.perturbation import choose_perturbed
 from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import Packing, pack
 from fedlsvi.core.trigger import Rule
@@ -199,6 +200,7 @@ def greedy_rows(
     scratch: list[tuple[np.ndarray, ...]],
     h: int,
     x: np.ndarray,
+    perturbation: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Greedy actions at states x (n, s), and the whitened rows of those actions (n, d).
 
@@ -208,6 +210,7 @@ def greedy_rows(
         scratch: Buffers of `BlockValues.scratch`, one set per thread.
         h: The step, 1 … H.
         x: The states.
+        perturbation: σβζ (n, d) of each state's episode, where their policies differ.
     """
     n, size = len(x), values.size
     greedy, whitened = np.empty(n, np.int32), np.empty((n, values.features.dim))
@@ -218,6 +221,9 @@ def greedy_rows(
         for at in range(lo * size, min(hi * size, n), size):
             cut = slice(at, min(at + size, n))
             y = values.block(h, x[cut], buffers, best, greedy[cut])
+            if perturbation is not None:
+                z, beta = values.targets[h - 1], values.beta
+                choose_perturbed(y, z, beta, perturbation[cut], greedy[cut])
             take_rows(y, greedy[cut], whitened[cut])
         scratch.append(buffers)
 

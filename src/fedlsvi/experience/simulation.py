@@ -36,7 +36,7 @@ def policy_rows(start, stationary, n_actions, policy, first, width):  # type: ig
 
 
 @njit(inline="always")
-def _pick(u, first, width, prob, pair):  # type: ignore[no-untyped-def]
+def pick_state(u, first, width, prob, pair):  # type: ignore[no-untyped-def]
     """`core.alias.pick` without a branch. u < 1 and u·n is rounded to nearest, so u·n < n."""
     y = u * width
     k = np.int64(y)
@@ -68,10 +68,10 @@ def simulate(  # type: ignore[no-untyped-def]
             fill_uniforms(seed, 0, agent, episode + begin, size, u)
             states = log[i, 0, at : at + size]
             for e in range(size):
-                states[e] = _pick(u[0, e], first0, width0, prob0, pair0)
+                states[e] = pick_state(u[0, e], first0, width0, prob0, pair0)
             for h in range(horizon):
                 draws, firsts, widths = u[h + 1], first[h], width[h]
                 states, following = log[i, h, at : at + size], log[i, h + 1, at : at + size]
                 for e in range(size):
                     x = np.uint64(states[e])  # unsigned: spares the check for negative indices
-                    following[e] = _pick(draws[e], firsts[x], widths[x], prob, pair)
+                    following[e] = pick_state(draws[e], firsts[x], widths[x], prob, pair)

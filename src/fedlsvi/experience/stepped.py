@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.core.perturbation import directions
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.gym.episodes import Played, Players
@@ -97,7 +98,7 @@ class GymExperience:
         self.stores = [EpisodeStore(env.horizon, (env.state_dim,)) for _ in agents]
         self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
-        self.floor = 1
+        self.floor, self.diversity = 1, 0.0
         # (m, H): up to which episode each step was uploaded, before this round and with it
         self._uploaded = self._due = np.zeros((m, env.horizon), np.int64)
         self._smallest = 0
@@ -114,9 +115,13 @@ class GymExperience:
         at, rows = self.t + self.length, self._trigger.extend(n)
         for (lo, hi, _), players, kept in zip(self._runs, self._players, self._played, strict=True):
             whitened = rows[lo:hi].reshape((hi - lo) * n, self._horizon, self.dim)
+            perturb = self._perturbation(self.agents[lo:hi], at + 1, n)
 
-            def act(h: int, x: np.ndarray, live: np.ndarray, out: Any = whitened) -> np.ndarray:
-                chosen = greedy_rows(self.values, self.workers, self._scratch, h, x)
+            def act(
+                h: int, x: np.ndarray, live: np.ndarray, out: Any = whitened, by: Any = perturb
+            ) -> np.ndarray:
+                own = None if by is None else by[live]
+                chosen = greedy_rows(self.values, self.workers, self._scratch, h, x, own)
                 actions, out[live, h - 1] = chosen
                 return actions
 
@@ -124,6 +129,13 @@ class GymExperience:
         self.length += n
         self._last = n
         self.block = self._runs[0][2].lookahead(self.block)
+
+    def _perturbation(self, agents: np.ndarray, first: int, n: int) -> np.ndarray | None:
+        """σβζ of each agent and episode, (m·n, d); None where all follow one policy."""
+        if self.diversity == 0.0:
+            return None
+        zeta = directions(self.seed, agents, first, n, self.dim).reshape(-1, self.dim)
+        return self.diversity * self.values.beta * zeta
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -303,7 +315,7 @@ class GymFiniteExperience:
         self.agents, self.values, self.seed = agents, values, seed
         self.packing, self.workers, self.dim = packing, workers, values.dim
         self._runs = contiguous_runs(envs)
-        self._players = [Players(env, agents[lo:hi], seed) for lo, hi, env in self._runs]
+        self._make_players(envs)
         m, horizon = len(agents), envs[0].horizon
         self._shape = (envs[0].n_states, envs[0].n_actions)
         self.block = COPIES
@@ -312,6 +324,10 @@ class GymFiniteExperience:
         self._spilled = np.empty((0, 0, 0, 0), np.int64)  # the log holds the whole round
         self._log = np.empty((m, horizon + 1, 64), np.uint32)
         self._paid = np.empty((m, horizon, 64))
+
+    def _make_players(self, envs: Sequence[GymWorld]) -> None:
+        runs = self._runs
+        self._players = [Players(env, self.agents[lo:hi], self.seed) for lo, hi, env in runs]
 
     def begin(self, t: int) -> None:
         """Start a round after episode t, with the policy that `values` holds now."""
@@ -359,8 +375,7 @@ class GymFiniteExperience:
         for g in range(groups):
             steps = np.arange(g * size, (g + 1) * size)
             for i in range(m):
-                x = self._log[i, steps, :length].astype(np.int64)
-                pair = x * n_actions + self._policy[steps[:, None], x]
+                pair = self._pairs_of(i, steps, length)
                 to = self._log[i, steps + 1, :length].astype(np.int64)
                 paid = self._paid[i, steps, :length].ravel()
                 keys, counts = self.seen[g][i].add((pair * n_states + to).ravel(), paid)
@@ -371,6 +386,12 @@ class GymFiniteExperience:
                 else:
                     phi = self.values.phi[x, a]
                     self._gram[g, i] = pack((phi.T * counts) @ phi, "packed")
+
+    def _pairs_of(self, i: int, steps: np.ndarray, length: int) -> np.ndarray:
+        """x·A + a of agent i at these steps, (steps, episodes)."""
+        x = self._log[i, steps, :length].astype(np.int64)
+        pairs: np.ndarray = x * self._shape[1] + self._policy[steps[:, None], x]
+        return pairs
 
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc of the round just closed, (m, P), and b_h over the whole history, (m, d)."""

@@ -24,6 +24,13 @@ from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.diverse import (
+    KnownTables,
+    PairLog,
+    StationaryKnownTables,
+    StationaryPairLog,
+)
+from fedlsvi.experience.diverse_values import DiverseValues
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
 from fedlsvi.experience.logged import (
@@ -49,6 +56,7 @@ from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.diverse_evaluation import DiverseEvaluator
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
 from fedlsvi.protocol.one_trip import OneTripCohort
@@ -66,8 +74,16 @@ POOLED: dict[Any, Any] = {
     SparseExperience: StationarySparseExperience,
     LoggedFiniteExperience: StationaryLoggedFiniteExperience,
     LoggedContinuousExperience: StationaryLoggedContinuousExperience,
+    PairLog: StationaryPairLog,
+    KnownTables: StationaryKnownTables,
 }
 """The same experience where all steps share their data."""
+DIVERSE: dict[Any, Any] = {
+    FiniteExperience: KnownTables,
+    SparseExperience: KnownTables,
+    GymFiniteExperience: PairLog,
+}
+"""The same experience where every agent and episode has a policy of its own."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
 
 
@@ -110,7 +126,8 @@ class Plan:
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(self.features, p.horizon, p.bonus, p.ceilings, diagonal)
+            about = (self.features, p.horizon, p.bonus, p.ceilings, diagonal)
+            return DiverseValues(p.diversity, *about) if p.diversity else TabularValues(*about)
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
         return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows)
 
@@ -149,10 +166,13 @@ class Plan:
             size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
             sparse = p.packing == "diagonal" and prefers_sparse(*size)
             kind = SparseExperience if sparse else FiniteExperience
+        kind = DIVERSE.get(kind, kind) if p.diversity else kind
         kind = POOLED[kind] if p.stationary else kind
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
         if kind is GymExperience:  # elsewhere every episode reaches every step
             experience.floor = p.min_round
+        if isinstance(experience, GymExperience):
+            experience.diversity = p.diversity
         if self.block is not None:
             experience.block = min(self.block, experience.block)
         about = (agents, p.horizon, p.packing, values, experience, p.trigger)
@@ -177,6 +197,7 @@ class Plan:
         if not self.knows_values:
             return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
+        kind = DiverseEvaluator if isinstance(values, DiverseValues) else kind
         evaluator: Evaluator = kind(self.envs, self.seed, values)
         return evaluator
 
@@ -203,11 +224,19 @@ def make_plan(
     told: dict[str, Any] = {}
     if getattr(settings, "stationary", None) == "auto":
         told["steady"] = steady
+    if getattr(settings, "diversity", None) == "auto":
+        told["repeats"] = not isinstance(envs[0], ContinuousMDP) and any(e.repeats for e in envs)
     if getattr(settings, "exchange", None) == "one-trip":
         told["states"] = getattr(envs[0], "n_states", 0)
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
     if parameters.stationary and not steady:
         _refuse_steps(envs)
+    if parameters.diversity and isinstance(envs[0], ContinuousMDP):
+        raise InvalidSetting(
+            f"diversity = {parameters.diversity:g} needs finite states or a world that is stepped, "
+            f"and {envs[0].name} is neither: give diversity=0",
+            code="bad-diversity",
+        )
     _check_room(parameters, envs[0])
     return Plan(envs, phi, parameters, int(seed), threads, block)
 

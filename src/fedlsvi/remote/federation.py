@@ -214,11 +214,11 @@ class Federation:
 
     def chosen(self, n_agents: int) -> Any:
         """The settings of its algorithm. Sites know their environments and the server does not, so
-        a stationary model is one that the federation agreed on."""
+        a stationary model and diversity are what the federation agreed on."""
         made = ALGORITHMS[self.algorithm]
         own = {key: value for key, value in self.settings.items() if value != "auto"}
-        if any(each.name == "stationary" for each in fields(made)):
-            own = {"stationary": False} | own
+        unsaid = {"stationary": False, "diversity": 0.0}
+        own = {f.name: unsaid[f.name] for f in fields(made) if f.name in unsaid} | own
         return made(n_agents=n_agents, **own)
 
     def retry_policy(self) -> RetryPolicy:

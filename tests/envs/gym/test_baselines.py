@@ -228,7 +228,7 @@ def test_alone_and_pooled_are_compared_with_together_in_the_same_model(kind: str
         return learner.learn(env, 15, 4, features=features, progress=False)
 
     for name, M in (("independent", 1), ("centralised", 1), ("centralised", 3)):
-        one, other = learn(name, M), learn("fed-lsvi", M, gamma=1.0)
+        one, other = learn(name, M), learn("fed-lsvi", M, gamma=1.0, diversity=0)
         assert one.parameters.stationary
         assert other.rounds == 15
         assert np.allclose(one.w, other.w, rtol=0.0, atol=1e-12)

@@ -27,6 +27,8 @@ from variants import MIXED, VARIANTS, assert_kept, literal_options, paid
 OWN: list[dict[str, Any]] = [
     {},
     {"participation": 0.5, "present": [[1, 4, 30]]},
+    {"diversity": 0.4},
+    {"diversity": 0.4, "cap": 1.5, "min_round": 2},
     *(VARIANTS if repeats(0, 1) else MIXED),
 ]
 
@@ -90,6 +92,7 @@ def test_it_is_the_literal_loop(kind: str, own: dict[str, Any]) -> None:
         case.env, s.T, s.seed, features=case.features, progress=False, keep_models=True
     )
     options = literal_options(s, p.dim, own)
+    options["diversity"] = own.get("diversity", 0.0)
     if "participation" in own:
         options["there"] = there(own, s.M, s.seed)
     literal = literal_fed_lsvi(

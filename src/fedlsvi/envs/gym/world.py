@@ -60,6 +60,7 @@ class GymWorld(Environment):
     """
 
     stationary = True
+    repeats = True
     """Taken for granted: Gymnasium's `step` is not told the step."""
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""

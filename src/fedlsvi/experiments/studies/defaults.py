@@ -82,7 +82,8 @@ def score(env: FiniteMDP, lam: float, scale: float, seed: int) -> tuple[float, f
     """Normalised regret over the whole run, and over its last tenth."""
     d, H = env.default_features().dim, env.horizon
     beta = scale * H if scale > 0.0 else beta_theory(d, H, AGENTS, EPISODES)
-    paper: Any = {"cap": "off", "rounds": "off", "stationary": False, "policy": "explore"}
+    paper: Any = {"cap": "off", "rounds": "off", "stationary": False, "policy": "explore",
+                  "diversity": 0}  # fmt: skip
     learner = FedLSVI(AGENTS, lam=lam, beta=beta, **paper)
     with unattended():
         run = learner.learn(env, EPISODES, seed, progress=False)

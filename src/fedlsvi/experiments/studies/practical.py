@@ -144,7 +144,7 @@ def play(family: str, instance: int, episodes: int, candidate: Candidate) -> Res
     rounds: Any = theory.rounds_paid(d, H, M, T, packing) if candidate.budget else "off"
     learner = FedLSVI(
         M, beta=candidate.beta * H, lam=PRACTICAL_LAM, cap=candidate.cap, rounds=rounds,
-        stationary=False, policy="explore",
+        stationary=False, policy="explore", diversity=0,
     )  # fmt: skip
     run = learner.learn(env, T, instance, features=phi, progress=False, threads=1)
     whole, late = uniform([env], M, T), T // 10
