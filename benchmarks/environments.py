@@ -1,23 +1,27 @@
-"""`python -m benchmarks.environments [NAME …] [--seeds N]`: Fed-LSVI beside tabular Q-learning and
-random play on environments that others wrote, with default settings but for those in the table.
+"""`python -m benchmarks.environments FILE [NAME …] [--seeds N]`: Fed-LSVI beside tabular Q-learning
+and random play on environments that others wrote, with default settings but for those in the table.
 
 All play the same number of episodes: M·T, shared among Fed-LSVI's agents. Policies are then played
-in 200 new episodes. Settings were fixed before the first run. The lines are those of the table in
-docs/environments.md.
+in 200 new episodes. Settings were fixed before the first run of the table; what was changed since
+is said on the page. FILE keeps every run, so that the table can be stopped and called again; it is
+the one in docs/environments.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from benchmarks import tabular_q
-from benchmarks.small_worlds import Catch, door_key, empty
+from benchmarks.small_worlds import Catch, door_key, empty, lava_gap
 from fedlsvi import FedLSVI
 from fedlsvi.envs import as_environment
 from fedlsvi.envs.gym.play import evaluate_policy
@@ -58,36 +62,41 @@ MOUNTAIN = ([-1.2, -0.07], [0.6, 0.07])
 ACROBOT = ([-1.0] * 4 + [-12.6, -28.3], [1.0] * 4 + [12.6, 28.3])
 ONE = {"value_range": 1}
 
+FREE = {"is_slippery": False}
+
 TABLE: dict[str, Entry] = {
-    "FrozenLake-v1": Entry("FrozenLake-v1", 50, 1000, ".546", learner=ONE),
-    "FrozenLake8x8-v1": Entry("FrozenLake8x8-v1", 100, 2000, ".641", learner=ONE),
-    "CliffWalking-v1": Entry("CliffWalking-v1", 20, 500, "-13", learner={"value_range": 20}),
-    "Taxi-v4": Entry("Taxi-v4", 20, 2000, "7.93", learner={"value_range": 7.34}),
+    "MiniGrid-Empty-5x5": Entry(lambda: empty(5), 30, 500, ".955", learner=ONE),
+    "MiniGrid-DoorKey-5x5": Entry(lambda: door_key(5), 40, 500, ".97", learner=ONE),
+    "MiniGrid-Empty-8x8": Entry(lambda: empty(8), 60, 500, ".961", learner=ONE),
+    "MiniGrid-Empty-8x8, M = 16": Entry(lambda: empty(8), 60, 125, ".961", 16, learner=ONE),
     "Blackjack-v1": Entry(
         "Blackjack-v1", 10, 2500, "-.05", learner={"value_range": 5.5},
         options={"reward_range": (-1, 1)},
     ),
-    "Catch": Entry(
-        Catch, 9, 500, "1", learner={"value_range": 5}, options={"reward_range": (-1, 1)}
-    ),
-    "MiniGrid-Empty-5x5": Entry(lambda: empty(5), 30, 500, ".955", learner=ONE),
-    "MiniGrid-Empty-6x6": Entry(lambda: empty(6), 40, 500, ".956", learner=ONE),
-    "MiniGrid-Empty-8x8": Entry(lambda: empty(8), 60, 500, ".961", learner=ONE),
-    "MiniGrid-DoorKey-5x5": Entry(lambda: door_key(5), 40, 500, ".97", learner=ONE),
     "CartPole-v1": Entry(
-        "CartPole-v1", 200, 100, "200", learner={"value_range": 200, "rounds": 40},
+        "CartPole-v1", 200, 300, "200", learner={"value_range": 200},
         features=lambda: FourierFeatures(16, bandwidth=[1.5, 1.5, 0.15, 1.5]),
         bins=tabular_q.edges(*CARTPOLE, 8),
     ),
-    "MountainCar-v0": Entry(
-        "MountainCar-v0", 25, 200, "about -100", learner={"rounds": 40},
-        options={"repeat": 8, "reward_range": (-1, 0)},
-        features=lambda: TileFeatures(tilings=2, tiles=8), bins=tabular_q.edges(*MOUNTAIN, 20),
-    ),
     "Acrobot-v1": Entry(
-        "Acrobot-v1", 50, 100, "about -65", learner={"rounds": 30},
-        options={"repeat": 10, "reward_range": (-1, 0)},
+        "Acrobot-v1", 50, 100, "about -65", options={"repeat": 10, "reward_range": (-1, 0)},
         features=lambda: FourierFeatures(16), bins=tabular_q.edges(*ACROBOT, 5),
+    ),
+    "FrozenLake-v1": Entry("FrozenLake-v1", 50, 1000, ".546", learner=ONE),
+    "FrozenLake8x8-v1": Entry("FrozenLake8x8-v1", 100, 2000, ".641", learner=ONE),
+    "FrozenLake-v1, not slippery": Entry("FrozenLake-v1", 20, 250, "1", learner=ONE, options=FREE),
+    "CliffWalking-v1": Entry("CliffWalking-v1", 20, 500, "-13", learner={"value_range": 20}),
+    "Taxi-v4": Entry("Taxi-v4", 20, 2000, "7.93", learner={"value_range": 7.34}),
+    "ICU-Sepsis-v2": Entry("Sepsis/ICU-Sepsis-v2", 20, 2000, ".793", learner=ONE),
+    "Catch": Entry(
+        Catch, 9, 500, "1", learner={"value_range": 5}, options={"reward_range": (-1, 1)}
+    ),
+    "MiniGrid-Empty-6x6": Entry(lambda: empty(6), 40, 500, ".956", learner=ONE),
+    "MiniGrid-LavaGapS5": Entry(lambda: lava_gap(5), 30, 500, "", learner=ONE),
+    "MiniGrid-DoorKey-6x6": Entry(lambda: door_key(6), 60, 500, ".97", learner=ONE),
+    "MountainCar-v0": Entry(
+        "MountainCar-v0", 25, 200, "about -100", options={"repeat": 8, "reward_range": (-1, 0)},
+        features=lambda: TileFeatures(tilings=2, tiles=8), bins=tabular_q.edges(*MOUNTAIN, 20),
     ),
 }  # fmt: skip
 
@@ -97,30 +106,44 @@ def world_of(entry: Entry, tables: bool) -> Any:
     return as_environment(entry.env, horizon=entry.horizon, tables=tables, **entry.options)
 
 
-def line(name: str, entry: Entry, seeds: int) -> str:
-    """One row of the table, median over seeds with the lowest and highest."""
+def play(name: str, seed: int) -> dict[str, Any]:
+    """One run of both learners: what their policies earn, and what Fed-LSVI's took."""
+    entry = TABLE[name]
     stepped, env = world_of(entry, tables=False), world_of(entry, tables=True)
     features = None if entry.features is None else entry.features()
-    ours, theirs, spent, sent = [], [], [], []
-    for seed in range(seeds):
-        began = process_time()
-        learner = FedLSVI(entry.agents, **entry.learner)
+    began = process_time()
+    learner = FedLSVI(entry.agents, **entry.learner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it sends more than the raw data: a column says so
         run = learner.learn(env, entry.episodes, seed, features=features, progress=False)
-        spent.append(process_time() - began)
-        sent.append(run.rounds)
-        ours.append(evaluate_policy(run.policy, stepped, PLAYED, seed=1000 + seed).mean)
-        q = tabular_q.learn(stepped, entry.agents * entry.episodes, seed, entry.bins)
-        theirs.append(evaluate_policy(q, stepped, PLAYED, seed=1000 + seed).mean)
-    chance = evaluate_policy("random", stepped, PLAYED, seed=1000).mean
-    numbers = [_shown(ours), _shown(theirs), f"{chance:.3g}", entry.best]
+    seconds = process_time() - began
+    ours = evaluate_policy(run.exploit(), stepped, PLAYED, seed=1000 + seed).mean
+    q = tabular_q.learn(stepped, entry.agents * entry.episodes, seed, entry.bins)
+    return {
+        "name": name, "seed": seed, "ours": ours, "rounds": run.rounds, "seconds": seconds,
+        "theirs": evaluate_policy(q, stepped, PLAYED, seed=1000 + seed).mean,
+        "random": evaluate_policy("random", stepped, PLAYED, seed=1000 + seed).mean,
+        "raw": None if run.scalars_raw is None else run.ledger.total / run.scalars_raw,
+    }  # fmt: skip
+
+
+def line(name: str, found: list[dict[str, Any]]) -> str:
+    """One row of the table: means over seeds with their standard errors."""
+    entry = TABLE[name]
+    numbers = [_shown([run[key] for run in found]) for key in ("ours", "theirs", "random")]
     size = f"{entry.agents}×{entry.episodes:,}, H = {entry.horizon}"
-    cost = [f"{np.median(sent):.0f}", f"{np.median(spent):.0f}"]
-    return " | ".join(["", name, size, _settings(entry), *numbers, *cost, ""]).strip()
+    raw = [run["raw"] for run in found if run["raw"] is not None]
+    cost = [f"{np.median([run[key] for run in found]):.0f}" for key in ("rounds", "seconds")]
+    sent = f"{np.median(raw):.2g}" if raw else ""
+    cells = [name, size, _settings(entry), *numbers, entry.best, f"{len(found)}", cost[0], sent]
+    return "| " + " | ".join([*cells, cost[1]]) + " |"
 
 
 def _shown(found: list[float]) -> str:
-    mid = f"{np.median(found):.3g}"
-    return mid if len(found) == 1 else f"{mid} [{min(found):.3g}, {max(found):.3g}]"
+    mean = f"{np.mean(found):.3g}"
+    if len(found) == 1:
+        return mean
+    return f"{mean} ± {np.std(found, ddof=1) / np.sqrt(len(found)):.2g}"
 
 
 def _settings(entry: Entry) -> str:
@@ -130,20 +153,35 @@ def _settings(entry: Entry) -> str:
     return ", ".join([phi, *(f"{key} = {value}" for key, value in given.items())])
 
 
+HEAD = (
+    "environment", "episodes", "settings", "Fed-LSVI", "tabular Q", "random", "optimal", "seeds",
+    "rounds", "times raw data", "seconds",
+)  # fmt: skip
+
+
 def main() -> None:
-    """Print the table, line by line."""
+    """Play what is missing, seed after seed, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path, metavar="FILE", help="keeps every run")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLE)}")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
-    print(
-        "| environment | episodes | settings | Fed-LSVI | tabular Q | random | optimal | rounds "
-        "| seconds |\n|---|---|---|---|---|---|---|---|---|"
-    )
-    for name in given.names or TABLE:
+    names = given.names or list(TABLE)
+    for name in names:
         if name not in TABLE:
             parser.error(f"unknown environment '{name}': choose from {', '.join(TABLE)}")
-        print(line(name, TABLE[name], given.seeds), flush=True)
+    lines = given.file.read_text().splitlines() if given.file.exists() else []
+    known = {(run["name"], run["seed"]): run for run in map(json.loads, lines)}
+    with given.file.open("a") as file:
+        for seed in range(given.seeds):
+            for name in names:
+                if (name, seed) not in known:
+                    known[name, seed] = play(name, seed)
+                    file.write(json.dumps(known[name, seed]) + "\n")
+                    file.flush()
+    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")
+    for name in names:
+        print(line(name, [run for (own, _), run in sorted(known.items()) if own == name]))
 
 
 if __name__ == "__main__":
