@@ -409,8 +409,8 @@ def stays(present: Any, n_agents: int) -> list[list[int]]:
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:
-    """How a run that goes on differs from one that knew its number of episodes from the start, in a
-    sentence; None where it does not, to the last bit.
+    """How a continued run differs from one that knew its number of episodes from the start, in a
+    sentence; None if they are equal to the last bit.
 
     Args:
         before: The numbers in force so far.
@@ -429,8 +429,8 @@ def what_differs(before: Parameters, after: Parameters, played: int) -> str | No
     if not changed:
         return None
     return (
-        f"this run goes on after episode {played:,}, and is not the one that {after.episodes:,} "
-        f"episodes at once would be, which has {', '.join(changed)} from its first episode on"
+        f"this run continues after episode {played:,} and differs from a single run of "
+        f"{after.episodes:,} episodes, which has {', '.join(changed)} from its first episode on"
     )
 
 

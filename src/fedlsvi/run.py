@@ -224,7 +224,7 @@ class Run(RunViews):
         number("pessimism", b, 0.0, "0 takes the estimates as they are", error=InvalidInput)
         if self.deployed is not None and b == p.pessimism:
             return self.deployed
-        from fedlsvi.going_on import exploited
+        from fedlsvi.continuation import exploited
 
         return exploited(self, float(b))
 
@@ -385,24 +385,24 @@ class Run(RunViews):
         observers: Iterable[Observer] = (),
         threads: int | None = None,
     ) -> Run:
-        """Go on for so many episodes per agent; a run that has a folder goes on in it.
+        """Continue for so many episodes per agent; a run that has a folder continues in it.
 
-        The round that T cut short is taken back and played on. Where no number in force depends on
-        T, as with gamma="anytime", the result is that of one longer run, to the last bit; otherwise
-        a `GoesOnWarning` says what differs, and `extended` keeps the sentence.
+        The round that T cut short is undone and played on. If no setting depends on T, as with
+        gamma="anytime", the result equals one longer run, to the last bit; otherwise a
+        `ContinuationWarning` says what differs, and `extended` keeps the sentence.
 
         Args:
             episodes: How many more; `self` stays as it is.
-            env: The environments, only where a folder cannot make them: objects of your own.
+            env: The environments, needed only if a folder cannot make them (your own objects).
             features: The features, likewise.
             progress: A progress bar; None shows one in a terminal or a notebook.
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        from fedlsvi.going_on import go_on
+        from fedlsvi.continuation import continue_run
 
         watch: dict[str, Any] = {"progress": progress, "observers": observers}
-        return go_on(self, episodes, env, features, threads=threads, **watch)
+        return continue_run(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""

@@ -238,7 +238,7 @@ def _several(
 @command()
 @click.argument("folder", type=click.Path(), help="Run folder, or folder of `run --seeds`.")
 @option("--episodes", type=int, metavar="T", show_default="as it began", section="Problem",
-        help="Episodes per agent in all: goes on with a run, finished or not.")  # fmt: skip
+        help="Total episodes per agent: continues a run, finished or not.")  # fmt: skip
 @format_option
 @engine_options
 def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
