@@ -22,6 +22,7 @@ Array = NDArray[Any]
 State = Any  # an int in finite problems, a float vector in continuous ones
 Features = Array | Callable[[Array], Array]
 Transition = tuple[State, int, float, State]
+Bonus = float | Sequence[float]  # β, or one for each step
 Model = tuple[Array, Array]
 
 NEAR_TIE = 1e-9
@@ -142,6 +143,17 @@ def scores(phi: Array, w: Array, gram: Array, beta: float) -> Array:
     return np.array([f @ w + beta * s for f, s in zip(phi, width, strict=True)])
 
 
+def at_step(beta: Bonus, h: int) -> float:
+    """β_h."""
+    return float(beta[h - 1] if isinstance(beta, Sequence) else beta)
+
+
+def tapered(beta: float, H: int, value_range: float = math.inf) -> list[float]:
+    """β_h = β·v_h/v_1 with v_h = min(H − h + 1, v): what is left of the value range."""
+    left = [min(H - h + 1.0, value_range) for h in range(1, H + 1)]
+    return [beta * v / left[0] for v in left]
+
+
 def value(phi: Array, w: Array, gram: Array, beta: float, upper: float) -> float:
     """V(x) = max_a Π_[0, upper] score(x, a)."""
     return max(min(max(float(q), 0.0), upper) for q in scores(phi, w, gram, beta))
@@ -181,7 +193,7 @@ class Greedy:
         self,
         phi: Callable[[State], Array],
         model: Model,
-        beta: float,
+        beta: Bonus,
         run: LiteralRun,
         advised: Array | None = None,
     ) -> None:
@@ -197,7 +209,7 @@ class Greedy:
 
     def _decide(self, h: int, x: State) -> int:
         w, gram = self.model
-        score = scores(self.phi(x), w[h - 1], gram[h - 1], self.beta)
+        score = scores(self.phi(x), w[h - 1], gram[h - 1], at_step(self.beta, h))
         best = greedy_index(score)
         others = np.delete(score, best)
         self.run.decisions += 1
@@ -245,7 +257,7 @@ def literal_fed_lsvi(
     H: int,
     seed: int,
     lam: float,
-    beta: float,
+    beta: Bonus,
     gamma: float,
     clip: Sequence[float] | None = None,
     *,
@@ -331,7 +343,7 @@ def literal_fed_lsvi(
 
 
 def values_after(
-    h: int, phi: Callable[[State], Array], model: Model, beta: float, upper: Sequence[float]
+    h: int, phi: Callable[[State], Array], model: Model, beta: Bonus, upper: Sequence[float]
 ) -> Callable[[State], float]:
     """V_{h+1} of the model; V_{H+1} = 0."""
     w, gram = model
@@ -339,7 +351,7 @@ def values_after(
     def ahead(y: State) -> float:
         if isinstance(y, Ended):
             return y.worth
-        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], beta, upper[h])
+        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], at_step(beta, h + 1), upper[h])
 
     return ahead
 

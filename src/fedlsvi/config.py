@@ -41,8 +41,8 @@ FEWEST_SITES = 3
 ANYTIME = 8.0
 """κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
 
-PRACTICAL_BETA = 0.2
-"""β of the practical preset, in units of the value range."""
+PRACTICAL_BETA = 0.25
+"""β_h of the practical preset, in units of the value range that is left at step h."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Settings:
     xi: float = 0.0
     value_range: float | None = None
     preset: Preset = "practical"
+    taper: bool | Literal["auto"] = "auto"
     overshoot: Overshoot = "cut"
     packing: Packing | Literal["auto"] = "auto"
     confidence: float = 0.05
@@ -110,6 +111,8 @@ class Settings:
             hint = "give the largest return of an episode, in rewards mapped to [0, 1]"
             number("value_range", self.value_range, 0.0, hint, strict=True)
         choice("preset", self.preset, ("practical", "paper"))
+        if self.taper != "auto":
+            boolean("taper", self.taper, '"auto" is the preset\'s')
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
         choice("policy", self.policy, ("auto", "exploit", "explore"))
@@ -202,6 +205,7 @@ class Settings:
         paper = self.preset == "paper"
         lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
         beta = self.beta if self.beta is not None else ("theory" if paper else None)
+        taper = beta is None if self.taper == "auto" else self.taper
         pooled = M if pooled is None else pooled
         stationary = steady and not paper if self.stationary == "auto" else self.stationary
         able = self.exchange == "stepwise" and not self.some_away
@@ -234,6 +238,7 @@ class Settings:
             xi=self.xi,
             value_range=self.value_range,
             preset=self.preset,
+            taper=taper,
             overshoot=self.overshoot,
             packing=packing,
             confidence=self.confidence,
@@ -322,6 +327,7 @@ class Parameters:
     overshoot: Overshoot
     packing: Packing
     confidence: float
+    taper: bool = False
     cap: float | None = None
     min_round: int = 1
     rounds: int | None = None
@@ -345,6 +351,14 @@ class Parameters:
     def bonus(self) -> float:
         """What ‖φ‖_{Λ⁻¹} is multiplied by: β, or −β where what was not seen is to be avoided."""
         return -self.beta if self.pessimistic else self.beta
+
+    @property
+    def taper_factors(self) -> np.ndarray:
+        """β_h/β of every step, (H,): 1, or the share of the value range that is left."""
+        if not self.taper:
+            return np.ones(self.horizon)
+        left = ceilings(self.horizon, self.value_range, "practical")
+        return left / left[0]
 
     @property
     def matrices(self) -> int:
@@ -449,6 +463,7 @@ def shown_parameters(settings: Container[str], parameters: Mapping[str, Any]) ->
     """γ, β and λ as text, as far as an algorithm with these settings uses them."""
     return [
         f"{SYMBOLS[key]} = {parameters[key]:.4g}"
+        + (" (tapered)" if key == "beta" and parameters.get("taper") else "")
         for key in ("gamma", "beta", "lam")
         if key in settings or (key == "beta" and parameters[key] > 0.0)
     ]

@@ -156,6 +156,9 @@ class FedLSVI(Algorithm):
         gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1), "anytime" grows with the episode,
             max(8t/(Md), 1), and needs no T.
         beta: Bonus scale β; None takes the preset's, "theory" the theorems'.
+        taper: True has β shrink with what is left of the value range, β_h = β·v_h/v_1 with
+            v_h = min(H − h + 1, value_range); False has it the same at every step. "auto" is True
+            where β is the practical preset's own.
         lam: Ridge λ > 0; None takes the preset's.
         xi: How far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2.
         value_range: The largest return of an episode, where it is known to be below H; in rewards
@@ -201,6 +204,7 @@ class FedLSVI(Algorithm):
         *,
         gamma: float | Literal["auto", "anytime"] = "auto",
         beta: float | Literal["theory"] | None = None,
+        taper: bool | Literal["auto"] = "auto",
         lam: float | None = None,
         xi: float = 0.0,
         value_range: float | None = None,

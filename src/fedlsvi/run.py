@@ -165,7 +165,7 @@ class Run(RunViews):
     def coverage(self) -> Coverage:
         """How much of feature space the data has seen, from Λ."""
         p = self.parameters
-        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+        return Coverage.of(self.gram_packed, p.lam, p.beta * p.taper_factors, p.ceilings)
 
     @property
     def rounds(self) -> int:
@@ -343,7 +343,7 @@ class Run(RunViews):
         # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
         proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
         proper = proper and not self.extended
-        applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        applies = proper and not p.taper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
             right = theory.regret_bound(*size, T, gamma, p.beta, p.lam, p.confidence)

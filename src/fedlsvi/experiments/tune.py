@@ -51,17 +51,19 @@ def _refusal(uniform_regret: float | None) -> InvalidInput:
 
 @dataclass(frozen=True)
 class Scale:
-    """The parameter that sets an algorithm's exploration, and its default."""
+    """The parameter that sets an algorithm's exploration, its default, and whether that is a β
+    that shrinks from step to step."""
 
     parameter: str
     default: float
+    tapered: bool = False
 
 
 def scale_of(name: str, p: Parameters) -> Scale:
     """beta, sigma or c, and what is in force where it is left out."""
     known = algorithms.entry(name).parameters()
     if "beta" in known:
-        return Scale("beta", p.beta)
+        return Scale("beta", p.beta, p.taper)
     if "sigma" in known:
         return Scale("sigma", noise(None, p))
     if "c" in known:
@@ -161,6 +163,8 @@ class Tuning:
                         }
                     scale = self.scales[name]
                     table[scale.parameter] = factor * scale.default
+                    if scale.tapered:  # a β that is given is the same at every step, unless asked
+                        table["taper"] = True
                     labels = {"algorithm": name, "factor": factor, "instance": i}
                     found.append(RunSpec(table, labels, float(table["episodes"])))
         return found

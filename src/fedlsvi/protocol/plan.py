@@ -110,9 +110,11 @@ class Plan:
         if hasattr(self.envs[0], "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(self.features, p.horizon, p.bonus, p.ceilings, diagonal)
+            return TabularValues(
+                self.features, p.horizon, p.bonus, p.ceilings, diagonal, p.taper_factors
+            )
         rows = FEW_ROWS if isinstance(self.envs[0], GymWorld) else ROWS
-        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows)
+        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows, p.taper_factors)
 
     def check_source(self) -> None:
         """Refuse to be optimistic about a log, or to be pessimistic and play."""

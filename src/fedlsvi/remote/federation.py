@@ -210,7 +210,8 @@ class Federation:
                 f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
                 code="other-dim",
             )
-        return TabularValues(bound, p.horizon, p.beta, p.ceilings, p.packing == "diagonal")
+        about = (p.horizon, p.beta, p.ceilings, p.packing == "diagonal", p.taper_factors)
+        return TabularValues(bound, *about)
 
     def chosen(self, n_agents: int) -> Any:
         """The settings of its algorithm. Sites know their environments and the server does not, so

@@ -206,7 +206,9 @@ def _model(
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta = -p.pessimism if prefix else p.bonus
+    values.beta, values.taper = p.bonus, p.taper_factors
+    if prefix:
+        values = values.another(-p.pessimism)
     grams = every_step(arrays["gram"], p.horizon)
     for h in range(p.horizon, 0, -1):
         values.update(h, arrays["w"][h - 1], grams[h - 1])

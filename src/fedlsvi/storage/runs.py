@@ -287,7 +287,7 @@ def _session(
     p, plain = header.parameters, {} if found is None else found[0].plain
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
-    numbers = ("gamma", "beta", "lam", "packing", "cap", "rounds", "stationary")
+    numbers = ("gamma", "beta", "taper", "lam", "packing", "cap", "rounds", "stationary")
     given = {key: getattr(p, key) for key in numbers if key in known}
     fixed = {key: value for key, value in given.items() if value is not None}  # no cap: as asked
     # γ that follows the episode is not a number; and a number would switch off a cap not named here

@@ -18,7 +18,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import as_environment
 from fedlsvi.protocol.records import returns_between
-from literal import literal_fed_lsvi
+from literal import literal_fed_lsvi, tapered
 from literal_gym import BlackBox
 from problems import Setting, one_hot_table
 from repeats import repeats
@@ -92,8 +92,9 @@ def test_it_is_the_literal_loop(kind: str, own: dict[str, Any]) -> None:
     options = literal_options(s, p.dim, own)
     if "participation" in own:
         options["there"] = there(own, s.M, s.seed)
+    beta = tapered(s.beta, H) if "taper" in own else s.beta
     literal = literal_fed_lsvi(
-        case.box, case.phi, s.M, s.T, H, s.seed, s.lam, s.beta, s.gamma, **options
+        case.box, case.phi, s.M, s.T, H, s.seed, s.lam, beta, s.gamma, **options
     )
     assert_agrees(run, literal)
     assert_kept(run, own)

@@ -50,13 +50,14 @@ class LinearSettings(SharedSettings):
     """The settings that every linear algorithm shares with Fed-LSVI; see `fedlsvi.FedLSVI`."""
 
     shared: ClassVar[tuple[str, ...]] = (
-        *("n_agents", "beta", "lam", "xi", "value_range", "preset"),
+        *("n_agents", "beta", "taper", "lam", "xi", "value_range", "preset"),
         *("packing", "confidence", "c_beta"),
     )
     fixed: ClassVar = {"gamma": 1.0}
 
     n_agents: int = 1
     beta: float | Literal["theory"] | None = None
+    taper: bool | Literal["auto"] = "auto"
     lam: float | None = None
     xi: float = 0.0
     value_range: float | None = None
