@@ -358,7 +358,8 @@ class Parameters:
         if not self.taper:
             return np.ones(self.horizon)
         left = ceilings(self.horizon, self.value_range, "practical")
-        return left / left[0]
+        found: np.ndarray = left / left[0]
+        return found
 
     @property
     def matrices(self) -> int:
