@@ -377,6 +377,8 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     cohort, p = endpoint.cohort, endpoint.parameters
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
+    if p.exploit and (cohort.deployed is None or cohort.second is not None):
+        return False  # the pass after the last round is yet to come, or under way
     logs = getattr(cohort.experience, "envs", None)
     env = per_agent(settings.env, 1)[0] if settings.data is None or logs is None else logs[0]
     values: Any = cohort.values if cohort.deployed is None else cohort.deployed

@@ -14,8 +14,10 @@ from expecting import refused
 from fedlsvi import envs
 from fedlsvi.core.statistics import pack
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.messages import Keep, Model, Start, Stop, Upload
 from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import lines
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
@@ -23,6 +25,7 @@ from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.federation import (
     Federation,
     SiteSettings,
+    keep_policy,
     open_books,
     open_endpoint,
     package,
@@ -31,6 +34,7 @@ from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
+from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import settings_file
 
 SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
@@ -278,3 +282,33 @@ def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
     willing = replace(FEDERATION, settings=FEDERATION.settings | {"min_round": 20})
     site = flare.SignedSite(flare.Site(willing.table()), signer, "south")
     assert site.hello()["agents"] == 2
+
+
+def test_a_site_keeps_the_policy_to_deploy(tmp_path: Path) -> None:
+    """Once, when the pass after the last round is over: it is the server's, and not the policy that
+    explored or one of which some steps are missing."""
+    settings = settled(tmp_path, name="random-linear", **SIZES)
+    books = open_books(settings, tmp_path / "site")
+    endpoint = open_endpoint(FEDERATION, settings, 0, 2, books)
+    kept: list[bool] = []
+
+    class Site:
+        agents, close = endpoint.agents, endpoint.close
+
+        def handle(self, frame: bytes) -> bytes:
+            reply = endpoint.handle(frame)
+            if True not in kept:
+                kept.append(keep_policy(settings, endpoint, tmp_path))
+            return reply
+
+    p = FEDERATION.parameters(2)
+    assert p.exploit
+    transport = ThreadTransport(p, [Site], run_id(p, FEDERATION.seed))
+    player = FederatedPlayer(p, transport, FEDERATION.plan(settings.env, 2))
+    assert list(Session(player).rounds())
+    transport.close()
+    deployed = Policy.load(tmp_path / "policy").table
+    assert np.array_equal(deployed, player.deployed.policy)
+    assert not np.array_equal(deployed, player.values.policy)
+    for book in books:
+        book.close()
