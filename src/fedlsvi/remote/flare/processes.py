@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +23,13 @@ children: list[subprocess.Popen[bytes]] = []
 """Those that this process started."""
 
 
-def begin(kit: Path) -> int:
-    """Start the party of a kit; returns its process."""
+def begin(kit: Path, within: Sequence[str] = ()) -> int:
+    """Start the party of a kit; returns its process. `within` is a command that runs another, such
+    as `ip netns exec NAME`."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with os.fdopen(files.open_file(kit / "console.log", CONSOLE), "ab") as console:
         process = subprocess.Popen(
-            [str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
+            [*within, str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
             stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
         )  # fmt: skip
     children.append(process)
