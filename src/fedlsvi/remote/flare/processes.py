@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fedlsvi.errors import DamagedFile
+from fedlsvi.errors import DamagedFile, StoreError
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import check_shape, parse_json
 
@@ -56,8 +56,10 @@ def running(project: Path) -> dict[str, int]:
             return {}
         listed: dict[str, int] = parse_json(path, files.read(path))
         check_shape(path, listed, {str: int})
+        for name in listed:  # a party ends with all processes that name its kit: it must be one
+            files.inside(project, "kits", name)
         return listed
-    except DamagedFile:
+    except (DamagedFile, StoreError):
         kits = sorted((project.absolute() / "kits").glob("*"))
         return {kit.name: found[0] for kit in kits if (found := of_kit(kit))}
 

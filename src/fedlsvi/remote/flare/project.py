@@ -133,6 +133,7 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
     from federation.toml as it is now."""
     federation, parties = read(folder)
     federation.check(len(parties["sites"]))
+    _without_links(files.inside(Path(folder), "job", federation.name))
     job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
     end = time.monotonic() + seconds
     connection = _connect(folder, end)
@@ -143,6 +144,12 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
         return number
     finally:
         connection.close()
+
+
+def _without_links(path: Path) -> None:
+    """Refuse a folder in which a link leads elsewhere."""
+    for below in path.rglob("*"):
+        files.inside(below.parent, below.name)
 
 
 def _refuse_second(connection: Any, name: str, folder: str | Path) -> None:
@@ -184,19 +191,23 @@ def renew(folder: str | Path, out: str | Path) -> tuple[Path, list[str]]:
         site, `local/fedlsvi.toml` from their old kits into the new ones themselves.
     """
     federation, parties = read(folder)
-    old, sites = Path(folder) / "kits", {site: {} for site in parties["sites"]}
-    new = init(out, federation, sites, parties["host"], int(parties["port"]))
-    missing = []
-    for name in (parties["host"], *sites):
-        kit = new / "kits" / name
-        if not (old / name).is_dir():
+    sites: dict[str, dict[str, Any]] = {site: {} for site in parties["sites"]}
+    kits, missing = {}, []
+    for name in (parties["host"], *sites):  # new kits are handed out: no link brings more along
+        kit = files.inside(Path(folder), "kits", name)
+        own = files.inside(kit, "local", "fedlsvi.toml")
+        _without_links(files.inside(kit, "fedlsvi"))
+        if kit.is_dir():
+            kits[name] = own
+        else:
             missing.append(name)
-            continue
-        if (old / name / "fedlsvi").is_dir():  # links stay links, and are refused where files are
-            shutil.copytree(old / name / "fedlsvi", kit / "fedlsvi", symlinks=True)
-        own = Path("local") / "fedlsvi.toml"
-        if (old / name / own).is_file():
-            shutil.copy2(old / name / own, kit / own, follow_symlinks=False)
+    new = init(out, federation, sites, parties["host"], int(parties["port"]))
+    for name, own in kits.items():
+        kit = new / "kits" / name
+        if (books := own.parents[1] / "fedlsvi").is_dir():
+            shutil.copytree(books, kit / "fedlsvi", symlinks=True)
+        if own.is_file():
+            shutil.copy2(own, kit / "local" / own.name, follow_symlinks=False)
     return new, missing
 
 
