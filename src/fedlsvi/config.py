@@ -164,6 +164,8 @@ class Settings:
         pooled: int | None = None,
         steady: bool = False,
         states: int = 0,
+        logged: int = 0,
+        prior: float = 0.0,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
 
@@ -177,8 +179,12 @@ class Settings:
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
             states: S, where states are finite; 0 elsewhere.
+            logged: Episodes of the longest log that an agent begins with; 0 where none does.
+            prior: ρ of a model that was learned before; 0 where there is none.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
+        if logged or prior:
+            self._check_warm(logged > 0)
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
         if packing == "auto":
@@ -217,10 +223,12 @@ class Settings:
                 code="bad-policy",
             )
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
+            seen = T + logged
+            beta = theory.beta_theory(d, H, M, seen, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, pooled, T, self.xi)
+            width = theory.misspecification_width(d, H, pooled, T + logged, self.xi)
+            beta = PRACTICAL_BETA * top + width
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "
@@ -244,7 +252,7 @@ class Settings:
             confidence=self.confidence,
             cap=self._cap(M),
             min_round=self.min_round,
-            rounds=self._budget(M, T, H, d, packing, stationary, exploit),
+            rounds=self._budget(M, T, H, d, packing, stationary, exploit, logged > 0),
             growth=growth,
             stationary=stationary,
             exploit=exploit,
@@ -254,6 +262,8 @@ class Settings:
             states=states if self.exchange == "one-trip" else 0,
             participation=float(self.participation),
             present=self.present,
+            logged=logged,
+            prior=prior,
         )
         if made.exchange == "one-trip" and states < 1:
             raise InvalidSetting(
@@ -270,6 +280,21 @@ class Settings:
             )
         return made
 
+    def _check_warm(self, logs: bool) -> None:
+        """Refuse what cannot begin with logs, or with a model that was learned before."""
+        if self.some_away:
+            raise InvalidSetting(
+                "a warm start needs all agents in every round: leave out participation= and "
+                "present=, or data= and warm_start=",
+                code="bad-participation",
+            )
+        if logs and self.exchange == "one-trip":
+            raise InvalidSetting(
+                "what a logged episode is worth after its end is not in a table of next states: "
+                'use exchange="stepwise" with data=',
+                code="bad-exchange",
+            )
+
     @property
     def _eager(self) -> bool:
         """Whether cap and budget are the practical preset's where they are left out: a γ that was
@@ -284,15 +309,16 @@ class Settings:
         return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
 
     def _budget(
-        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
-    ) -> int | None:
-        """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
-        trigger, what the raw data would pay for."""
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool,
+        logs: bool,
+    ) -> int | None:  # fmt: skip
+        """The most rounds that `rounds` and `scalars` allow together, beside the one of the logs;
+        without these, of the eager trigger, what the raw data would pay for."""
         budgets = [self.rounds] if isinstance(self.rounds, int) else []
         if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
             return theory.rounds_paid(d, H, M, T, packing, stationary=stationary, exploit=exploit)
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+            first = theory.scalars_total(d, H, M, packing, int(logs), 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
             first += theory.scalars_exploit(d, H, M) if exploit else 0
@@ -312,7 +338,8 @@ class Settings:
 @dataclass(frozen=True)
 class Parameters:
     """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
-    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
+    ends a round (`core.trigger.Trigger`), whether β is taken off instead of added, how many
+    episodes were logged before the first, and what an earlier model counts."""
 
     n_agents: int
     episodes: int
@@ -341,6 +368,8 @@ class Parameters:
     pessimistic: bool = False
     exchange: Exchange = "stepwise"
     states: int = 0
+    logged: int = 0
+    prior: float = 0.0
 
     @property
     def some_away(self) -> bool:
@@ -375,7 +404,8 @@ class Parameters:
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
         and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms."""
-        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        seen = self.n_agents * (self.episodes + self.logged)
+        terms = seen * (self.horizon // self.matrices)
         return scale_bits(terms * self.largest_target)
 
     @property
@@ -388,7 +418,8 @@ class Parameters:
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
         per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
-        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was
+        known before only makes ratios of determinants smaller; the round of logs is not counted."""
         each = self.horizon // self.matrices
         size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
