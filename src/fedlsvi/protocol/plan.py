@@ -207,6 +207,8 @@ def make_plan(
         told["steady"] = steady
     if getattr(settings, "exchange", None) == "one-trip":
         told["states"] = getattr(envs[0], "n_states", 0)
+    if getattr(settings, "privacy", None) is not None:
+        told["nonnegative"] = phi.nonnegative
     parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
     if parameters.stationary and not steady:
         _refuse_steps(envs)
