@@ -83,7 +83,7 @@ def literal_models(
         response = u[h] + (following[h] @ (V - mean) if h + 1 < H else 0.0)
         ws[h] = mean * np.ones(d) + inverse @ response  # φᵀ1 = 1: features on the simplex
         width = np.sqrt(np.einsum("xai,ij,xaj->xa", phi, inverse, phi))
-        V = np.clip((phi @ ws[h] + p.beta * width).max(axis=1), 0.0, p.ceilings[h])
+        V = np.clip((phi @ ws[h] + p.beta * p.taper_factors[h] * width).max(axis=1), 0.0, p.ceilings[h])
     return ws, grams
 
 
