@@ -177,6 +177,8 @@ class Settings:
         pooled: int | None = None,
         steady: bool = False,
         states: int = 0,
+        logged: int = 0,
+        prior: float = 0.0,
         nonnegative: bool = False,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
@@ -191,9 +193,13 @@ class Settings:
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
             states: S, where states are finite; 0 elsewhere.
+            logged: Episodes of the longest log that an agent begins with; 0 where none does.
+            prior: ρ of a model that was learned before; 0 where there is none.
             nonnegative: Whether no feature is negative; private runs need less noise then.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
+        if logged or prior:
+            self._check_warm(logged > 0)
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
         if packing == "auto":
@@ -232,10 +238,12 @@ class Settings:
                 code="bad-policy",
             )
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
+            seen = T + logged
+            beta = theory.beta_theory(d, H, M, seen, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, pooled, T, self.xi)
+            width = theory.misspecification_width(d, H, pooled, T + logged, self.xi)
+            beta = PRACTICAL_BETA * top + width
         private: dict[str, Any] = {}
         if self.privacy is not None:
             private = self._private(T, nonnegative or one_hot)
@@ -273,8 +281,10 @@ class Settings:
             **(private or {
                 "cap": self._cap(M),
                 "min_round": self.min_round,
-                "rounds": self._budget(M, T, H, d, packing, stationary, exploit),
+                "rounds": self._budget(M, T, H, d, packing, stationary, exploit, logged > 0),
             }),
+            logged=logged,
+            prior=prior,
         )  # fmt: skip
         if made.exchange == "one-trip" and states < 1:
             raise InvalidSetting(
@@ -303,6 +313,27 @@ class Settings:
         return {"privacy": self.privacy, "nonnegative": nonnegative, "cap": None,
                 "min_round": first, "rounds": rounds}  # fmt: skip
 
+    def _check_warm(self, logs: bool) -> None:
+        """Refuse what cannot begin with logs, or with a model that was learned before."""
+        if self.privacy is not None:
+            raise InvalidSetting(
+                "privacy counts what its own rounds release, and a warm start would bring more: "
+                "leave out data= and warm_start=",
+                code="bad-privacy",
+            )
+        if self.some_away:
+            raise InvalidSetting(
+                "a warm start needs all agents in every round: leave out participation= and "
+                "present=, or data= and warm_start=",
+                code="bad-participation",
+            )
+        if logs and self.exchange == "one-trip":
+            raise InvalidSetting(
+                "what a logged episode is worth after its end is not in a table of next states: "
+                'use exchange="stepwise" with data=',
+                code="bad-exchange",
+            )
+
     @property
     def _eager(self) -> bool:
         """Whether cap and budget are the practical preset's where they are left out: a γ that was
@@ -317,15 +348,16 @@ class Settings:
         return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
 
     def _budget(
-        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
-    ) -> int | None:
-        """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
-        trigger, what the raw data would pay for."""
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool,
+        logs: bool,
+    ) -> int | None:  # fmt: skip
+        """The most rounds that `rounds` and `scalars` allow together, beside the one of the logs;
+        without these, of the eager trigger, what the raw data would pay for."""
         budgets = [self.rounds] if isinstance(self.rounds, int) else []
         if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
             return theory.rounds_paid(d, H, M, T, packing, stationary=stationary, exploit=exploit)
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+            first = theory.scalars_total(d, H, M, packing, int(logs), 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
             first += theory.scalars_exploit(d, H, M) if exploit else 0
@@ -345,7 +377,8 @@ class Settings:
 @dataclass(frozen=True)
 class Parameters:
     """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
-    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
+    ends a round (`core.trigger.Trigger`), whether β is taken off instead of added, how many
+    episodes were logged before the first, and what an earlier model counts."""
 
     n_agents: int
     episodes: int
@@ -374,6 +407,8 @@ class Parameters:
     pessimistic: bool = False
     exchange: Exchange = "stepwise"
     states: int = 0
+    logged: int = 0
+    prior: float = 0.0
     privacy: dict[str, Any] | None = None
     nonnegative: bool = False
 
@@ -432,7 +467,8 @@ class Parameters:
     @property
     def _room_bits(self) -> int:
         """The most bits after the point that sums leave room for."""
-        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        seen = self.n_agents * (self.episodes + self.logged)
+        terms = seen * (self.horizon // self.matrices)
         return scale_bits(terms * self.largest_target)
 
     @property
@@ -446,7 +482,8 @@ class Parameters:
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
         per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
-        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was
+        known before only makes ratios of determinants smaller; the round of logs is not counted."""
         each = self.horizon // self.matrices
         size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:

@@ -83,7 +83,9 @@ def literal_models(
         response = u[h] + (following[h] @ (V - mean) if h + 1 < H else 0.0)
         ws[h] = mean * np.ones(d) + inverse @ response  # φᵀ1 = 1: features on the simplex
         width = np.sqrt(np.einsum("xai,ij,xaj->xa", phi, inverse, phi))
-        V = np.clip((phi @ ws[h] + p.beta * p.taper_factors[h] * width).max(axis=1), 0.0, p.ceilings[h])
+        V = np.clip(
+            (phi @ ws[h] + p.beta * p.taper_factors[h] * width).max(axis=1), 0.0, p.ceilings[h]
+        )
     return ws, grams
 
 
@@ -159,7 +161,7 @@ def test_resumed_it_goes_on_with_the_same_noise(tmp_path: Path, aggregation: str
                            progress=False))  # fmt: skip
     assert runs[0].w.tobytes() == runs[1].w.tobytes()
     assert runs[0].rounds == 6
-    with refused(InvalidInput, "cannot-go-on"):
+    with refused(InvalidInput, "cannot-continue"):
         runs[0].learn_more(10)
 
 

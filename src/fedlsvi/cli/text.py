@@ -75,10 +75,18 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
-    lines += [f"  note: {sentence}" for sentence in summary["extended"]]
+    began = _warm(summary)
+    lines += [f"  note: {sentence}" for sentence in [*began, *summary["extended"]]]
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines
+
+
+def _warm(summary: Mapping[str, Any]) -> list[str]:
+    """What the run knew before its first episode."""
+    from fedlsvi.report.began import warm
+
+    return warm(summary["counts"], summary["parameters"])
 
 
 def _raw(summary: Mapping[str, Any]) -> str:
@@ -145,7 +153,7 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
     if summary["regret"] is not None:
         rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
-    elif "logged_episodes" in summary["counts"]:
+    elif summary["algorithm"] == "pevi" and "logged_episodes" in summary["counts"]:
         rows += _logged(summary)
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))

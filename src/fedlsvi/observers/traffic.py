@@ -131,7 +131,8 @@ def _scalars(p: Parameters, rounds: int, most: bool = False) -> int:
     own, and a table of next states has no zeros."""
     parties = p.n_agents if most else 1
     sites = parties if p.aggregation == "secure" else None
-    sent = (p.dim, p.horizon, p.n_agents, p.packing, rounds, rounds * parties)
+    both = rounds + (p.logged > 0)  # and the round of the logs, in which nobody signals
+    sent = (p.dim, p.horizon, p.n_agents, p.packing, both, rounds * parties)
     if p.exchange == "stepwise":
         last = theory.scalars_exploit(p.dim, p.horizon, p.n_agents, sites) if p.exploit else 0
         return theory.scalars_total(*sent, sites, p.stationary) + last
@@ -159,7 +160,8 @@ def _single(p: Parameters) -> bool:
     rule = p.trigger.rule(0)
     if p.episodes == 1 or rule.floor > 1:
         return False
-    ratio = math.log1p(1.0 / p.lam) if p.packing == "diagonal" else 0.0
+    new = p.packing == "diagonal" and not (p.logged or p.prior)  # nothing was seen before
+    ratio = math.log1p(1.0 / p.lam) if new else 0.0
     return ratio >= min(rule.log_gamma, rule.log_cap)
 
 

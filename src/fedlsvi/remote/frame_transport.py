@@ -108,6 +108,8 @@ class FrameTransport(Transport):
         self.ignored = 0
         self.wire_bytes = {"down": 0, "up": 0}
         self.clock = monotonic
+        if p.logged:
+            self.retry.refuse_carrying()
         self._checkpoints = False
         self._round = 0  # of the request under way
         self._lam, self._xi = p.lam, p.xi

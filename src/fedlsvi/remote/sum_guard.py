@@ -45,7 +45,10 @@ class SumGuard:
         self._sums, self._trips = FixedPointSums(layout, bits), TripSums(layout, parameters)
         alone = replace(layout, n_agents=1, secure=False)
         # one that plays M·T episodes and is asked for all of them; nobody signals
-        longer = replace(facts, episodes=self.n_agents * facts.episodes, overshoot="keep")
+        longer = replace(
+            facts, episodes=self.n_agents * facts.episodes, overshoot="keep",
+            logged=self.n_agents * facts.logged,
+        )  # fmt: skip
         # rounding of at most 1/2 unit in each of d² entries of M agents, per episode of theirs
         slack = TOLERANCE + layout.dim * rounding(bits, 1)
         self._guard: Guard | TripGuard = Guard(alone, longer, slack)
