@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -366,3 +367,33 @@ def test_model_messages_are_part_of_the_journal(tmp_path: Path) -> None:
     again = factory()
     assert again.handle(model) == upload
     again.close()
+
+
+def test_a_restored_server_needs_journals_of_its_time(tmp_path: Path) -> None:
+    """Sites keep two snapshots: a copy of the server from long before does not fit them, and says
+    so; with copies of the journals of its time it does."""
+
+    def stop(record: Any) -> None:
+        if record.k == 3:
+            raise KeyboardInterrupt
+
+    folder, journals = tmp_path / "run", tmp_path / "journals"
+    options: dict[str, Any] = {"transport": over_frames(2, journals), "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        LEARNER.learn(problems.simplex().envs, 200, 1, folder=folder, checkpoint_seconds=0.0,
+                      observers=[stop], **options)  # fmt: skip
+    for name in ("run", "journals"):
+        shutil.copytree(tmp_path / name, tmp_path / "copies" / name)
+    options["env"] = problems.simplex().envs
+    run = resume(folder, checkpoint_seconds=0.0, **options)
+    assert run.rounds > 6
+
+    def restore(name: str) -> None:
+        shutil.rmtree(tmp_path / name)
+        shutil.copytree(tmp_path / "copies" / name, tmp_path / name)
+
+    restore("run")
+    with refused(TransportError, "agent-failed", "Start"):
+        resume(folder, **options)
+    restore("journals")
+    assert resume(folder, **options).w.tobytes() == run.w.tobytes()

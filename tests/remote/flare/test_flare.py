@@ -180,7 +180,7 @@ def test_strangers_get_nothing(finished: Path, tmp_path: Path) -> None:
     other = project.init(tmp_path / "other", FEDERATION, {"site-1": {}}, port=parties["port"])
     assert _welcome(finished / "kits" / "site-1" / "startup", address)
     for kit in (None, other / "kits" / "site-1" / "startup", unregistered(tmp_path, "site-1")):
-        assert _speak(kit, address) == b""
+        assert speak(kit, address) == b""
     with socket.create_connection(address, 60.0) as plain:
         plain.sendall(REQUEST)
         assert _read(plain) == b""
@@ -208,7 +208,7 @@ def unregistered(folder: Path, name: str) -> Path:
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def _speak(
+def speak(
     kit: Path | None, address: tuple[str, int], words: bytes = REQUEST, seconds: float = 60.0
 ) -> bytes:
     """What comes back to the holder of a key; nothing where TLS is refused."""
@@ -229,7 +229,7 @@ def _speak(
 def _welcome(kit: Path, address: tuple[str, int]) -> bool:
     """Whether the line stays open, even if nobody has anything to say."""
     try:
-        return _speak(kit, address, b"", 2.0) != b""
+        return speak(kit, address, b"", 2.0) != b""
     except TimeoutError:
         return True
 

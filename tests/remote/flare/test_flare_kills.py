@@ -64,8 +64,9 @@ OUTAGES = (
 
 def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     """SIGKILL to the processes of jobs, to FLARE's server and to sites, eleven in three outages,
-    all aimed at the middle of a synchronisation and each followed by the job again: the final model
-    has the bits of the undisturbed run, and the logs of what left agree with the ledger."""
+    all aimed at the middle of a synchronisation and each followed by the job again, the last with
+    new certificates for everybody: the final model has the bits of the undisturbed run, and the
+    logs of what left agree with the ledger."""
     env = ENV | {"horizon": 10}
     federation = replace(
         FEDERATION, name="kills", horizon=10, episodes=400, settings={"gamma": 40.0},
@@ -94,7 +95,13 @@ def test_kills_inside_synchronisations(tmp_path: Path) -> None:
             if any(inside_a_synchronisation(folder, site) for site in sites):
                 inside += len(targets)
             assert project.progress(folder)["episodes"] < federation.episodes
-            if parties:
+            if len(parties) == 3:  # they come back with other certificates
+                project.stop(folder, kill=True)
+                project.clean(folder)
+                folder, missing = project.renew(folder, tmp_path / "renewed")
+                assert missing == []
+                project.launch(folder)
+            elif parties:
                 project.stop(folder, parties, kill=True)
                 project.launch(folder, parties)
             if "localhost" not in parties:

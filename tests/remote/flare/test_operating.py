@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -35,6 +35,7 @@ class Console:
     """A server that answers at the second call; the site south has left."""
 
     calls = 0
+    ended: ClassVar[list[str]] = []
 
     def __init__(self, *given: Any, **options: Any) -> None:
         Console.calls += 1
@@ -59,6 +60,9 @@ class Console:
     def progress(self, name: str) -> dict[str, Any]:
         notes = [f"round {k}: north's agent 0 carried, away since round 1" for k in range(2, 30)]
         return {"rounds": 29, "episodes": 10, "notes": [*notes, "north's agent 0 is excluded"]}
+
+    def abort(self, number: str) -> None:
+        Console.ended.append(number)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -98,9 +102,24 @@ def test_rounds_come_from_a_server_on_another_machine(
     said = capsys.readouterr().out
     assert "trial: 29 rounds, episode 10 of 10\n  21 earlier notes" in said
     assert "  north's agent 0 is excluded\n" in said
-    assert "job 7: RUNNING: no process of it runs" in said
+    assert "job 7: RUNNING: no process of it runs: it is ending" in said
     found = project.outcome(folder, "7", "FINISHED:ABNORMAL")
     assert (found["rounds"], found["reason"]) == (29, "agent 1 did not answer in job 7")
+
+
+def test_a_job_is_ended_in_scripts_too(
+    folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is asked; jobs that have ended, or are of another federation, are left alone."""
+    assert main(["federate", "abort", str(folder)]) == 0
+    assert "no job waits or runs" in capsys.readouterr().out
+    jobs = [("7", "trial", False), ("8", "trial", True), ("9", "other", True)]
+    found = [{"id": n, "name": of, "status": "RUNNING", "alive": now} for n, of, now in jobs]
+    monkeypatch.setattr(Console, "jobs", lambda self: found)
+    monkeypatch.setattr(Console, "ended", [])
+    assert main(["federate", "abort", str(folder)]) == 0
+    assert Console.ended == ["8"]
+    assert "ended job 8" in capsys.readouterr().out
 
 
 def test_a_job_that_does_not_begin(
