@@ -89,6 +89,12 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
             f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
             code="cannot-continue",
         )
+    if run.parameters.privacy is not None:
+        raise InvalidInput(
+            f"this run was private for {T:,} episodes and has spent its budget: {again}, whose "
+            "episodes are others, and add up what both spend on a user who is in both",
+            code="budget-spent",
+        )
     if not remembered:
         raise InvalidInput(
             f"this run of '{run.algorithm}' cannot be continued: its rounds or constants depend on "

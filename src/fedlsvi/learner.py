@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
@@ -223,6 +223,10 @@ class FedLSVI(Algorithm):
         present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
             back: it takes part in rounds that begin with episodes first to last. Agents without an
             entry are always there.
+        privacy: {"epsilon": ε, "delta": δ} makes all that leaves the agents together (ε, δ)-
+            differentially private: noise inside the sums, rounds of public lengths. "unit" is
+            "episode", or "user" with "episodes_per_user"; "colluders" are sites whose noise does
+            not count. Needs exchange="one-trip" and aggregation "secure" or "exact".
     """
 
     name = "fed-lsvi"
@@ -253,6 +257,7 @@ class FedLSVI(Algorithm):
         exchange: Exchange = "stepwise",
         participation: float = 1.0,
         present: Sequence[Sequence[int]] | None = None,
+        privacy: Mapping[str, Any] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]

@@ -294,6 +294,13 @@ class Run(RunViews):
         named = None if first["name"] == "arrays" else first["name"]
         return str(made.get("id") or named or made.get("title") or "arrays")
 
+    @property
+    def epsilon_spent(self) -> float | None:
+        """ε of differential privacy at the δ that was set, for all rounds so far; None where no
+        noise was added."""
+        release = self.parameters.release
+        return None if release is None else release.spent(self.rounds)
+
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""
         best = self.mean_returns
@@ -323,6 +330,7 @@ class Run(RunViews):
                 [*(r.smallest for r in self.records), *self._smallest_log],
             ),
             "recovery": self.recovery and asdict(self.recovery),
+            "epsilon_spent": self.epsilon_spent,
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds

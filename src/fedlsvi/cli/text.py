@@ -178,6 +178,8 @@ def _least(summary: Mapping[str, Any]) -> str:
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
     floor = min(10, summary["episodes"])
+    if summary.get("epsilon_spent") is not None:
+        return f"{unit}; noise hides each of them"
     lengthen = shortest < floor and shortest == 1 and _together(summary)
     fix = f"; --set min_round={floor} lengthens them" if lengthen else ""
     return f"{unit}; short rounds reveal more about each episode{fix}"
@@ -185,7 +187,11 @@ def _least(summary: Mapping[str, Any]) -> str:
 
 def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Which visits can be computed from uploads, however long the rounds."""
-    found = summary.get("recovery")
+    found, spent = summary.get("recovery"), summary.get("epsilon_spent")
+    if spent is not None:
+        privacy = summary["parameters"]["privacy"]
+        text = f"of ε = {privacy['epsilon']:g} spent at δ = {privacy['delta']:g}, per "
+        return [("privacy", number(spent), text + privacy["unit"])]
     if not found or found["rank"] is None:
         return []
     kinds, solved = found["kinds"], found["solved"]

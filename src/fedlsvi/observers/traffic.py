@@ -36,6 +36,7 @@ class Traffic:
         paid: The most rounds that send no more than the raw data; 0 where even one sends more.
         floor: An example of a floor on rounds.
         single: Whether the first upload is certain to sum up a single episode.
+        noisy: Whether noise hides what short rounds would show.
         anytime: Whether γ grows with the episode, so that no floor or budget can be set.
     """
 
@@ -47,6 +48,7 @@ class Traffic:
     floor: int
     single: bool
     anytime: bool
+    noisy: bool = False
 
     @classmethod
     def of(cls, p: Parameters, raw_per_step: int) -> Traffic:
@@ -68,6 +70,7 @@ class Traffic:
             floor=min(10, p.episodes),
             single=_single(p),
             anytime=p.growth > 0.0,
+            noisy=p.privacy is not None,
         )
 
     @property
@@ -167,7 +170,7 @@ class TrafficWatch:
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
-        self._single, self._above = traffic.single, traffic.above_raw
+        self._single, self._above = traffic.single and not traffic.noisy, traffic.above_raw
 
     def before(self, stacklevel: int = 2) -> None:
         """Warn of what is certain, before the run."""
@@ -181,7 +184,7 @@ class TrafficWatch:
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
-        if not self._single and record.length == 1:
+        if not self._single and record.length == 1 and not self.traffic.noisy:
             self._single = True
             warnings.warn(self.traffic.too_few("sum up"), TrafficWarning, stacklevel=2)
         raw = self.traffic.raw

@@ -287,6 +287,8 @@ def make_plan(
         told["steady"] = steady
     if getattr(settings, "exchange", None) == "one-trip":
         told["states"] = getattr(first, "n_states", 0)
+    if getattr(settings, "privacy", None) is not None:
+        told["nonnegative"] = phi.nonnegative
     if logs:
         longest = max((log.log.episodes for log in logs if log is not None), default=1)
         told["logged"] = longest if logged is None else logged

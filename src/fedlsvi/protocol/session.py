@@ -24,6 +24,7 @@ from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.private_trip import PrivateOneTrip
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
 from fedlsvi.protocol.server import Agents, Server
@@ -288,7 +289,8 @@ class FederatedPlayer:
         if p.exchange == "one-trip":
             own = values or (None if plan is None else plan.values())
             assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
-            self.agents = self.one_trip = OneTrip(transport, own, size, p)
+            kind = OneTrip if p.privacy is None else PrivateOneTrip
+            self.agents = self.one_trip = kind(transport, own, size, p)
 
     @classmethod
     def of(

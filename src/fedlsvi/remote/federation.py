@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,7 +195,11 @@ class Federation:
                 'sites are away when they are; [retry] absent = "carry" says what happens then',
                 code="bad-participation",
             )
-        told = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
+        told: dict[str, Any] = {}
+        if getattr(chosen, "exchange", "") == "one-trip":
+            told["states"] = self.n_states
+        if getattr(chosen, "privacy", None) is not None:
+            told["nonnegative"] = self._nonnegative()
         if self.logged:
             told["logged"] = self.logged
         found: Parameters = chosen.resolve(*size, **told)
@@ -271,7 +275,8 @@ class Federation:
                 )
         self._check_units(plan)
         self._check_features(plan)
-        return plan
+        # what is true here but was not agreed on makes no noise smaller
+        return replace(plan, parameters=replace(mine, nonnegative=agreed.nonnegative))
 
     def _check_features(self, plan: Plan) -> None:
         """The server refuses uploads that break what was agreed about features."""
@@ -291,9 +296,12 @@ class Federation:
     def facts(self, p: Parameters) -> Facts:
         """What the server knows about every site, for its checks. Sums of features are of no use
         where episodes may end early."""
+        return Facts.of(p, self._nonnegative(), self.simplex, ends=not self.simplex)
+
+    def _nonnegative(self) -> bool:
+        """Whether it was agreed that no feature is negative."""
         phi = self.feature_map()
-        nonnegative = self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
-        return Facts.of(p, nonnegative, self.simplex, ends=not self.simplex)
+        return self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
 
     def _check_units(self, plan: Plan) -> None:
         """A reward must be worth the same everywhere."""

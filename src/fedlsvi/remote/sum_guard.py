@@ -64,7 +64,7 @@ class SumGuard:
             case _:
                 self._guard.sends(message)
 
-    def check(self, k: int, h: int, replies: Sequence[Reply]) -> None:
+    def check_sum(self, k: int, h: int, replies: Sequence[Reply]) -> None:
         """Refuse masked uploads of step h whose sum no agents could have made.
 
         Raises:

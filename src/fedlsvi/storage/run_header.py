@@ -367,6 +367,9 @@ def _checked(p: Parameters) -> Parameters:
     number("growth", p.growth, 0.0)
     asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
     Settings(**{name: value for name, value in vars(p).items() if name in asked})
+    if p.privacy is not None:
+        integer("rounds", p.rounds, 1)
+        p.check_release()
     return p
 
 
