@@ -22,6 +22,7 @@ Array = NDArray[Any]
 State = Any  # an int in finite problems, a float vector in continuous ones
 Features = Array | Callable[[Array], Array]
 Transition = tuple[State, int, float, State]
+Bonus = float | Sequence[float]  # β, or one for each step
 Model = tuple[Array, Array]
 
 NEAR_TIE = 1e-9
@@ -125,9 +126,11 @@ def worlds(envs: Any, M: int, seed: int, keys: Sequence[int] | None = None) -> l
 
 @dataclass(frozen=True)
 class Ended:
-    """In place of a state: the episode is over, and this is what the steps left are worth."""
+    """In place of a state: the episode is over, and this is what the steps left are worth, or what
+    each of them pays."""
 
     worth: float
+    rate: float | None = None
 
 
 def feature_lookup(features: Features) -> Callable[[State], Array]:
@@ -141,6 +144,17 @@ def scores(phi: Array, w: Array, gram: Array, beta: float) -> Array:
     """φᵀw + β‖φ‖_{Λ⁻¹} for each action: Q of eq. (QV) before the projection."""
     width = [math.sqrt(max(f @ np.linalg.solve(gram, f), 0.0)) for f in phi]
     return np.array([f @ w + beta * s for f, s in zip(phi, width, strict=True)])
+
+
+def at_step(beta: Bonus, h: int) -> float:
+    """β_h."""
+    return float(beta[h - 1] if isinstance(beta, Sequence) else beta)
+
+
+def tapered(beta: float, H: int, value_range: float = math.inf) -> list[float]:
+    """β_h = β·v_h/v_1 with v_h = min(H − h + 1, v): what is left of the value range."""
+    left = [min(H - h + 1.0, value_range) for h in range(1, H + 1)]
+    return [beta * v / left[0] for v in left]
 
 
 def value(phi: Array, w: Array, gram: Array, beta: float, upper: float) -> float:
@@ -182,7 +196,7 @@ class Greedy:
         self,
         phi: Callable[[State], Array],
         model: Model,
-        beta: float,
+        beta: Bonus,
         run: LiteralRun,
         advised: Array | None = None,
     ) -> None:
@@ -198,7 +212,7 @@ class Greedy:
 
     def _decide(self, h: int, x: State) -> int:
         w, gram = self.model
-        score = scores(self.phi(x), w[h - 1], gram[h - 1], self.beta)
+        score = scores(self.phi(x), w[h - 1], gram[h - 1], at_step(self.beta, h))
         best = greedy_index(score)
         others = np.delete(score, best)
         self.run.decisions += 1
@@ -224,13 +238,14 @@ class Perturbed(Greedy):
         super().__init__(common.phi, common.model, common.beta, common.run)
         d = common.model[0].shape[1]
         self.zeta = [2.0 * uniform(seed, agent, t, i, DIVERSITY) - 1.0 for i in range(d)]
-        self.size = diversity * common.beta
+        self.diversity = diversity
 
     def _decide(self, h: int, x: State) -> int:
         w, gram = self.model
         factor, phi = np.linalg.cholesky(gram[h - 1]), self.phi(x)
         along = [float(np.linalg.solve(factor, f) @ self.zeta) for f in phi]
-        score = scores(phi, w[h - 1], gram[h - 1], self.beta) + self.size * np.array(along)
+        beta = at_step(self.beta, h)
+        score = scores(phi, w[h - 1], gram[h - 1], beta) + self.diversity * beta * np.array(along)
         return greedy_index(score)
 
 
@@ -272,7 +287,7 @@ def literal_fed_lsvi(
     H: int,
     seed: int,
     lam: float,
-    beta: float,
+    beta: Bonus,
     gamma: float,
     clip: Sequence[float] | None = None,
     *,
@@ -287,14 +302,19 @@ def literal_fed_lsvi(
     stationary: bool = False,
     there: Callable[[int, int], Sequence[int]] | None = None,
     diversity: float = 0.0,
+    logs: Sequence[Sequence[Sequence[Transition]]] | None = None,
+    only_logged: Sequence[int] = (),
+    prior: tuple[Array, Array] | None = None,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
     `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
     every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
     which begins after episode t, only the agents there(k, t) play, each its own next episode, and
-    the others' last b stands; with `diversity` every agent and episode has a policy of its own.
-    `stale` takes V_{h+1} from the model before the synchronisation;
+    the others' last b stands. Agent m's data begin with logs[m][h−1] at step h, of which the server
+    hears in a round before the first; `only_logged` agents play nothing. `prior` is Λ₀ − λI (H, d,
+    d) and b₀ (H, d), known to the server from the start. With `diversity` every agent and episode
+    has a policy of its own. `stale` takes V_{h+1} from the model before the synchronisation;
     `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
     agents other agents' draws."""
     agents = worlds(envs, M, seed, keys)
@@ -302,8 +322,25 @@ def literal_fed_lsvi(
     d = phi(agents[0].first(1)).shape[1]
     gram = np.stack([lam * np.eye(d)] * H)  # S2
     w = np.zeros((H, d))  # S2, S3
+    known_before = np.zeros((H, d))
+    if prior is not None:
+        gram, known_before = gram + prior[0], prior[1]
+        w = np.array([np.linalg.solve(g, b) for g, b in zip(gram, known_before, strict=True)])
     data: list[list[list[Transition]]] = [[[] for _ in range(H)] for _ in range(M)]  # A1
     sent, own, told = np.zeros((M, H, d)), [0] * M, np.zeros((M, H), int)
+    if logs is not None:
+        for m, i in ((m, i) for m in range(M) for i in range(H)):
+            few = not stationary and len(logs[m][i]) < min_round
+            data[m][i] += [] if few else list(logs[m][i])
+            told[m, i] = len(data[m][i])
+        for i in reversed(range(H)):
+            ahead, b = values_after(i + 1, phi, (w, gram), beta, upper), known_before[i].copy()
+            for m in range(M):
+                for part in data[m] if stationary else [data[m][i]]:
+                    b += response(part, phi, ahead)
+                    for x, a, _, _ in part:
+                        gram[i] += np.outer(phi(x)[a], phi(x)[a])
+            w[i] = np.linalg.solve(gram[i], b)
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
@@ -318,7 +355,7 @@ def literal_fed_lsvi(
         while not signalling and t < T:  # A8
             t, dt = t + 1, dt + 1  # A9
             run.trajectories.append([[] for _ in range(M)])
-            for m in who:
+            for m in (m for m in who if m not in only_logged):
                 own[m] += 1
                 acts = Perturbed(policy, diversity, seed, m, own[m]) if diversity else policy
                 run.trajectories[-1][m] = agents[m].play(own[m], acts, H)  # A10–A16
@@ -331,6 +368,7 @@ def literal_fed_lsvi(
             firing = {
                 (m, i + 1)
                 for m in who
+                if m not in only_logged
                 for i in ([H - 1] if stationary else range(H))
                 if earliest <= t <= T - min_round and fires(gram[i], seen[m, i], dt, gamma, cap)
             }  # A17
@@ -343,7 +381,7 @@ def literal_fed_lsvi(
         for i in reversed(range(H)):  # S7, A25
             source = (old_w, old_gram) if stale else (w, gram)
             ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
-            b = np.zeros(d)
+            b = known_before[i].copy()
             for m in range(M):
                 new = seen[m, i]
                 if m in who:
@@ -363,15 +401,15 @@ def literal_fed_lsvi(
 
 
 def values_after(
-    h: int, phi: Callable[[State], Array], model: Model, beta: float, upper: Sequence[float]
+    h: int, phi: Callable[[State], Array], model: Model, beta: Bonus, upper: Sequence[float]
 ) -> Callable[[State], float]:
     """V_{h+1} of the model; V_{H+1} = 0."""
     w, gram = model
 
     def ahead(y: State) -> float:
         if isinstance(y, Ended):
-            return y.worth
-        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], beta, upper[h])
+            return y.worth if y.rate is None else (len(w) - h) * y.rate
+        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], at_step(beta, h + 1), upper[h])
 
     return ahead
 

@@ -14,12 +14,14 @@ import numpy as np
 
 from literal import (
     Array,
+    Bonus,
     Features,
     Greedy,
     LiteralRun,
     Model,
     State,
     advice_for,
+    at_step,
     feature_lookup,
     follow,
     freeze,
@@ -45,7 +47,7 @@ def pooled_backup(
     features: Features,
     d: int,
     lam: float,
-    beta: float,
+    beta: Bonus,
     upper: Sequence[float],
 ) -> Model:
     """LSVI's backward pass over samples[h − 1]: regress, build Q_h and V_h, go to h − 1."""
@@ -56,7 +58,7 @@ def pooled_backup(
         gram[i] = lam * np.eye(d) + rows.T @ rows
         targets = [r for _, r, _ in samples[i]]
         for j, (_, _, y) in enumerate(samples[i] if i + 1 < H else []):
-            targets[j] += value(phi(y), w[i + 1], gram[i + 1], beta, upper[i + 1])
+            targets[j] += value(phi(y), w[i + 1], gram[i + 1], at_step(beta, i + 2), upper[i + 1])
         if targets:
             w[i] = ridge_by_least_squares(rows, np.array(targets), lam)
     return w, gram
@@ -70,7 +72,7 @@ def literal_pooled_lsvi_ucb(
     H: int,
     seed: int,
     lam: float,
-    beta: float,
+    beta: Bonus,
     clip: Sequence[float] | None = None,
     *,
     advice: Sequence[Array] | None = None,
@@ -102,7 +104,7 @@ def literal_lsvi_ucb(
     H: int,
     seed: int,
     lam: float,
-    beta: float,
+    beta: Bonus,
     clip: Sequence[float] | None = None,
     *,
     m: int = 0,
@@ -121,7 +123,7 @@ def literal_lsvi_ucb(
             b = np.zeros(d)
             for (path,) in run.trajectories:
                 x, a, r, y = path[h - 1]
-                v = value(phi(y), w[h], gram[h], beta, upper[h]) if h < H else 0.0
+                v = value(phi(y), w[h], gram[h], at_step(beta, h + 1), upper[h]) if h < H else 0.0
                 b += phi(x)[a] * (r + v)
                 gram[h - 1] += np.outer(phi(x)[a], phi(x)[a])
             w[h - 1] = np.linalg.solve(gram[h - 1], b)

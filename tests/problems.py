@@ -21,7 +21,7 @@ from literal import Array, Features, LiteralRun, literal_fed_lsvi
 SETTINGS = (
     *("gamma", "value_range", "packing", "overshoot"),
     *("cap", "min_round", "rounds", "scalars", "stationary", "aggregation", "exchange"),
-    *("participation", "present", "policy", "diversity"),
+    *("participation", "present", "policy", "diversity", "taper"),
 )
 """Options of a comparison that are settings of FedLSVI."""
 
@@ -48,9 +48,9 @@ class Problem:
         return int(self.one.horizon)
 
     def literal(self, s: Setting, **options: Any) -> LiteralRun:
-        clip = options.pop("clip", None)
+        clip, beta = options.pop("clip", None), options.pop("beta", s.beta)
         return literal_fed_lsvi(
-            self.envs, self.phi, s.M, s.T, self.horizon, s.seed, s.lam, s.beta, s.gamma, clip,
+            self.envs, self.phi, s.M, s.T, self.horizon, s.seed, s.lam, beta, s.gamma, clip,
             **options,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from expecting import refused
 from fedlsvi import STOP, FedLSVI, Run
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
-from fedlsvi.errors import GoesOnWarning, InvalidInput
+from fedlsvi.errors import ContinuationWarning, InvalidInput
 from fedlsvi.features import FourierFeatures
 from fedlsvi.protocol import snapshot
 from fedlsvi.protocol.records import RoundRecord
@@ -119,7 +119,7 @@ def test_where_numbers_follow_t_a_sentence_says_what_differs(
     learner = FedLSVI(3, **settings)
     short = learner.learn(finite(), 300, 3, **QUIET)
     symbol = "β" if settings else "γ"
-    with pytest.warns(GoesOnWarning, match=symbol):
+    with pytest.warns(ContinuationWarning, match=symbol):
         longer = short.learn_more(300, **QUIET)
     assert len(longer.extended) == 1
     assert longer.played == longer.parameters.episodes == 600
@@ -129,7 +129,7 @@ def test_where_numbers_follow_t_a_sentence_says_what_differs(
     assert "theorem_3" not in longer.bounds
     assert longer.bounds["scalars"].holds
     learner.learn(finite(), 300, 3, folder=tmp_path / "run", **QUIET)
-    with pytest.warns(GoesOnWarning, match=symbol):
+    with pytest.warns(ContinuationWarning, match=symbol):
         in_folder = fedlsvi.resume(tmp_path / "run", episodes=600, **QUIET)
     same(in_folder, longer)
     assert in_folder.extended == fedlsvi.load(tmp_path / "run").extended == longer.extended
@@ -150,17 +150,17 @@ def test_comparators_without_t_go_on(name: str, tmp_path: Path) -> None:
 def test_comparators_that_follow_t_are_refused(name: str, tmp_path: Path) -> None:
     learner = algorithms.make(name, n_agents=2)
     run = learner.learn(finite(), 40, 3, **QUIET)
-    with refused(InvalidInput, "cannot-go-on", name):
+    with refused(InvalidInput, "cannot-continue", name):
         run.learn_more(5, **QUIET)
     learner.learn(finite(), 40, 3, folder=tmp_path / "run", **QUIET)
-    with refused(InvalidInput, "cannot-go-on", name):
+    with refused(InvalidInput, "cannot-continue", name):
         fedlsvi.resume(tmp_path / "run", episodes=45, **QUIET)
     same(fedlsvi.load(tmp_path / "run"), run)
 
 
-def test_a_budget_is_not_exceeded_by_going_on(tmp_path: Path) -> None:
+def test_a_budget_is_not_exceeded_by_continuation(tmp_path: Path) -> None:
     run = FedLSVI(3, rounds=5).learn(finite(), 60, 3, folder=tmp_path / "run", **QUIET)
-    with refused(InvalidInput, "cannot-go-on", "rounds"):
+    with refused(InvalidInput, "cannot-continue", "rounds"):
         run.learn_more(60, **QUIET)
 
 
@@ -175,10 +175,10 @@ def test_numbers_of_episodes_are_checked(tmp_path: Path) -> None:
 def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(snapshot, "LARGEST", 100)
     run = FedLSVI(2).learn(finite(), 30, **QUIET)
-    with refused(InvalidInput, "cannot-go-on", "remember too much"):
+    with refused(InvalidInput, "cannot-continue", "memory"):
         run.learn_more(5, **QUIET)
     FedLSVI(2).learn(finite(), 30, folder=tmp_path / "run", **QUIET)
-    with refused(InvalidInput, "cannot-go-on", "remember too much"):
+    with refused(InvalidInput, "cannot-continue", "memory"):
         fedlsvi.resume(tmp_path / "run", episodes=35, **QUIET)
 
 
@@ -271,9 +271,9 @@ def test_agents_elsewhere_do_not_go_on(tmp_path: Path) -> None:
     where: Any = {"transport": over_frames(2), **QUIET}
     run = FedLSVI(3, gamma=5.0).learn(finite(), 30, 3, observers=[StopAt(20)], **where)
     assert run.ending == "stopped"
-    with refused(InvalidInput, "cannot-go-on", "other processes"):
+    with refused(InvalidInput, "cannot-continue", "other processes"):
         run.learn_more(10, **QUIET)
     over = over_frames(2, tmp_path / "journals")
     FedLSVI(3, gamma=5.0).learn(finite(), 30, 3, transport=over, folder=tmp_path / "run", **QUIET)
-    with refused(InvalidInput, "cannot-go-on", "other processes"):
+    with refused(InvalidInput, "cannot-continue", "other processes"):
         fedlsvi.resume(tmp_path / "run", episodes=40, transport=over, **QUIET)

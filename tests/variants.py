@@ -23,10 +23,10 @@ VARIANTS: list[dict[str, Any]] = [
 
 MIXED: list[dict[str, Any]] = [
     {"scalars": 7, "min_round": 3, "cap": 1.2},
-    {"gamma": "anytime", "cap": "agents"},
+    {"gamma": "anytime", "cap": "agents", "taper": True},
     {"rounds": 6, "min_round": 4},
 ]
-"""Every one of these settings at least once, where a run is slow to start."""
+"""Every one of these settings at least once, and a β that shrinks, where a run is slow to start."""
 
 
 def scalars_of(M: int, H: int, size: int, K: int) -> int:

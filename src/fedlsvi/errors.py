@@ -15,7 +15,7 @@ FedLSVIError
 
 FedLSVIWarning
 ├── TrafficWarning          more is sent than the raw data, or a single episode is uploaded
-└── GoesOnWarning           a run goes on with other numbers than one of its length has
+└── ContinuationWarning     a continued run differs from one that was as long from the start
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class TrafficWarning(FedLSVIWarning):
     """A run sends more than its raw data, or uploads that sum up a single episode."""
 
 
-class GoesOnWarning(FedLSVIWarning):
-    """A run that goes on differs from one that was as long from the start."""
+class ContinuationWarning(FedLSVIWarning):
+    """A continued run differs from one that was as long from the start."""
 
 
 class InvalidInput(FedLSVIError, ValueError):

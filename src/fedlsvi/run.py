@@ -15,9 +15,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.base import Environment, in_own_units
-from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.logged.world import LoggedWorld
-from fedlsvi.errors import InvalidInput
+from fedlsvi.errors import FedLSVIError, InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.ledger import Ledger
@@ -25,6 +23,7 @@ from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
+from fedlsvi.run_values import EPISODES, Worth, affordable, worth_of
 from fedlsvi.run_views import RunViews
 
 SENDS_SUMS = ("fed-lsvi", "periodic", "stale")
@@ -115,6 +114,7 @@ class Run(RunViews):
     """(H, d), its weights."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
+    _worth: dict[int, dict[str, Worth]] = field(default_factory=dict, repr=False, compare=False)
     visits: VisitRecovery | None = field(default=None, repr=False)
     """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
@@ -145,7 +145,7 @@ class Run(RunViews):
             raw_scalars_per_step=raw_scalars_per_step(plan),
             plan=plan,
             folder=folder,
-            reward_range=plan.envs[0].reward_range,
+            reward_range=plan.world.reward_range,
         )
 
     @property
@@ -165,7 +165,7 @@ class Run(RunViews):
     def coverage(self) -> Coverage:
         """How much of feature space the data has seen, from Λ."""
         p = self.parameters
-        return Coverage.of(self.gram_packed, p.lam, p.beta, p.ceilings)
+        return Coverage.of(self.gram_packed, p.lam, p.beta * p.taper_factors, p.ceilings)
 
     @property
     def rounds(self) -> int:
@@ -224,11 +224,11 @@ class Run(RunViews):
         number("pessimism", b, 0.0, "0 takes the estimates as they are", error=InvalidInput)
         if self.deployed is not None and b == p.pessimism:
             return self.deployed
-        from fedlsvi.going_on import exploited
+        from fedlsvi.continuation import exploited
 
         return exploited(self, float(b))
 
-    def references(self, episodes: int = 50) -> dict[str, float]:
+    def references(self, episodes: int = EPISODES) -> dict[str, float]:
         """What the learned policy is to be measured by, in the environment's own units.
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
@@ -236,30 +236,18 @@ class Run(RunViews):
         policy over so many episodes, which are played now. Of a log: the mean return of the
         behaviour that it recorded, since nothing can be played.
         """
-        env = self._first_environment()
-        if isinstance(env, LoggedWorld):
-            return {"behaviour": env.mean_return}
-        if isinstance(env, FiniteMDP):
-            law = env.initial_law(0)
-            values = {
-                "learned": env.policy_values(self.final_policy.table),
-                "optimal": env.optimal_values(),
-                "uniform": env.uniform_values(),
-            }
-            if self.deployed is not None:
-                values["exploring"] = env.policy_values(self.policy.table)
-            return {name: float(env.original(law @ v[0])) for name, v in values.items()}
-        if self.mean_returns is None:
-            return {}
-        from fedlsvi.envs.gym.play import evaluate_policy
+        return {name: value.mean for name, value in self.worth(episodes).items()}
 
-        policies: dict[str, Policy | str] = {"learned": self.final_policy, "random": "random"}
-        if self.deployed is not None:
-            policies["exploring"] = self.policy
-        return {
-            name: evaluate_policy(policy, env, episodes, self.seed, horizon=env.horizon).mean
-            for name, policy in policies.items()
-        }
+    def worth(self, episodes: int = EPISODES) -> dict[str, Worth]:
+        """`references` with standard errors and numbers of episodes."""
+        if episodes not in self._worth:
+            self._worth[episodes] = worth_of(self, self._first_environment(), episodes)
+        return self._worth[episodes]
+
+    @property
+    def worth_known(self) -> dict[str, Worth]:
+        """`worth` as it was last asked for; empty before."""
+        return self._worth.get(EPISODES, {})
 
     def __repr__(self) -> str:
         known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
@@ -277,7 +265,7 @@ class Run(RunViews):
     def _first_environment(self) -> Environment:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
-            return self.plan.envs[0]
+            return self.plan.world
         if self.world is not None:  # what `load` gives
             return self.world()
         raise InvalidInput(
@@ -294,9 +282,21 @@ class Run(RunViews):
         named = None if first["name"] == "arrays" else first["name"]
         return str(made.get("id") or named or made.get("title") or "arrays")
 
-    def summary(self) -> dict[str, Any]:
-        """The run in numbers, ready for JSON."""
-        best = self.mean_returns
+    @property
+    def epsilon_spent(self) -> float | None:
+        """ε of differential privacy at the δ that was set, for all rounds so far; None where no
+        noise was added."""
+        release = self.parameters.release
+        return None if release is None else release.spent(self.rounds)
+
+    def summary(self, values: bool = True) -> dict[str, Any]:
+        """The run in numbers, ready for JSON.
+
+        Args:
+            values: Whether to say what the learned policy and others earn. In a black box this
+                plays up to 50 episodes with each, once for a run; fewer, or none, where steps are
+                slow.
+        """
         return {
             "algorithm": self.algorithm,
             "environment": self.environment_name,
@@ -310,7 +310,7 @@ class Run(RunViews):
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
-            "best_return": None if best is None else float(best.max()),
+            "values": self._valued() if values else None,
             "steps": _sum([record.steps for record in self.records]),
             "clipped": _sum([record.clipped for record in self.records]),
             "scalars": self.ledger.total,
@@ -319,8 +319,11 @@ class Run(RunViews):
             "scalars_raw": self.scalars_raw,
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
-            "smallest_upload": min(r.smallest for r in self.records),
+            "smallest_upload": min(
+                [*(r.smallest for r in self.records), *self._smallest_log],
+            ),
             "recovery": self.recovery and asdict(self.recovery),
+            "epsilon_spent": self.epsilon_spent,
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
@@ -328,6 +331,23 @@ class Run(RunViews):
             "parameters": asdict(self.parameters),
             "bounds": {name: bound.row() for name, bound in self.bounds.items()},
         }  # fmt: skip
+
+    @property
+    def _smallest_log(self) -> list[int]:
+        """Episodes of the shortest log that was uploaded, where there was one."""
+        shortest = self.counts.get("shortest_log", 0) if self.parameters.logged else 0
+        return [min(shortest, self.parameters.logged)] if shortest else []
+
+    def _valued(self) -> dict[str, Any] | None:
+        """`worth` for a summary; None where the run has not ended or nothing is known here."""
+        if self.played < self.parameters.episodes or (self.plan is None and self.world is None):
+            return None
+        try:
+            env = self._first_environment()
+            found = self.worth(n) if (n := affordable(env)) else {}
+        except (FedLSVIError, ImportError):
+            return None
+        return {name: asdict(value) for name, value in found.items()} or None
 
     @property
     def bounds(self) -> dict[str, Bound]:
@@ -342,7 +362,7 @@ class Run(RunViews):
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
         proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
-        proper = proper and not self.extended and p.diversity == 0.0
+        proper = proper and not (self.extended or p.logged or p.prior or p.taper or p.diversity)
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -359,7 +379,8 @@ class Run(RunViews):
         # with secure sums, and in one trip, nobody can be away
         if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
             signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
-            sent = (*size, p.packing, self.rounds, signals)
+            rounds_sent = self.rounds + (p.logged > 0)  # logs take one more, without signals
+            sent = (*size, p.packing, rounds_sent, signals)
             scalars = theory.scalars_total(*sent, sites, p.stationary)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
@@ -367,7 +388,7 @@ class Run(RunViews):
             if self.deployed_w is not None:
                 scalars += theory.scalars_exploit(*size, sites)
             # an engine whose agents cannot call asks them, beside the paper's messages
-            asked = self.rounds + (self.deployed_w is not None)
+            asked = rounds_sent + (self.deployed_w is not None)
             control = self.ledger.scalars["signal"] - (p.n_agents * asked + 2 * signals)
             claim = "scalars = closed formula" + (
                 f", and {control:,} of control" if control else ""
@@ -385,24 +406,24 @@ class Run(RunViews):
         observers: Iterable[Observer] = (),
         threads: int | None = None,
     ) -> Run:
-        """Go on for so many episodes per agent; a run that has a folder goes on in it.
+        """Continue for so many episodes per agent; a run that has a folder continues in it.
 
-        The round that T cut short is taken back and played on. Where no number in force depends on
-        T, as with gamma="anytime", the result is that of one longer run, to the last bit; otherwise
-        a `GoesOnWarning` says what differs, and `extended` keeps the sentence.
+        The round that T cut short is undone and played on. If no setting depends on T, as with
+        gamma="anytime", the result equals one longer run, to the last bit; otherwise a
+        `ContinuationWarning` says what differs, and `extended` keeps the sentence.
 
         Args:
             episodes: How many more; `self` stays as it is.
-            env: The environments, only where a folder cannot make them: objects of your own.
+            env: The environments, needed only if a folder cannot make them (your own objects).
             features: The features, likewise.
             progress: A progress bar; None shows one in a terminal or a notebook.
             observers: Called with the record of each round, including the one that is played on.
             threads: Threads that explore.
         """
-        from fedlsvi.going_on import go_on
+        from fedlsvi.continuation import continue_run
 
         watch: dict[str, Any] = {"progress": progress, "observers": observers}
-        return go_on(self, episodes, env, features, threads=threads, **watch)
+        return continue_run(self, episodes, env, features, threads=threads, **watch)
 
     def save(self, folder: str) -> None:
         """Write a run folder that `fedlsvi report` and `fedlsvi.load` read."""
@@ -424,4 +445,4 @@ def _sum(counts: list[int | None]) -> int | None:
 
 def raw_scalars_per_step(plan: Plan) -> int:
     """ρ = s + 2; s = 1 where states are finite."""
-    return int(getattr(plan.envs[0], "state_dim", 1)) + 2
+    return int(getattr(plan.world, "state_dim", 1)) + 2

@@ -18,6 +18,7 @@ from fedlsvi.envs import FiniteMDP, RiverSwim
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.remote.federation import Federation
+from literal import tapered
 from problems import (
     Problem,
     Setting,
@@ -56,6 +57,15 @@ def test_with_one_model_for_all_steps(problem: Problem) -> None:
     run = problem.learn(S, diversity=0.4, stationary=True)
     literal = problem.literal(S, diversity=0.4, stationary=True, advice=run.policies)
     assert_agrees(run, literal)
+
+
+def test_with_a_bonus_that_tapers() -> None:
+    """σβ_h follows β_h."""
+    for problem in (chain(), deterministic(0)):
+        run = problem.learn(S, diversity=0.4, taper=True)
+        betas = tapered(S.beta, problem.horizon)
+        literal = problem.literal(S, beta=betas, diversity=0.4, advice=run.policies)
+        assert_agrees(run, literal)
 
 
 def test_agents_do_not_all_do_the_same() -> None:

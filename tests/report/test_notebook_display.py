@@ -81,7 +81,7 @@ def test_a_run_survives_pickle(run: Run) -> None:
     assert np.array_equal(again.policy.table, run.policy.table)
     assert again.references() == run.references()
     assert again.summary() == run.summary()
-    with refused(InvalidInput, "cannot-go-on", "folder"):
+    with refused(InvalidInput, "cannot-continue", "folder"):
         again.learn_more(5)
     assert np.array_equal(pickle.loads(pickle.dumps(run.policy)).table, run.policy.table)
     both = pickle.loads(pickle.dumps(Comparison([run])))

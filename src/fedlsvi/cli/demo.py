@@ -83,7 +83,7 @@ def demo(episodes: int, out: str | None, quiet: bool) -> int:
 
 def _table(together: Run, alone: Sequence[Run]) -> list[str]:
     """What a newcomer wants to know, each number next to one to compare it with."""
-    p, summary = together.parameters, together.summary()
+    p, summary = together.parameters, together.summary(values=False)
     assert together.regret is not None
     lost = float(together.regret[-1])
     apart = AGENTS * sum(float(r.regret[-1]) for r in alone if r.regret is not None) / len(alone)

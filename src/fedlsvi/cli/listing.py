@@ -17,6 +17,7 @@ MEANING = {
     "n_agents": "number of agents M",
     "gamma": "threshold of the determinant test; higher means fewer rounds",
     "beta": "scale of the exploration bonus",
+    "taper": "whether β shrinks with the value that is left",
     "lam": "ridge regularisation λ",
     "xi": "how much the agents' environments differ, a total variation",
     "value_range": "largest return of an episode, in rewards mapped to [0, 1]",

@@ -18,17 +18,20 @@ class Coverage:
 
     Attributes:
         eigenvalues: (H, d) of Σφφᵀ, ascending.
-        lam, beta: λ and β of the learner that uses it.
+        lam: λ of the learner that uses it.
+        beta: Its β, or (H,) one for every step.
         ceilings: (H,) the largest value of each step.
     """
 
     eigenvalues: np.ndarray
     lam: float
-    beta: float
+    beta: float | np.ndarray
     ceilings: np.ndarray
 
     @classmethod
-    def of(cls, gram: np.ndarray, lam: float, beta: float, ceilings: np.ndarray) -> Coverage:
+    def of(
+        cls, gram: np.ndarray, lam: float, beta: float | np.ndarray, ceilings: np.ndarray
+    ) -> Coverage:
         """From Λ_h = λI + Σφφᵀ, (H, d, d), or (H, d) where it is diagonal."""
         found = np.sort(gram, axis=1) if gram.ndim == 2 else np.linalg.eigvalsh(gram)
         return cls(np.maximum(found - lam, 0.0), lam, beta, ceilings)
@@ -43,7 +46,8 @@ class Coverage:
     @property
     def blind(self) -> np.ndarray:
         """(H,) directions in which β/√(λ + ν) is the whole range of values or more."""
-        width = self.beta / np.sqrt(self.lam + self.eigenvalues)
+        beta = np.broadcast_to(self.beta, len(self.ceilings))[:, None]
+        width = beta / np.sqrt(self.lam + self.eigenvalues)
         counted: np.ndarray = (width >= self.ceilings[:, None]).sum(axis=1)
         return counted
 

@@ -58,7 +58,8 @@ def perturbed_action(x, model, index, betas, zeta, key):  # type: ignore[no-unty
     """The action in state x, lowest index first up to `TIE`.
 
     model: (means (S, A), norms (S, A), rows (S·A, d)) of one step; no rows where features are
-    one-hot. betas: (β, σβ). zeta: (d,), read where there are rows. key: (seed, agent, episode).
+    one-hot. betas: (β, σβ) of the step. zeta: (d,), read where there are rows. key: (seed, agent,
+    episode).
     """
     means, norms, rows = model
     n_actions = means.shape[1]
@@ -86,7 +87,7 @@ def act_perturbed(x, model, index, betas, seed, agents, episodes, zeta, chosen):
 
 @njit(cache=True, nogil=True)
 def choose_perturbed(y, z, beta, perturbation, greedy):  # type: ignore[no-untyped-def]
-    """greedy[x] of n states with whitened features y (n, A, d), each with its own σβζ (n, d)."""
+    """greedy[x] of n states with whitened features y (n, A, d), each with its own σζ (n, d)."""
     n, n_actions, dim = y.shape
     for x in range(n):
         best, chosen = -np.inf, 0
@@ -96,7 +97,7 @@ def choose_perturbed(y, z, beta, perturbation, greedy):  # type: ignore[no-untyp
                 mean += y[x, a, i] * z[i]
                 norm2 += y[x, a, i] * y[x, a, i]
                 along += y[x, a, i] * perturbation[x, i]
-            score = upper(mean, norm2, beta) + along
+            score = upper(mean, norm2, beta) + beta * along
             if beats(score, best):
                 best, chosen = score, a
         greedy[x] = chosen

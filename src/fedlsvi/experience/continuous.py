@@ -210,7 +210,7 @@ def greedy_rows(
         scratch: Buffers of `BlockValues.scratch`, one set per thread.
         h: The step, 1 … H.
         x: The states.
-        perturbation: σβζ (n, d) of each state's episode, where their policies differ.
+        perturbation: σζ (n, d) of each state's episode, where their policies differ.
     """
     n, size = len(x), values.size
     greedy, whitened = np.empty(n, np.int32), np.empty((n, values.features.dim))
@@ -222,7 +222,7 @@ def greedy_rows(
             cut = slice(at, min(at + size, n))
             y = values.block(h, x[cut], buffers, best, greedy[cut])
             if perturbation is not None:
-                z, beta = values.targets[h - 1], values.beta
+                z, beta = values.targets[h - 1], values.betas[h - 1]
                 choose_perturbed(y, z, beta, perturbation[cut], greedy[cut])
             take_rows(y, greedy[cut], whitened[cut])
         scratch.append(buffers)

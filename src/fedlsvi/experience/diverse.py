@@ -130,7 +130,7 @@ class KnownTables(PairLog):
             moving = env.reward_on_transition
             pay = env.r[..., None] if moving is None else moving
             world = (law, tables, len(env.P) == 1, pay, moving is not None)
-            model = (self.values.tables, self.values.index, self.values.betas)
+            model = (self.values.tables, self.values.index, self.values.bonus_sizes)
             logs = (self._log, self._pairs, self._paid)
             episodes = (self.seed, self.agents, first, n, self._logged)
             self.workers.map(play_tables, lo, hi, *episodes, world, model, logs, work=work)
@@ -142,7 +142,7 @@ def play_tables(lo, hi, seed, agents, episode, n, offset, world, model, logs):  
     """Play n episodes of agents lo … hi−1 from `episode` on and append them to the logs.
 
     world: alias tables of the first state and of P, whether P is the same at all steps, rewards
-    (Hr, S, A, 1) or (Hr, S, A, S), and which of the two. model: tables, index and (β, σβ) of
+    (Hr, S, A, 1) or (Hr, S, A, S), and which of the two. model: tables, index and (β_h, σβ_h) of
     `DiverseValues`. logs: states (m, H+1, ·), pairs (m, H, ·), rewards (m, H, ·).
     """
     law, cells, stationary, pay, moving = world
@@ -165,7 +165,7 @@ def play_tables(lo, hi, seed, agents, episode, n, offset, world, model, logs):  
             zeta = 2.0 * draws[:, 0] - 1.0
             x = np.int64(pick_state(u[0, 0], first0, width0, prob0, pair0))
             for h in range(horizon):
-                a = perturbed_action(x, (means[h], norms[h], rows[h]), index, betas, zeta, key)
+                a = perturbed_action(x, (means[h], norms[h], rows[h]), index, betas[h], zeta, key)
                 row = ((0 if stationary else h * n_states) + x) * n_actions + a
                 width = np.float64(start[row + 1] - start[row])
                 y = np.int64(pick_state(u[h + 1, 0], start[row], width, prob, pair))

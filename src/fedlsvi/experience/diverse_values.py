@@ -62,7 +62,9 @@ class DiverseValues(TabularValues):
 
     def frozen(self) -> DiverseValues:
         """The model as it is now."""
-        return self.another(self.beta)
+        made = self.another(self.beta)
+        made.taper = self.taper
+        return made
 
     @property
     def tables(self) -> tuple[np.ndarray, ...]:
@@ -70,9 +72,9 @@ class DiverseValues(TabularValues):
         return self.means, self.pair_norms, self.pair_rows
 
     @property
-    def betas(self) -> tuple[float, float]:
-        """(β, σβ)."""
-        return float(self.beta), float(self.diversity * self.beta)
+    def bonus_sizes(self) -> np.ndarray:
+        """(β_h, σβ_h) of every step, (H, 2)."""
+        return np.stack([self.betas, self.diversity * self.betas], axis=1)
 
     @property
     def marks(self) -> tuple[np.ndarray, ...]:
@@ -95,5 +97,6 @@ class DiverseValues(TabularValues):
         model = (self.means[h - 1], self.pair_norms[h - 1], self.pair_rows[h - 1])
         x = np.ascontiguousarray(x, np.int64)
         agents, episodes, zeta = who
-        act_perturbed(x, model, self.index, self.betas, seed, agents, episodes, zeta, chosen)
+        betas = self.bonus_sizes[h - 1]
+        act_perturbed(x, model, self.index, betas, seed, agents, episodes, zeta, chosen)
         return chosen

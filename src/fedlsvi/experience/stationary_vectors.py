@@ -197,7 +197,7 @@ class PooledHistory:
                     own.measure(at, end, factor, buffers)
                 chosen, phi = own.features(at, end, buffers)
                 if factor is not None:
-                    limits = (model.beta, model.ceilings[h], found[: end - at])
+                    limits = (model.betas[h], model.ceilings[h], found[: end - at])
                     maximum(phi, own.norms2[at:end], model.weights[h], *limits)
                     found[: end - at][own.ended[at:end]] = left * self.after[i]
                 np.matmul(own.rewards[at:end] + found[: end - at], chosen, out=parts[part])

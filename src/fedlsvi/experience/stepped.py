@@ -131,11 +131,11 @@ class GymExperience:
         self.block = self._runs[0][2].lookahead(self.block)
 
     def _perturbation(self, agents: np.ndarray, first: int, n: int) -> np.ndarray | None:
-        """σβζ of each agent and episode, (m·n, d); None where all follow one policy."""
+        """σζ of each agent and episode, (m·n, d); None where all follow one policy."""
         if self.diversity == 0.0:
             return None
-        zeta = directions(self.seed, agents, first, n, self.dim).reshape(-1, self.dim)
-        return self.diversity * self.values.beta * zeta
+        zeta = directions(self.seed, agents, first, n, self.dim)
+        return self.diversity * zeta.reshape(-1, self.dim)
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""

@@ -32,9 +32,11 @@ class TabularValues:
         beta: float,
         top: np.ndarray,
         diagonal: bool = False,
+        taper: np.ndarray | None = None,
     ) -> None:
         n_states, n_actions, self.dim = features.n_states, features.n_actions, features.dim
         self.beta, self.ceilings = beta, top
+        self.taper = np.ones(horizon) if taper is None else taper
         # empty arrays tell the compiled loops that features are one-hot
         empty = np.empty((0, 0, 0))
         self.phi = empty if diagonal else np.ascontiguousarray(features.table)
@@ -50,6 +52,12 @@ class TabularValues:
         self._gram, self._factor = np.empty(0), cast("DenseFactor | DiagonalFactor", None)
 
     @property
+    def betas(self) -> np.ndarray:
+        """β_h of every step, (H,)."""
+        found: np.ndarray = self.beta * self.taper
+        return found
+
+    @property
     def marks(self) -> tuple[np.ndarray, ...]:
         """What the trigger needs of the greedy actions: whitened rows y, ‖y‖² and, for one-hot
         features, the coordinate that is 1."""
@@ -63,9 +71,9 @@ class TabularValues:
             self._gram, self._factor = gram, factorise(gram)
         gram, factor = self._gram, self._factor
         values, greedy = self.values[h - 1], self.policy[h - 1]
-        top = self.ceilings[h - 1]
+        beta, top = self.betas[h - 1], self.ceilings[h - 1]
         if isinstance(factor, DiagonalFactor):
-            backup_diagonal(self.index, w, gram, self.beta, top, values, greedy)
+            backup_diagonal(self.index, w, gram, beta, top, values, greedy)
             self.slots[h - 1] = self.index[self._states, greedy]
             self.norms[h - 1] = 1.0 / gram[self.slots[h - 1]]
         else:
@@ -74,13 +82,13 @@ class TabularValues:
                 factor.whiten(self.phi.reshape(-1, dim), out=self._whitened)
             whitened = self._whitened.reshape(n_states, n_actions, dim)
             target = w @ factor.lower
-            backup(whitened, target, self.beta, top, values, greedy, self.norms[h - 1])
+            backup(whitened, target, beta, top, values, greedy, self.norms[h - 1])
             take_rows(whitened, greedy, self.rows[h - 1])
 
     def another(self, beta: float) -> TabularValues:
-        """Tables of its own, to be filled with another β."""
+        """Tables of its own, to be filled with another β, the same at every step."""
         made = copy(self)
-        made.beta = beta
+        made.beta, made.taper = beta, np.ones_like(self.taper)
         for name in ("values", "policy", "rows", "norms", "slots", "_whitened"):
             setattr(made, name, getattr(self, name).copy())
         return made
@@ -95,13 +103,26 @@ class BlockValues:
     """V_h and π_h at any batch of continuous states, evaluated ROWS feature rows at a time."""
 
     def __init__(
-        self, features: FeatureMap, horizon: int, beta: float, top: np.ndarray, rows: int = ROWS
+        self,
+        features: FeatureMap,
+        horizon: int,
+        beta: float,
+        top: np.ndarray,
+        rows: int = ROWS,
+        taper: np.ndarray | None = None,
     ) -> None:
         self.features, self.beta, self.ceilings, self.rows = features, beta, top, rows
+        self.taper = np.ones(horizon) if taper is None else taper
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
         self.weights: list[np.ndarray] = [np.zeros(features.dim)] * horizon
+
+    @property
+    def betas(self) -> np.ndarray:
+        """β_h of every step, (H,)."""
+        found: np.ndarray = self.beta * self.taper
+        return found
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         """Take the step's model; its factor serves every later block. An empty gram is that of
@@ -113,14 +134,15 @@ class BlockValues:
 
     def frozen(self) -> BlockValues:
         """The model as it is now; factors are replaced by `update`, never changed in place."""
-        copy = BlockValues(self.features, len(self.factors), self.beta, self.ceilings, self.rows)
+        size = (len(self.factors), self.beta, self.ceilings, self.rows, self.taper)
+        copy = BlockValues(self.features, *size)
         copy.factors, copy.targets = list(self.factors), list(self.targets)
         return copy
 
     def another(self, beta: float) -> BlockValues:
-        """A model of its own, with the same factors and another β."""
+        """A model of its own, with the same factors and another β, the same at every step."""
         made = self.frozen()
-        made.beta = beta
+        made.beta, made.taper = beta, np.ones_like(self.taper)
         return made
 
     def scratch(self) -> tuple[np.ndarray, ...]:
@@ -144,8 +166,8 @@ class BlockValues:
         self.features.fill(states, phi[:n])
         dim = phi.shape[2]
         factor.whiten(phi.reshape(-1, dim), out=whitened.reshape(-1, dim))
-        top = self.ceilings[h - 1]
-        backup(whitened[:n], self.targets[h - 1], self.beta, top, values[:n], greedy[:n], norms)
+        beta, top = self.betas[h - 1], self.ceilings[h - 1]
+        backup(whitened[:n], self.targets[h - 1], beta, top, values[:n], greedy[:n], norms)
         return whitened[:n]
 
     def act(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -165,6 +187,6 @@ class BlockValues:
         self.features.fill(states, phi)
         whitened = factor.whiten(phi.reshape(-1, self.features.dim)).reshape(phi.shape)
         greedy, values = np.empty(len(states), np.int32), np.empty(len(states))
-        top, norms = self.ceilings[h - 1], np.empty(len(states))
-        backup(whitened, self.targets[h - 1], self.beta, top, values, greedy, norms)
+        beta, top, norms = self.betas[h - 1], self.ceilings[h - 1], np.empty(len(states))
+        backup(whitened, self.targets[h - 1], beta, top, values, greedy, norms)
         return greedy

@@ -6,7 +6,7 @@ reach: one trajectory where the world leaves nothing to chance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numba import njit
@@ -20,11 +20,11 @@ from fedlsvi.experience.diverse_values import DiverseValues
 class DiverseEvaluator:
     """`FiniteEvaluator` for policies that differ between agents and episodes."""
 
-    def __init__(self, envs: Sequence[FiniteMDP], seed: int, values: DiverseValues) -> None:
+    def __init__(self, envs: Mapping[int, FiniteMDP], seed: int, values: DiverseValues) -> None:
         from fedlsvi.envs.sparse_planning import entries
 
         self.seed, self.values, self._envs = seed, values, envs
-        self._cells = {id(env): entries(env.P) for env in envs}
+        self._cells = {id(env): entries(env.P) for env in envs.values()}
 
     def begin(self) -> None:
         """A round begins: the model is now frozen."""
@@ -32,7 +32,7 @@ class DiverseEvaluator:
 
     def regret(self, first: int, n: int) -> np.ndarray:
         """Group regret of each of the n episodes from `first` on."""
-        every = np.arange(len(self._envs))
+        every = np.array(list(self._envs))
         return self.regret_of(every, np.full(len(every), first), n)
 
     def regret_of(self, agents: np.ndarray, firsts: np.ndarray, n: int) -> np.ndarray:
@@ -43,7 +43,7 @@ class DiverseEvaluator:
             draws = uniforms(self.seed, [m], first, n, 1)[0, :, 0]
             starts = np.array([env.first_state(m, u) for u in draws])
             world = (*self._cells[id(env)], env.r, len(env.P) == 1)
-            about = (model.tables, model.index, model.betas)
+            about = (model.tables, model.index, model.bonus_sizes)
             out += env.optimal_values()[0][starts]
             out -= values_of(self.seed, m, first, starts, world, about)
         return out
@@ -54,7 +54,7 @@ def values_of(seed, agent, first, starts, world, model):  # type: ignore[no-unty
     """V₁ (n,) of the agent's policies of episodes `first`, first + 1, … at their first states.
 
     world: cells (start, to, p) of P as in `envs.sparse_planning`, mean rewards (1 or H, S, A), and
-    whether P is the same at all steps. model: tables, index and (β, σβ) of `DiverseValues`.
+    whether P is the same at all steps. model: tables, index and (β_h, σβ_h) of `DiverseValues`.
     """
     start, to, p, rewards, stationary = world
     tables, index, betas = model
@@ -74,7 +74,7 @@ def values_of(seed, agent, first, starts, world, model):  # type: ignore[no-unty
             sizes[h + 1] = 0
             for k in range(sizes[h]):
                 x = reached[h, k]
-                a = perturbed_action(x, at, index, betas, zeta, key)
+                a = perturbed_action(x, at, index, betas[h], zeta, key)
                 actions[h, x] = a
                 row = (base + x) * n_actions + a
                 for c in range(start[row], start[row + 1]):

@@ -323,7 +323,7 @@ def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
     """Increments of m agents; places in N are ascending and inside it."""
     G, d, P = layout.matrices, layout.dim, packed_size(layout.dim, layout.packing)
     at = m * G * (P + d) + m
-    if not layout.states or len(body) < 8 * at:
+    if not layout.states or m < 1 or len(body) < 8 * at:
         _refuse("length", f"{len(body)} bytes of scalars", f"at least {8 * at}")
     sizes = np.frombuffer(body, "<i8", m, 8 * (at - m)).astype(np.int64)
     if not -1 <= sizes.min() <= sizes.max() <= layout.cells:

@@ -151,7 +151,7 @@ def ranking(groups: Sequence[Group]) -> str:
     for i in ranked(groups):
         group, runs = groups[i], groups[i].runs
         counts = (group.counted(what, t) for what in ("rounds", "scalars", "trajectories"))
-        seconds = [sum(r.summary()["seconds"].values()) for r in runs]
+        seconds = [sum(r.summary(values=False)["seconds"].values()) for r in runs]
         rows.append((
             group.label, f"{len(runs)}", measured(found[i]),
             *(measured(values) for values in counts), smallest_upload(runs),

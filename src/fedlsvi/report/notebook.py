@@ -97,7 +97,7 @@ def html_of_run(run: Run) -> str:
     ]
     if run.regret is not None:
         rows.append(("regret, all agents", number(float(run.regret[-1]))))
-    elif (late := run.summary()["return"]) is not None:
+    elif (late := run.summary(values=False)["return"]) is not None:
         rows.append(("return, last tenth", number(late)))
     rows += traffic_rows(run)
     rows += [("note", text) for text in run.extended]

@@ -14,6 +14,7 @@ from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import SCALAR_BYTES
 from fedlsvi.protocol.records import LISTED, RoundRecord, tenth
 from fedlsvi.report import html
+from fedlsvi.report.began import warm
 from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
@@ -91,6 +92,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(unfinished([group])),
         *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
         numbers(group),
+        *began(run),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
         *coverage(run, figures),
@@ -105,9 +107,18 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
 
 
+def began(run: Run) -> list[str]:
+    """What the run knew before its first episode; nothing where it began with nothing."""
+    found = warm(run.counts, asdict(run.parameters))
+    if not found:
+        return []
+    told = [html.paragraph(f"{text[:1].upper()}{text[1:]}.") for text in found]
+    return [html.heading("What it began with"), *told]
+
+
 def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
     """What the logs of a run have seen; nothing where the agents played."""
-    if "logged_episodes" not in run.counts:
+    if run.algorithm != "pevi":
         return []
     counts, meaning = run.counts, run.coverage.meaning()
     told = (
@@ -301,8 +312,15 @@ def policy_values(group: Group, levels: Mapping[str, float]) -> str:
         )
     if not levels:
         return ""
+    played = {n: v for n, v in group.first.worth_known.items() if v.standard_error is not None}
+
+    def shown(name: str, value: float) -> str:
+        worth = played.get(name)
+        error = f" ± {worth.standard_error:.2g} ({worth.episodes} episodes)" if worth else ""
+        return f"{value:,.5g}{error}"
+
     rows = [
-        (POLICIES.get(name, name) + (_only(group) if name == "learned" else ""), f"{value:,.5g}")
+        (POLICIES.get(name, name) + (_only(group) if name == "learned" else ""), shown(name, value))
         for name, value in levels.items()
     ]
     return html.table(("policy", "mean return of an episode"), rows)
@@ -468,7 +486,7 @@ def agents(run: Run) -> str:
 
 def timing(group: Group) -> str:
     """Seconds by phase, and each phase's share; the median where there are several runs."""
-    found = [run.summary()["seconds"] for run in group.runs]
+    found = [run.summary(values=False)["seconds"] for run in group.runs]
     phases = {name: float(np.median([one[name] for one in found])) for name in found[0]}
     total = sum(phases.values())
     rows = [
@@ -482,7 +500,10 @@ def timing(group: Group) -> str:
 
 def _steps(group: Group) -> str:
     """What a black box was asked to do."""
-    counts = [(run.summary()["steps"], run.summary()["clipped"]) for run in group.runs]
+    counts = [
+        (run.summary(values=False)["steps"], run.summary(values=False)["clipped"])
+        for run in group.runs
+    ]
     if any(steps is None for steps, _ in counts):
         return ""
     steps, clipped = (round(float(np.median(each))) for each in zip(*counts, strict=True))

@@ -61,7 +61,7 @@ class Comparison:
         pandas = needs_pandas()
         columns = ("algorithm", "seed", "episodes", "rounds", "regret", "return", "scalars",
                    "scalars_raw", "shortest_round")  # fmt: skip
-        summaries = [run.summary() for run in self.runs]
+        summaries = [run.summary(values=False) for run in self.runs]
         return pandas.DataFrame([{name: one[name] for name in columns} for one in summaries])
 
     def plot(self, what: str | None = None, path: str | Path | None = None) -> Any:

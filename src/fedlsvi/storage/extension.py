@@ -1,4 +1,4 @@
-"""A run folder that goes on: `resume(folder, episodes=T)` with another T than it began with.
+"""Continuing a run folder: `resume(folder, episodes=T)` with a T other than the original one.
 
 extended.json   T and the numbers in force from here on, in place of those of the header; and a
                 sentence on what differs from a run that had this T from the start
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlsvi.config import what_differs
-from fedlsvi.errors import GoesOnWarning, InvalidInput
-from fedlsvi.going_on import refuse_longer
+from fedlsvi.continuation import refuse_longer
+from fedlsvi.errors import ContinuationWarning, InvalidInput
 from fedlsvi.protocol.snapshot import PREFIX, Snapshot
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading
@@ -99,7 +99,7 @@ def prepare(header: RunHeader, found: reading.Found | None, longer: Session, epi
     finally:
         guard.release()
     if differs is not None:
-        warnings.warn(differs, GoesOnWarning, stacklevel=4)
+        warnings.warn(differs, ContinuationWarning, stacklevel=4)
 
 
 def _go_back(run: Path, found: reading.Found) -> None:
@@ -113,7 +113,7 @@ def _go_back(run: Path, found: reading.Found) -> None:
     if [r.last for r in past[-1:]] != [t][: len(past)]:
         raise InvalidInput(
             f"the checkpoint of {run} holds a state of episode {t}, where no round ended",
-            code="cannot-go-on",
+            code="cannot-continue",
         )
     whole = b"".join(lines.splitlines(keepends=True)[: len(past)])
     appended = {RECORDS: files.stamp(whole)}

@@ -76,7 +76,7 @@ LINEAR: Shape = {
     **BOTH,
     "kind": re.compile("linear"),
     "features": ({"name": str, "params": dict}, {"given": str}),
-    "beta": float,
+    "beta": (float, [float]),  # of all steps, or of each
     "ceilings": [float],
     "rows": int,
 }
@@ -106,7 +106,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
         head |= {
             "kind": "linear",
             "features": what,
-            "beta": values.beta,
+            "beta": values.beta if (values.taper == 1.0).all() else values.betas.tolist(),
             "ceilings": values.ceilings.tolist(),
             "rows": values.rows,
         }
@@ -153,8 +153,9 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
         sizes = {"lower": (horizon, d, d), "target": (horizon, d)}
         if "phi" in arrays:
             sizes["states"] = (TRIED, dim)
-        if len(head["ceilings"]) != horizon:
-            return f"horizon is {horizon}, ceilings has {len(head['ceilings'])} steps"
+        for name in ("ceilings", "beta"):
+            if isinstance(head[name], list) and len(head[name]) != horizon:
+                return f"horizon is {horizon}, {name} has {len(head[name])} steps"
         if head["rows"] < 1 or dim is None:
             return f"rows is {head['rows']}, state_dim is {dim}"
     for name, size in sizes.items():
@@ -181,7 +182,10 @@ def _table(arrays: Arrays) -> TabularValues:
 def _linear(head: Head, arrays: Arrays, spaces: Spaces, given: Any) -> BlockValues:
     horizon, dim = arrays["target"].shape
     phi = _made_again(head["features"], spaces, given, dim)
-    values = BlockValues(phi, horizon, head["beta"], np.array(head["ceilings"]), head["rows"])
+    each = isinstance(head["beta"], list)
+    beta, taper = (1.0, np.array(head["beta"], np.float64)) if each else (head["beta"], None)
+    top = np.array(head["ceilings"])
+    values = BlockValues(phi, horizon, beta, top, head["rows"], taper)
     values.factors = [DenseFactor(lower) for lower in arrays["lower"]]
     values.targets = list(arrays["target"])
     return values

@@ -175,10 +175,20 @@ def test_a_run_without_regret_is_summed_up_by_its_returns(numbered: bool) -> Non
     found = run.summary()
     earned = np.repeat(run.mean_returns, np.diff(run.taus))  # type: ignore[arg-type]
     assert found["return"] == pytest.approx(earned[-2:].mean())  # the last tenth of 25 episodes
-    assert found["best_return"] == earned.max()
+    for name in ("learned", "exploring", "random"):
+        played = evaluate_policy(
+            {"learned": run.exploit(), "exploring": run.policy}.get(name, name),  # type: ignore[arg-type]
+            as_environment(env, horizon=6, reward_range=(-1, 1)), 50, run.seed,
+        ).returns  # fmt: skip
+        assert found["values"][name] == {
+            "mean": pytest.approx(played.mean()), "episodes": 50,
+            "standard_error": pytest.approx(played.std(ddof=1) / 50**0.5),
+        }  # fmt: skip
+    assert run.summary(values=False)["values"] is None
     assert found["smallest_upload"] == min(record.smallest for record in run.records)
-    row = single_lines(found)[1].split()
-    assert row[:2] == ["return", number(found["return"])]
+    rows = single_lines(found)
+    assert rows[1].split()[:3] == ["return", f"{found['values']['learned']['mean']:.4g}", "±"]
+    assert rows[2].split()[:3] == ["while", "learning", number(found["return"])]
     twice = [found, found | {"seed": 1}]
     head, middle = (several_lines(twice, aggregate(twice), None)[i].split() for i in (1, 4))
     assert head[:2] == ["seed", "return"]

@@ -1,6 +1,6 @@
 """The backward pass over all H steps in one compiled call: (u, N, Λ) → (w, V, π).
 
-    b_h = u_h + N_h V_{h+1},  w_h = Λ_h⁻¹ b_h,  V_h = max_a Π(φᵀw_h + β‖φ‖_{Λ_h⁻¹}),   h = H … 1.
+    b_h = u_h + N_h V_{h+1},  w_h = Λ_h⁻¹ b_h,  V_h = max_a Π(φᵀw_h + β_h‖φ‖_{Λ_h⁻¹}),   h = H … 1.
 
 Where an algorithm replans after every episode, the interpreter would cost more than the sums.
 Scores and the bonus come from `core.value`. The receiver of a model (w, Λ) calls `rebuild_*`.
@@ -58,7 +58,7 @@ def backward_dense(phi, u, response, gram, beta, top, w, values, policy):  # typ
         z = np.dot(b, whitener)  # L⁻¹b = Lᵀw
         w[h] = np.dot(whitener, z)
         y = whitened.reshape(n_states, n_actions, dim)
-        backup(y, z, beta, top[h], values[h], policy[h], norms)
+        backup(y, z, beta[h], top[h], values[h], policy[h], norms)
 
 
 @njit(cache=True, nogil=True)
@@ -68,7 +68,7 @@ def backward_diagonal(index, u, response, gram, beta, top, w, values, policy):  
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
         w[h] = b / gram[h]
-        backup_diagonal(index, w[h], gram[h], beta, top[h], values[h], policy[h])
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h])
 
 
 @njit(cache=True, nogil=True)
@@ -88,7 +88,7 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type
             for j in range(i + 1):
                 z[j] += lower[i, j] * w[h, i]
         y = whitened.reshape(n_states, n_actions, dim)
-        backup(y, z, beta, top[h], values[h], policy[h], norms[h])
+        backup(y, z, beta[h], top[h], values[h], policy[h], norms[h])
         take_rows(y, policy[h], rows[h])
 
 
@@ -96,7 +96,7 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type
 def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms):  # type: ignore[no-untyped-def]
     """The same for one-hot features."""
     for h in range(w.shape[0]):
-        backup_diagonal(index, w[h], gram[h], beta, top[h], values[h], policy[h])
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h])
         for x in range(policy.shape[1]):
             slots[h, x] = index[x, policy[h, x]]
             norms[h, x] = 1.0 / gram[h, slots[h, x]]

@@ -80,7 +80,7 @@ class LSVISums:
         v, diagonal = self.values, self.gram.ndim == 2
         kernel = kernels.backward_diagonal if diagonal else kernels.backward_dense
         phi, sums = v.index if diagonal else v.phi, (self.u, self.response, self.gram)
-        kernel(phi, *sums, v.beta, v.ceilings, self.w, v.values, v.policy)
+        kernel(phi, *sums, v.betas, v.ceilings, self.w, v.values, v.policy)
 
     def mark(self) -> None:
         """Measure `growth` from here on."""
@@ -117,9 +117,9 @@ def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str
     v = values
     if full.ndim == 2:
         kernels.rebuild_diagonal(
-            v.index, w, full, v.beta, v.ceilings, v.values, v.policy, v.slots, v.norms
+            v.index, w, full, v.betas, v.ceilings, v.values, v.policy, v.slots, v.norms
         )
     else:
         kernels.rebuild_dense(
-            v.phi, w, full, v.beta, v.ceilings, v.values, v.policy, v.rows, v.norms
+            v.phi, w, full, v.betas, v.ceilings, v.values, v.policy, v.rows, v.norms
         )

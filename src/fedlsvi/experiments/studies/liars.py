@@ -7,6 +7,7 @@ Random linear MDPs, one agent per site, M from 3 to 50, sites ξ-close to one MD
     invented   all its visits are to the pair with the least value, and pay the most
     zero       b = 0
     halved     b is half of what it was
+    negated    −b, which passes where sites have features of their own and no sign was agreed
     inverted   it learns with rewards 1 − r
 
 Everything passes the server's bounds (`remote.guard`). Limits, fixed before the first run: of 100
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi import FedLSVI
-from fedlsvi.core.statistics import pack, unpack
+from fedlsvi.core.statistics import identity, pack, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.heterogeneous import xi_close
 from fedlsvi.envs.linear import RandomLinearMDP
@@ -42,17 +43,23 @@ from fedlsvi.protocol.transport import InProcess
 from fedlsvi.remote.suspicion import FEWEST, due, suspect
 from fedlsvi.report.plotting import Curve, Panel, paint
 
-ATTACKS = ("invented", "zero", "halved", "inverted")
+ATTACKS = ("invented", "zero", "halved", "negated", "inverted")
 SITES = (3, 5, 10, 50)
 XIS = (0.0, 0.05, 0.2)
 EPISODES = 400
 FIRST = 1000
 """The first instance that reports."""
 
-HONEST = {3: 100, 5: 100, 10: 100, 50: 1}
-RUNS = {3: 10, 5: 100, 10: 10, 50: 1}
-UNDEFENDED = 1
-"""Honest runs, runs with a liar, and those in which nothing is done about it, for each M."""
+RUNS = {5: 100, 10: 100, 3: 100, 50: 20}
+UNDEFENDED = 10
+"""M → runs per setting, honest and with each liar, and those in which nothing is done about it."""
+
+ONE_HOT = {5: 20, 10: 20}
+ONE_HOT_EPISODES = 2000
+"""The same with one-hot features and ξ = 0: d is 80 instead of 8, and takes longer to learn."""
+
+BETA = 1.0
+"""β = .2·H, the practical default when this was played."""
 
 
 class Sites(InProcess):
@@ -70,7 +77,8 @@ class Sites(InProcess):
         self.found: dict[int, int] = {}
         self.excluded: set[int] = set()
         self._shape = (p.n_agents, p.dim)
-        self._gram = np.zeros((p.horizon, p.n_agents, p.dim, p.dim))
+        one = identity(p.dim, 0.0, p.packing)
+        self._gram = np.zeros((p.horizon, p.n_agents, *one.shape))
         self._y_max = 1.0 + np.append(p.ceilings[1:], 0.0)
         self._before = self._now = 0
         self._liar = self._inverted() if attack == "inverted" else None
@@ -81,8 +89,9 @@ class Sites(InProcess):
         own = envs[-1]
         assert isinstance(own, FiniteMDP)
         envs[-1] = FiniteMDP(
-            own.P, 1.0 - own.r, horizon=own.horizon, initial=own.initial_laws, phi=own.phi
-        )
+            own.P, 1.0 - own.r, horizon=own.horizon, initial=own.initial_laws,
+            phi=getattr(own.default_features(), "table", None),
+        )  # fmt: skip
         return replace(self.plan, envs=tuple(envs)).cohort(m - 1, m)
 
     def deliver(self, message: Request) -> Sequence[Reply]:
@@ -98,9 +107,10 @@ class Sites(InProcess):
     def _receive(self, upload: Upload, lies: Reply) -> Upload:
         """The uploads of step h as the server uses them."""
         h, (m, d) = upload.h, self._shape
-        loc, b = unpack(upload.gram, d, "packed").copy(), upload.b.copy()
+        packing = self.plan.parameters.packing
+        loc, b = unpack(upload.gram, d, packing).copy(), upload.b.copy()
         if isinstance(lies, Upload):
-            loc[-1], b[-1] = unpack(lies.gram, d, "packed")[0], lies.b[0]
+            loc[-1], b[-1] = unpack(lies.gram, d, packing)[0], lies.b[0]
         self._lie(h, loc, b)
         gram = self._gram[h - 1]
         for site in self.excluded:  # what it gave is taken back, once
@@ -117,16 +127,19 @@ class Sites(InProcess):
                     self.excluded.add(site)
                     loc[site] -= gram[site]
                     gram[site], b[site] = 0.0, 0.0
-        return Upload(h, pack(loc, "packed"), b)
+        return Upload(h, pack(loc, packing), b)
 
     def _lie(self, h: int, loc: np.ndarray, b: np.ndarray) -> None:
         if self.attack == "zero":
             b[-1] = 0.0
         elif self.attack == "halved":
             b[-1] /= 2.0
+        elif self.attack == "negated":
+            b[-1] *= -1.0
         elif self.attack == "invented":
             phi = self._worst(h)
-            loc[-1] = (self._now - self._before) * np.outer(phi, phi)
+            one = phi * phi if loc.ndim == 2 else np.outer(phi, phi)
+            loc[-1] = (self._now - self._before) * one
             b[-1] = self._now * self._y_max[h - 1] * phi
 
     def _worst(self, h: int) -> np.ndarray:
@@ -143,13 +156,15 @@ class Sites(InProcess):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: `attack` is "" where all are honest."""
+    """One run: `attack` is "" where all are honest. `one_hot` forgets the d features of the MDP:
+    every pair of a state and an action is then a feature of its own."""
 
     sites: int
     xi: float
     attack: str
     action: str
     instance: int
+    one_hot: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,15 +187,18 @@ def play(trial: Trial) -> Result:
     """One run in this process."""
     m = trial.sites
     env = RandomLinearMDP(seed=trial.instance)
-    envs = xi_close(env, m, trial.xi, seed=trial.instance) if trial.xi else env
+    envs: Any = xi_close(env, m, trial.xi, seed=trial.instance) if trial.xi else env
+    if trial.one_hot:
+        envs = FiniteMDP(env.P, env.r, horizon=env.horizon, initial=env.initial_laws)
     made: list[Sites] = []
 
     def transport(plan: Plan) -> Sites:
         made.append(Sites(plan, trial.attack, trial.action, trial.xi))
         return made[0]
 
-    learner = FedLSVI(n_agents=m, policy="explore")
-    run = learner.learn(envs, EPISODES, trial.instance, transport=transport, threads=1,
+    learner = FedLSVI(n_agents=m, policy="explore", beta=BETA)
+    episodes = ONE_HOT_EPISODES if trial.one_hot else EPISODES
+    run = learner.learn(envs, episodes, trial.instance, transport=transport, threads=1,
                         progress=False)  # fmt: skip
     assert run.regret is not None
     found = made[0].found
@@ -190,16 +208,22 @@ def play(trial: Trial) -> Result:
 
 
 def trials() -> Iterator[Trial]:
-    """All runs of the study, instance by instance, so that any beginning of it is balanced."""
-    for i in range(max(RUNS.values())):
-        for xi in XIS:
-            for m in SITES:
-                if i < HONEST[m]:
-                    yield Trial(m, xi, "", "exclude", FIRST + i)
-                for attack in ATTACKS if i < RUNS[m] else ():
-                    yield Trial(m, xi, attack, "exclude", FIRST + i)
-                    if i < UNDEFENDED:
-                        yield Trial(m, xi, attack, "note", FIRST + i)
+    """All runs of the study: five sites first, so that the numbers of which the limits speak are
+    there early; then instance by instance."""
+    for sites in ((5,), (10, 3, 50)):
+        for i, m, xi in product(range(max(RUNS.values())), sites, XIS):
+            if i < RUNS[m]:
+                yield from _instance(m, xi, FIRST + i, one_hot=False)
+    for m, runs in ONE_HOT.items():
+        for i in range(runs):
+            yield from _instance(m, 0.0, FIRST + i, one_hot=True)
+
+
+def _instance(m: int, xi: float, instance: int, one_hot: bool) -> Iterator[Trial]:
+    for attack in ("", *ATTACKS):
+        yield Trial(m, xi, attack, "exclude", instance, one_hot)
+        if attack and instance < FIRST + UNDEFENDED:
+            yield Trial(m, xi, attack, "note", instance, one_hot)
 
 
 def run_all(path: Path, seconds: float, jobs: int) -> list[Result]:
@@ -242,6 +266,7 @@ class Row:
     sites: int
     xi: float
     attack: str
+    one_hot: bool
     runs: int
     found: int
     wrong: int
@@ -252,32 +277,38 @@ class Row:
 
 def rows(results: Sequence[Result]) -> list[Row]:
     """The table, from single runs."""
-    honest = {
-        (r.trial.sites, r.trial.xi, r.trial.instance): r for r in results if not r.trial.attack
-    }
+    honest = {_world(r.trial): r for r in results if not r.trial.attack}
     table = []
-    for attack, xi, m in product(("", *ATTACKS), XIS, SITES):
+    for one_hot, attack, xi, m in product((False, True), ("", *ATTACKS), XIS, SITES):
+        setting = (one_hot, attack, xi, m)
         here = [
-            r for r in results if (r.trial.attack, r.trial.xi, r.trial.sites) == (attack, xi, m)
+            r
+            for r in results
+            if (r.trial.one_hot, r.trial.attack, r.trial.xi, r.trial.sites) == setting
         ]
         ended = [r for r in here if r.trial.action == "exclude"]
         if not ended:
             continue
         ratios = {
             action: [
-                r.regret / honest[m, xi, r.trial.instance].regret
+                r.regret / honest[_world(r.trial)].regret
                 for r in here
-                if r.trial.action == action and (m, xi, r.trial.instance) in honest
+                if r.trial.action == action and _world(r.trial) in honest
             ]
             for action in ("exclude", "note")
         }
         right = sum(r.wrong == 0 and (r.found > 0 or not attack) for r in ended)
         table.append(Row(
-            m, xi, attack or "none", len(ended), right, sum(r.wrong > 0 for r in ended),
+            m, xi, attack or "none", one_hot, len(ended), right, sum(r.wrong > 0 for r in ended),
             _median([r.found for r in ended if r.found]), _median(ratios["exclude"]),
             _median(ratios["note"]),
         ))  # fmt: skip
     return table
+
+
+def _world(trial: Trial) -> tuple[int, float, int, bool]:
+    """What a run has in common with the honest run that it is measured against."""
+    return trial.sites, trial.xi, trial.instance, trial.one_hot
 
 
 def _median(values: Sequence[float]) -> float:
@@ -293,8 +324,9 @@ def markdown(table: Sequence[Row]) -> str:
     ]
     for r in table:
         numbers = (_text(r.episode, ".0f"), _text(r.regret, ".2f"), _text(r.undefended, ".1f"))
+        name = f"{r.attack}, one-hot" if r.one_hot else r.attack
         lines.append(
-            f"| {r.attack} | {r.xi:g} | {r.sites} | {r.runs} | {r.found} | {r.wrong} | "
+            f"| {name} | {r.xi:g} | {r.sites} | {r.runs} | {r.found} | {r.wrong} | "
             + " | ".join(numbers)
             + " |"
         )
@@ -310,7 +342,7 @@ def draw(table: Sequence[Row], path: Path) -> None:
     xi = XIS[1]
     panels = []
     for attack in ATTACKS:
-        own = [r for r in table if r.attack == attack and r.xi == xi]
+        own = [r for r in table if (r.attack, r.xi, r.one_hot) == (attack, xi, False)]
         m = np.array([r.sites for r in own], np.float64)
         panels.append(Panel(
             f"{attack}, ξ = {xi:g}", "sites M", "regret ÷ honest",

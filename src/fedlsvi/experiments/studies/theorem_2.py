@@ -61,7 +61,8 @@ def widening(arm: str, xi: float, T: int) -> dict[str, Any]:
         return {"xi": xi}
     beta = PRACTICAL_BETA * HORIZON
     share = beta / beta_homogeneous(DIM, HORIZON, AGENTS, T)
-    return {"beta": beta + share * misspecification_width(DIM, HORIZON, AGENTS, T, xi)}
+    wide = beta + share * misspecification_width(DIM, HORIZON, AGENTS, T, xi)
+    return {"beta": wide, "taper": True}
 
 
 def sweep(size: Size) -> list[RunSpec]:

@@ -1,4 +1,4 @@
-"""A run that goes on: `Run.learn_more` without a folder, and who may; and `Run.exploit`."""
+"""Continuing a run: `Run.learn_more` without a folder, which runs allow it; and `Run.exploit`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from threadpoolctl import threadpool_limits
 
 from fedlsvi.checks import integer
 from fedlsvi.config import what_differs
-from fedlsvi.errors import GoesOnWarning, InvalidInput
+from fedlsvi.errors import ContinuationWarning, InvalidInput
 from fedlsvi.learner import FedLSVI, played
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.records import Observer, check_observers
 from fedlsvi.run import Run
 
 
-def go_on(
+def continue_run(
     run: Run,
     more: int,
     env: Any = None,
@@ -28,7 +28,7 @@ def go_on(
     observers: Iterable[Observer] = (),
     threads: int | None = None,
 ) -> Run:
-    """A run that goes on for so many episodes; `Run.learn_more` explains it."""
+    """Continue a run for so many episodes; `Run.learn_more` explains it."""
     watching = check_observers(observers)
     learner, plan, memory = run.learner, run.plan, run.memory
     hint = "how many more to play"
@@ -43,12 +43,13 @@ def go_on(
         return resume(
             run.folder, episodes=episodes, env=env, features=features, observers=watching,
             progress=progress, threads=threads,
+            data=list(plan.logs) if plan is not None and plan.logs else None,
         )  # fmt: skip
     if learner is None or plan is None:
         raise InvalidInput(
-            "this run was read back without what its agents remember: go on with the run that "
-            "`learn` returned, or with one that has a folder",
-            code="cannot-go-on",
+            "this run was loaded without its agents' memory: continue the run that `learn` "
+            "returned, or one that has a folder",
+            code="cannot-continue",
         )
     refuse_longer(run, episodes, memory is not None)
     assert memory is not None
@@ -56,7 +57,7 @@ def go_on(
         env, episodes, plan.seed, features=plan.features,
         cohorts=memory.plain["cohorts"] or None,
         threads=plan.threads if threads is None else threads, block=plan.block,
-        keep_models=bool(run.models),
+        keep_models=bool(run.models), **plan.known_before,
     )  # fmt: skip
     past = [record for record in run.records if record.last <= memory.t]
     if memory.history:
@@ -67,7 +68,7 @@ def go_on(
     session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
     differs = what_differs(run.parameters, session.plan.parameters, memory.t)
     if differs is not None:
-        warnings.warn(differs, GoesOnWarning, stacklevel=3)
+        warnings.warn(differs, ContinuationWarning, stacklevel=3)
     if progress is not False:
         from fedlsvi.observers.progress import bar
 
@@ -77,7 +78,7 @@ def go_on(
 
 
 def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
-    """Refuse to go on where that is no run of the algorithm, or where nothing is remembered."""
+    """Refuse to continue a run of an algorithm that cannot be, or whose memory is gone."""
     T = run.parameters.episodes
     integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
     again = f"play a new run of {episodes:,} episodes"
@@ -86,14 +87,20 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     if episodes != T and asked:
         raise InvalidInput(
             f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
-            code="cannot-go-on",
+            code="cannot-continue",
+        )
+    if run.parameters.privacy is not None:
+        raise InvalidInput(
+            f"this run was private for {T:,} episodes and has spent its budget: {again}, whose "
+            "episodes are others, and add up what both spend on a user who is in both",
+            code="budget-spent",
         )
     if not remembered:
         raise InvalidInput(
-            f"this run of '{run.algorithm}' cannot go on: its rounds or constants follow the "
-            "number of episodes, its agents are in other processes, or they remember too much to "
-            f"be kept: {again}",
-            code="cannot-go-on",
+            f"this run of '{run.algorithm}' cannot be continued: its rounds or constants depend on "
+            "the number of episodes, its agents are in other processes, or their memory is too "
+            f"large to keep: {again}",
+            code="cannot-continue",
         )
 
 
@@ -103,7 +110,7 @@ def exploited(run: Run, pessimism: float) -> Policy:
     learner, plan, memory = run.learner, run.plan, run.memory
     if not isinstance(learner, FedLSVI) or plan is None or memory is None:
         raise InvalidInput(
-            f"what the agents of this run of '{run.algorithm}' remember is not here: learn with "
+            f"this run of '{run.algorithm}' has no agents' memory here: learn with "
             f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
             code="no-statistics",
         )
@@ -112,6 +119,7 @@ def exploited(run: Run, pessimism: float) -> Policy:
     session = FedLSVI(**asked).prepare(
         plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
         features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
+        **plan.known_before,
     )  # fmt: skip
     player = session.player
     if memory.history:
