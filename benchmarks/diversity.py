@@ -230,11 +230,10 @@ def print_sizes(
         cells = [f"{a:.3f}, {b:.3f}" for a, b in zip(means[world], loss, strict=True)]
         chance = "no" if rows[0][0]["repeats"] else "yes"
         print(f"| {world} | {chance} | " + " | ".join(cells) + " |")
-    for chance in (True, False):
-        of = [m for w, m in means.items() if known[w, instances[0], 0.0]["repeats"] != chance]
+    for text, repeats in (("with", False), ("without", True)):
+        of = [m for w, m in means.items() if known[w, instances[0], 0.0]["repeats"] == repeats]
         over = np.exp(np.mean(np.log(np.array(of) / np.array(of)[:, :1]), axis=0))
         cells = [f"{value:.3f}" for value in over]
-        text = "with" if chance else "without"
         print(f"| worlds {text} chance, regret over that of σ = 0 | | {' | '.join(cells)} |")
 
 
