@@ -11,7 +11,8 @@
 
 A site that has records and nothing to play in takes part in `algorithm = "pevi"`:
 
-    data = "records.parquet"         # beside the settings file, or a whole path
+    data = "records.parquet"         # beside the settings file, or a whole path; or a table:
+    # data = {file = "records.parquet", allowed = "seen", at_least = 5}
     [features]                       # where the job names none
     name = "own"
 """
@@ -96,7 +97,8 @@ class SiteSettings:
         if self.data is None:
             return self.env
         given = dict(self.data)
-        refuse_unknown("key of data", given, ("file", "columns", "n_states", "n_actions"))
+        known = ("file", "columns", "n_states", "n_actions", "allowed", "at_least")
+        refuse_unknown("key of data", given, known)
         n_actions = given.get("n_actions", federation.n_actions)
         if n_actions is None:
             raise InvalidInput(
@@ -110,6 +112,7 @@ class SiteSettings:
         own = logged_worlds(
             given["file"], horizon=federation.horizon, n_states=n_states, n_actions=n_actions,
             reward_range=federation.reward_range, columns=given.get("columns"),
+            allowed=given.get("allowed"), at_least=given.get("at_least", 1),
         )  # fmt: skip
         if len(own) != self.agents:
             raise InvalidInput(
@@ -138,7 +141,7 @@ def environment(table: dict[str, Any]) -> Any:
     make: Any = _function(what) if ways[0] == "entry" else what
     taken = signature(make).parameters if ways[0] == "entry" else {}
     # sizes of a Gymnasium environment, unless the function takes them itself
-    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
+    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range", "allowed")
              if key in rest and key not in taken}  # fmt: skip
     if ways[0] == "entry":
         try:
