@@ -70,9 +70,7 @@ def backward_diagonal(index, u, response, gram, beta, top, w, values, policy):  
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
         w[h] = b / gram[h]
-        backup_diagonal(
-            index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept
-        )
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept)
 
 
 @njit(cache=True, nogil=True)
@@ -102,9 +100,7 @@ def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms):  
     """The same for one-hot features."""
     every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(w.shape[0]):
-        backup_diagonal(
-            index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept
-        )
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept)
         for x in range(policy.shape[1]):
             slots[h, x] = index[x, policy[h, x]]
             norms[h, x] = 1.0 / gram[h, slots[h, x]]
