@@ -29,19 +29,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # as in a job that a shell has put into the background: tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TOGETHER = {
+    "flare": ("test_flare.py", "test_flare_jobs.py", "test_federation_to_policy.py"),
+    "ray": ("test_ray.py", "test_ray_failures.py"),
+}
+"""Modules that one worker runs, because they share what is started once in a session; every other
+module is a unit of its own."""
+
 LONGEST_FIRST = (
-    "tests/remote/flare/test_flare_kills.py",
     "tests/remote/flare/test_flare.py",
     "tests/remote/flare/test_federation_to_policy.py",
-    "tests/remote/ray",
-    "tests/docs/test_site.py",
-    "tests/remote/test_recovery.py",
+    "tests/remote/flare/test_flare_jobs.py",
+    "tests/remote/ray/test_ray",
+    "tests/remote/flare/test_flare_kills.py",
     "tests/storage/test_kills.py",
+    "tests/docs/test_code_blocks.py",
+    "tests/remote/test_recovery.py",
     "tests/examples",
     "tests/docs",
     "tests/experiments",
+    "tests/report",
 )
-"""Modules that two workers should begin with, so that none of them is left over at the end."""
+"""What workers should begin with, so that none of it is left over at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,6 +61,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(found, len(LONGEST_FIRST))
 
     items.sort(key=place)
+    for item in items:
+        shared = (group for group, files in TOGETHER.items() if item.path.name in files)
+        module = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(next(shared, module)))
 
 
 @pytest.fixture

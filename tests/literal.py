@@ -127,9 +127,11 @@ def worlds(envs: Any, M: int, seed: int, keys: Sequence[int] | None = None) -> l
 
 @dataclass(frozen=True)
 class Ended:
-    """In place of a state: the episode is over, and this is what the steps left are worth."""
+    """In place of a state: the episode is over, and this is what the steps left are worth, or what
+    each of them pays."""
 
     worth: float
+    rate: float | None = None
 
 
 def feature_lookup(features: Features) -> Callable[[State], Array]:
@@ -285,23 +287,47 @@ def literal_fed_lsvi(
     stationary: bool = False,
     there: Callable[[int, int], Sequence[int]] | None = None,
     allowed: Sequence[Allowed] | None = None,
+    logs: Sequence[Sequence[Sequence[Transition]]] | None = None,
+    only_logged: Sequence[int] = (),
+    prior: tuple[Array, Array] | None = None,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
     `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
     every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
     which begins after episode t, only the agents there(k, t) play, each its own next episode, and
-    the others' last b stands; agent m takes, and expects to take, only actions of allowed[m].
-    `stale` takes V_{h+1} from the model before the synchronisation;
-    `weight` counts every sample that often at the server, never in the trigger; `keys` gives the
-    agents other agents' draws."""
+    the others' last b stands. Agent m takes, and expects to take, only actions of allowed[m]. Its
+    data begin with logs[m][h−1] at step h, of which the server hears in a round before the first;
+    `only_logged` agents play nothing. `prior` is Λ₀ − λI (H, d, d) and b₀ (H, d), known to the
+    server from the start. `stale` takes V_{h+1} from the model before the synchronisation; `weight`
+    counts every sample that often at the server, never in the trigger; `keys` gives the agents
+    other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
     gram = np.stack([lam * np.eye(d)] * H)  # S2
     w = np.zeros((H, d))  # S2, S3
+    known_before = np.zeros((H, d))
+    if prior is not None:
+        gram, known_before = gram + prior[0], prior[1]
+        w = np.array([np.linalg.solve(g, b) for g, b in zip(gram, known_before, strict=True)])
     data: list[list[list[Transition]]] = [[[] for _ in range(H)] for _ in range(M)]  # A1
     sent, own, told = np.zeros((M, H, d)), [0] * M, np.zeros((M, H), int)
+    if logs is not None:
+        for m, i in ((m, i) for m in range(M) for i in range(H)):
+            few = not stationary and len(logs[m][i]) < min_round
+            data[m][i] += [] if few else list(logs[m][i])
+            told[m, i] = len(data[m][i])
+        for i in reversed(range(H)):
+            b = known_before[i].copy()
+            for m in range(M):
+                which = None if allowed is None else allowed[m]
+                ahead_of_m = values_after(i + 1, phi, (w, gram), beta, upper, which)
+                for part in data[m] if stationary else [data[m][i]]:
+                    b += response(part, phi, ahead_of_m)
+                    for x, a, _, _ in part:
+                        gram[i] += np.outer(phi(x)[a], phi(x)[a])
+            w[i] = np.linalg.solve(gram[i], b)
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
@@ -321,7 +347,7 @@ def literal_fed_lsvi(
         while not signalling and t < T:  # A8
             t, dt = t + 1, dt + 1  # A9
             run.trajectories.append([[] for _ in range(M)])
-            for m in who:
+            for m in (m for m in who if m not in only_logged):
                 own[m] += 1
                 run.trajectories[-1][m] = agents[m].play(own[m], follows[m], H)  # A10–A16
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
@@ -331,6 +357,7 @@ def literal_fed_lsvi(
             firing = {
                 (m, i + 1)
                 for m in who
+                if m not in only_logged
                 for i in ([H - 1] if stationary else range(H))
                 if earliest <= t <= T - min_round and fires(gram[i], seen[m, i], dt, gamma, cap)
             }  # A17
@@ -346,7 +373,7 @@ def literal_fed_lsvi(
                 values_after(i + 1, phi, source, beta, upper, which)
                 for which in (allowed or [None] * M)
             ]  # A24, A29
-            b = np.zeros(d)
+            b = known_before[i].copy()
             for m in range(M):
                 new = seen[m, i]
                 if m in who:
@@ -374,7 +401,7 @@ def values_after(
 
     def ahead(y: State) -> float:
         if isinstance(y, Ended):
-            return y.worth
+            return y.worth if y.rate is None else (len(w) - h) * y.rate
         if h == len(w):
             return 0.0
         which = None if allowed is None else allowed(h + 1, y)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,8 +20,16 @@ from fedlsvi.checks import boolean, choice, finite, integer, number, plain
 from fedlsvi.core import theory
 from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
+from fedlsvi.core.privacy_settings import (
+    FIRST_SHARE,
+    PRIVATE_ROUNDS,
+    check_company,
+    check_privacy,
+    check_users,
+)
+from fedlsvi.core.private_release import PrivateRelease
 from fedlsvi.core.statistics import PACKINGS, Packing
-from fedlsvi.core.trigger import Trigger
+from fedlsvi.core.trigger import Trigger, schedule
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
 
@@ -72,6 +81,7 @@ class Settings:
     exchange: Exchange = "stepwise"
     participation: float = 1.0
     present: list[list[int]] | None = None
+    privacy: dict[str, Any] | None = None
 
     @property
     def some_away(self) -> bool:
@@ -151,6 +161,9 @@ class Settings:
                 'with participation= or present= use exchange="stepwise"',
                 code="bad-participation",
             )
+        if self.privacy is not None:
+            object.__setattr__(self, "privacy", check_privacy(self.privacy, self.n_agents))
+            check_company(self)
         number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
         hint = "the theorems hold with probability 1 − 2·confidence"
         number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
@@ -164,6 +177,9 @@ class Settings:
         pooled: int | None = None,
         steady: bool = False,
         states: int = 0,
+        logged: int = 0,
+        prior: float = 0.0,
+        nonnegative: bool = False,
     ) -> Parameters:
         """The numbers in force on a problem of this size.
 
@@ -177,8 +193,13 @@ class Settings:
             steady: Whether the environments say that nothing in them depends on the step; decides
                 stationary="auto" of the practical preset.
             states: S, where states are finite; 0 elsewhere.
+            logged: Episodes of the longest log that an agent begins with; 0 where none does.
+            prior: ρ of a model that was learned before; 0 where there is none.
+            nonnegative: Whether no feature is negative; private runs need less noise then.
         """
         integer("episodes", episodes, 1, "the number of episodes per agent")
+        if logged or prior:
+            self._check_warm(logged > 0)
         M, T, H, d = self.n_agents, int(episodes), horizon, dim
         packing = self.packing
         if packing == "auto":
@@ -217,10 +238,16 @@ class Settings:
                 code="bad-policy",
             )
         if beta == "theory":
-            beta = theory.beta_theory(d, H, M, T, self.xi, self.confidence, self.c_beta, pooled)
+            seen = T + logged
+            beta = theory.beta_theory(d, H, M, seen, self.xi, self.confidence, self.c_beta, pooled)
         elif beta is None:
             top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            beta = PRACTICAL_BETA * top + theory.misspecification_width(d, H, pooled, T, self.xi)
+            width = theory.misspecification_width(d, H, pooled, T + logged, self.xi)
+            beta = PRACTICAL_BETA * top + width
+        private: dict[str, Any] = {}
+        if self.privacy is not None:
+            private = self._private(T, nonnegative or one_hot)
+            gamma, growth = 1.0, 0.0  # a round ends when the schedule says so
         if not finite(beta):
             raise InvalidSetting(
                 f"beta would be {beta} at confidence={self.confidence!r} and "
@@ -242,9 +269,6 @@ class Settings:
             overshoot=self.overshoot,
             packing=packing,
             confidence=self.confidence,
-            cap=self._cap(M),
-            min_round=self.min_round,
-            rounds=self._budget(M, T, H, d, packing, stationary, exploit),
             growth=growth,
             stationary=stationary,
             exploit=exploit,
@@ -254,14 +278,23 @@ class Settings:
             states=states if self.exchange == "one-trip" else 0,
             participation=float(self.participation),
             present=self.present,
-        )
+            **(private or {
+                "cap": self._cap(M),
+                "min_round": self.min_round,
+                "rounds": self._budget(M, T, H, d, packing, stationary, exploit, logged > 0),
+            }),
+            logged=logged,
+            prior=prior,
+        )  # fmt: skip
         if made.exchange == "one-trip" and states < 1:
             raise InvalidSetting(
                 'exchange="one-trip" sends a table of next states, and needs finitely many of '
                 'them, in federation.toml as n_states: use exchange="stepwise"',
                 code="one-trip-needs-states",
             )
-        if made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
+        if made.release is not None:
+            made.check_release()
+        elif made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
                 f"point for {M} agents, {T} episodes and values up to {made.largest_target:g}, and "
@@ -269,6 +302,37 @@ class Settings:
                 code="too-few-bits",
             )
         return made
+
+    def _private(self, episodes: int, nonnegative: bool) -> dict[str, Any]:
+        """What a private run has in place of a trigger: rounds of public lengths."""
+        assert self.privacy is not None
+        check_users(self.privacy, self.n_agents, episodes)
+        rounds = self.rounds if isinstance(self.rounds, int) else PRIVATE_ROUNDS
+        first = max(self.min_round, math.ceil(episodes / FIRST_SHARE))
+        rounds = len(schedule(episodes, rounds, first))
+        return {"privacy": self.privacy, "nonnegative": nonnegative, "cap": None,
+                "min_round": first, "rounds": rounds}  # fmt: skip
+
+    def _check_warm(self, logs: bool) -> None:
+        """Refuse what cannot begin with logs, or with a model that was learned before."""
+        if self.privacy is not None:
+            raise InvalidSetting(
+                "privacy counts what its own rounds release, and a warm start would bring more: "
+                "leave out data= and warm_start=",
+                code="bad-privacy",
+            )
+        if self.some_away:
+            raise InvalidSetting(
+                "a warm start needs all agents in every round: leave out participation= and "
+                "present=, or data= and warm_start=",
+                code="bad-participation",
+            )
+        if logs and self.exchange == "one-trip":
+            raise InvalidSetting(
+                "what a logged episode is worth after its end is not in a table of next states: "
+                'use exchange="stepwise" with data=',
+                code="bad-exchange",
+            )
 
     @property
     def _eager(self) -> bool:
@@ -284,15 +348,16 @@ class Settings:
         return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
 
     def _budget(
-        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool
-    ) -> int | None:
-        """The most rounds that `rounds` and `scalars` allow together; without these, of the eager
-        trigger, what the raw data would pay for."""
+        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool,
+        logs: bool,
+    ) -> int | None:  # fmt: skip
+        """The most rounds that `rounds` and `scalars` allow together, beside the one of the logs;
+        without these, of the eager trigger, what the raw data would pay for."""
         budgets = [self.rounds] if isinstance(self.rounds, int) else []
         if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
             return theory.rounds_paid(d, H, M, T, packing, stationary=stationary, exploit=exploit)
         if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
+            first = theory.scalars_total(d, H, M, packing, int(logs), 0, stationary=stationary)
             if self.aggregation == "secure":  # as if every agent were a site
                 first += theory.scalars_keys(M)
             first += theory.scalars_exploit(d, H, M) if exploit else 0
@@ -312,7 +377,8 @@ class Settings:
 @dataclass(frozen=True)
 class Parameters:
     """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
-    ends a round (`core.trigger.Trigger`), and whether β is taken off instead of added."""
+    ends a round (`core.trigger.Trigger`), whether β is taken off instead of added, how many
+    episodes were logged before the first, and what an earlier model counts."""
 
     n_agents: int
     episodes: int
@@ -341,6 +407,26 @@ class Parameters:
     pessimistic: bool = False
     exchange: Exchange = "stepwise"
     states: int = 0
+    logged: int = 0
+    prior: float = 0.0
+    privacy: dict[str, Any] | None = None
+    nonnegative: bool = False
+
+    @property
+    def release(self) -> PrivateRelease | None:
+        """The noise of a private run; None elsewhere."""
+        return None if self.privacy is None else _release(self)
+
+    def check_release(self) -> None:
+        """Refuse a private run whose noise has no room beside its sums."""
+        release = self.release
+        if release is not None and not release.fits(self.n_agents):
+            raise InvalidSetting(
+                f"epsilon = {release.epsilon:g} takes noise for which integers leave "
+                f"{release.bits} bits after the point, too few for {self.n_agents} agents and "
+                f"{self.episodes} episodes: make these smaller, or epsilon larger",
+                code="too-few-bits",
+            )
 
     @property
     def some_away(self) -> bool:
@@ -374,8 +460,15 @@ class Parameters:
     @property
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
-        and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms."""
-        terms = self.n_agents * self.episodes * (self.horizon // self.matrices)
+        and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms.
+        Of a private run, its noise says how fine the grid has to be."""
+        return self._room_bits if self.release is None else self.release.bits
+
+    @property
+    def _room_bits(self) -> int:
+        """The most bits after the point that sums leave room for."""
+        seen = self.n_agents * (self.episodes + self.logged)
+        terms = seen * (self.horizon // self.matrices)
         return scale_bits(terms * self.largest_target)
 
     @property
@@ -383,12 +476,14 @@ class Parameters:
         """When rounds end."""
         log_cap = math.inf if self.cap is None else math.log(self.cap)
         budget = self.min_round, self.rounds
-        return Trigger(self.gamma, self.episodes, log_cap, *budget, self.growth)
+        public = self.privacy is not None
+        return Trigger(self.gamma, self.episodes, log_cap, *budget, self.growth, public)
 
     def most_rounds(self, episodes: int) -> float:
         """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
         per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
-        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's."""
+        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was
+        known before only makes ratios of determinants smaller; the round of logs is not counted."""
         each = self.horizon // self.matrices
         size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
@@ -404,6 +499,18 @@ class Parameters:
         # pessimism is proved for H − h + 1, whatever the preset
         preset = "practical" if self.pessimistic else self.preset
         return ceilings(self.horizon, self.value_range, preset)
+
+
+_made_release = lru_cache(maxsize=64)(PrivateRelease)
+
+
+def _release(p: Parameters) -> PrivateRelease:
+    assert p.privacy is not None
+    assert p.rounds is not None
+    return _made_release(
+        p.privacy["epsilon"], p.privacy["delta"], p.privacy["episodes_per_user"], p.rounds,
+        p.horizon, p.dim, p.states, p.packing, p.stationary, p.nonnegative, p._room_bits,
+    )  # fmt: skip
 
 
 def stays(present: Any, n_agents: int) -> list[list[int]]:

@@ -43,6 +43,7 @@ def continue_run(
         return resume(
             run.folder, episodes=episodes, env=env, features=features, observers=watching,
             progress=progress, threads=threads,
+            data=list(plan.logs) if plan is not None and plan.logs else None,
         )  # fmt: skip
     if learner is None or plan is None:
         raise InvalidInput(
@@ -56,7 +57,7 @@ def continue_run(
         env, episodes, plan.seed, features=plan.features,
         cohorts=memory.plain["cohorts"] or None,
         threads=plan.threads if threads is None else threads, block=plan.block,
-        keep_models=bool(run.models),
+        keep_models=bool(run.models), **plan.known_before,
     )  # fmt: skip
     past = [record for record in run.records if record.last <= memory.t]
     if memory.history:
@@ -88,6 +89,12 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
             f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
             code="cannot-continue",
         )
+    if run.parameters.privacy is not None:
+        raise InvalidInput(
+            f"this run was private for {T:,} episodes and has spent its budget: {again}, whose "
+            "episodes are others, and add up what both spend on a user who is in both",
+            code="budget-spent",
+        )
     if not remembered:
         raise InvalidInput(
             f"this run of '{run.algorithm}' cannot be continued: its rounds or constants depend on "
@@ -112,6 +119,7 @@ def exploited(run: Run, pessimism: float) -> Policy:
     session = FedLSVI(**asked).prepare(
         plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
         features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
+        **plan.known_before,
     )  # fmt: skip
     player = session.player
     if memory.history:

@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
@@ -25,16 +25,19 @@ from fedlsvi.config import (
     cohort_count,
 )
 from fedlsvi.core.statistics import Packing
-from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.errors import InvalidSetting, UnknownName
+from fedlsvi.envs.logged.beside import Logs, worlds_and_logs
+from fedlsvi.envs.logged.sources import Columns
+from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
+from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run, raw_scalars_per_step
+from fedlsvi.warm_start import check_prior, prior_of
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
@@ -68,6 +71,7 @@ class Algorithm(ABC):
         repeat: int = 1,
         clip_rewards: bool = False,
         allowed: Any = None,
+        at_least: int = 1,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -78,6 +82,10 @@ class Algorithm(ABC):
         keep_models: bool = False,
         folder: str | PathLike[str] | None = None,
         checkpoint_seconds: float = 5.0,
+        data: Any = None,
+        columns: Columns | None = None,
+        warm_start: Any = None,
+        warm_weight: float = 1.0,
     ) -> Run:
         """Play `episodes` episodes per agent and return what was learned and what it cost.
 
@@ -96,7 +104,10 @@ class Algorithm(ABC):
             clip_rewards: Clip its rewards outside `reward_range` and count them.
             allowed: Actions that may be taken: booleans (S, A) or (H, S, A), or a function from
                 (h, states) to booleans (n, A), in addition to the environment's own; "env" takes a
-                Gymnasium environment's, such as `info["action_mask"]`, which else are not heeded.
+                Gymnasium environment's, such as `info["action_mask"]`, which else are not heeded;
+                "seen", with `data=`, those that an agent's own log has seen at least `at_least`
+                times in the state.
+            at_least: See `allowed`.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
             observers: Called with the record of each round; the run ends after it where one returns
@@ -110,16 +121,26 @@ class Algorithm(ABC):
             folder: A run folder to write as the run goes; `fedlsvi.resume` continues a killed run.
                 Without one, Ctrl-C ends the run after its round, and what was learned is returned.
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
+            data: What agents have recorded before, for Fed-LSVI: learned from in a round of its
+                own, before the first episode. A log with an agent column, or a list with a log, or
+                None, for each agent (`fedlsvi.offline` says what a log may be). An agent whose
+                environment is None has a log alone and plays nothing.
+            columns: What the columns are called in the logs, by our names.
+            warm_start: An earlier run, or its folder, whose model is where this one begins, for
+                Fed-LSVI.
+            warm_weight: ρ > 0: what an episode of that run counts, beside one of this.
         """
         watching = check_observers(observers)
         seed = secrets.randbits(31) if seed is None else seed
-        env = as_environment(
-            env, horizon=horizon, reward_range=reward_range, kwargs=env_kwargs, repeat=repeat,
-            clip_rewards=clip_rewards, allowed=allowed,
+        env, logs = worlds_and_logs(
+            env, data, self.settings.n_agents, columns, horizon=horizon, reward_range=reward_range,
+            kwargs=env_kwargs, repeat=repeat, clip_rewards=clip_rewards, allowed=allowed,
+            at_least=at_least,
         )  # fmt: skip
+        known = self._known_before(logs, warm_start, warm_weight)
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
-            cohorts=cohorts, threads=threads, block=block, keep_models=keep_models,
+            cohorts=cohorts, threads=threads, block=block, keep_models=keep_models, **known,
         )  # fmt: skip
         watching += _traffic(session, progress)
         if folder is not None:
@@ -134,6 +155,19 @@ class Algorithm(ABC):
 
             watching += bar(session.plan.parameters, progress)
         return played(session, self, watching)
+
+    def _known_before(self, logs: Logs, warm_start: Any, weight: float) -> dict[str, Any]:
+        """What `prepare` takes of logs and of an earlier run; nothing, where there is neither."""
+        known: dict[str, Any] = {"logs": logs} if logs else {}
+        if warm_start is not None:
+            known["prior"] = prior_of(warm_start, weight)
+        if known and self.name != FedLSVI.name:
+            raise InvalidInput(
+                f"'{self.name}' begins with nothing: data= and warm_start= are for Fed-LSVI, and "
+                "pevi learns from logs alone",
+                code="no-warm-start",
+            )
+        return known
 
     @abstractmethod
     def prepare(
@@ -198,6 +232,10 @@ class FedLSVI(Algorithm):
         present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
             back: it takes part in rounds that begin with episodes first to last. Agents without an
             entry are always there.
+        privacy: {"epsilon": ε, "delta": δ} makes all that leaves the agents together (ε, δ)-
+            differentially private: noise inside the sums, rounds of public lengths. "unit" is
+            "episode", or "user" with "episodes_per_user"; "colluders" are sites whose noise does
+            not count. Needs exchange="one-trip" and aggregation "secure" or "exact".
     """
 
     name = "fed-lsvi"
@@ -228,6 +266,7 @@ class FedLSVI(Algorithm):
         exchange: Exchange = "stepwise",
         participation: float = 1.0,
         present: Sequence[Sequence[int]] | None = None,
+        privacy: Mapping[str, Any] | None = None,
     ) -> None:
         given = dict(locals())
         del given["self"]
@@ -245,16 +284,28 @@ class FedLSVI(Algorithm):
         threads: int | None = None,
         block: int | None = None,
         keep_models: bool = False,
+        logs: Logs = (),
+        prior: Prior | None = None,
     ) -> Session:
-        """Check everything that `learn` is given, and make ready to play."""
+        """Check everything that `learn` is given, and make ready to play.
+
+        Args:
+            env, episodes, seed, features, transport, cohorts, threads, block, keep_models: As in
+                `learn`.
+            logs: What each agent recorded before; a log that is also the agent's environment is all
+                that it has.
+            prior: What was learned before.
+        """
         if self.settings.some_away and transport != "inprocess":
             raise InvalidSetting(
                 "participation and present simulate absence in one process: on another transport "
                 'agents are away when they are; say what happens then with absent="carry"',
                 code="bad-participation",
             )
-        plan = make_plan(self.settings, env, episodes, seed, features, threads, block)
+        plan = make_plan(self.settings, env, episodes, seed, features, threads, block, logs, prior)
         plan.check_source()
+        if prior is not None:
+            check_prior(prior, plan)
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None
         count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)

@@ -67,8 +67,8 @@ class Policy:
         """The policy after the last synchronisation."""
         values: Values = session.player.values
         plan = session.plan
-        spaces = Spaces.of(plan.envs[0])
-        return cls(Built(values, spaces), plan.parameters.horizon, plan.describe()[0])
+        world = plan.world
+        return cls(Built(values, Spaces.of(world)), plan.parameters.horizon, world.spec())
 
     @classmethod
     def deployed_of(cls, session: Session) -> Policy | None:
@@ -76,8 +76,8 @@ class Policy:
         values: Values | None = getattr(session.player, "deployed", None)
         if values is None:
             return None
-        plan, spaces = session.plan, Spaces.of(session.plan.envs[0])
-        return cls(lambda: (values, spaces), plan.parameters.horizon, plan.describe()[0])
+        world, spaces = session.plan.world, Spaces.of(session.plan.world)
+        return cls(lambda: (values, spaces), session.plan.parameters.horizon, world.spec())
 
     @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:

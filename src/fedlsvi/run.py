@@ -146,7 +146,7 @@ class Run(RunViews):
             raw_scalars_per_step=raw_scalars_per_step(plan),
             plan=plan,
             folder=folder,
-            reward_range=plan.envs[0].reward_range,
+            reward_range=plan.world.reward_range,
         )
 
     @property
@@ -278,7 +278,7 @@ class Run(RunViews):
     def _first_environment(self) -> Environment:
         """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
         if self.plan is not None:
-            return self.plan.envs[0]
+            return self.plan.world
         if self.world is not None:  # what `load` gives
             return self.world()
         raise InvalidInput(
@@ -299,6 +299,13 @@ class Run(RunViews):
         named = None if first["name"] == "arrays" else first["name"]
         title = str(made.get("id") or named or made.get("title") or "arrays")
         return f"{title} with masks" if masked else title
+
+    @property
+    def epsilon_spent(self) -> float | None:
+        """ε of differential privacy at the δ that was set, for all rounds so far; None where no
+        noise was added."""
+        release = self.parameters.release
+        return None if release is None else release.spent(self.rounds)
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, ready for JSON."""
@@ -325,8 +332,11 @@ class Run(RunViews):
             "scalars_raw": self.scalars_raw,
             # privacy: statistics of few episodes say much about each of them
             "shortest_round": min(r.shortest for r in self.records),
-            "smallest_upload": min(r.smallest for r in self.records),
+            "smallest_upload": min(
+                [*(r.smallest for r in self.records), *self._smallest_log],
+            ),
             "recovery": self.recovery and asdict(self.recovery),
+            "epsilon_spent": self.epsilon_spent,
             "seconds": {
                 phase: sum(r.seconds[phase] for r in self.records)
                 for phase in self.records[0].seconds
@@ -334,6 +344,12 @@ class Run(RunViews):
             "parameters": asdict(self.parameters),
             "bounds": {name: bound.row() for name, bound in self.bounds.items()},
         }  # fmt: skip
+
+    @property
+    def _smallest_log(self) -> list[int]:
+        """Episodes of the shortest log that was uploaded, where there was one."""
+        shortest = self.counts.get("shortest_log", 0) if self.parameters.logged else 0
+        return [min(shortest, self.parameters.logged)] if shortest else []
 
     @property
     def bounds(self) -> dict[str, Bound]:
@@ -348,8 +364,8 @@ class Run(RunViews):
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
         proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
-        proper = proper and not self.extended
-        applies = proper and not p.taper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
+        proper = proper and not (self.extended or p.logged or p.prior or p.taper)
+        applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
             right = theory.regret_bound(*size, T, gamma, p.beta, p.lam, p.confidence)
@@ -365,7 +381,8 @@ class Run(RunViews):
         # with secure sums, and in one trip, nobody can be away
         if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
             signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
-            sent = (*size, p.packing, self.rounds, signals)
+            rounds_sent = self.rounds + (p.logged > 0)  # logs take one more, without signals
+            sent = (*size, p.packing, rounds_sent, signals)
             scalars = theory.scalars_total(*sent, sites, p.stationary)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
@@ -373,7 +390,7 @@ class Run(RunViews):
             if self.deployed_w is not None:
                 scalars += theory.scalars_exploit(*size, sites)
             # an engine whose agents cannot call asks them, beside the paper's messages
-            asked = self.rounds + (self.deployed_w is not None)
+            asked = rounds_sent + (self.deployed_w is not None)
             control = self.ledger.scalars["signal"] - (p.n_agents * asked + 2 * signals)
             claim = "scalars = closed formula" + (
                 f", and {control:,} of control" if control else ""
@@ -430,4 +447,4 @@ def _sum(counts: list[int | None]) -> int | None:
 
 def raw_scalars_per_step(plan: Plan) -> int:
     """ρ = s + 2; s = 1 where states are finite."""
-    return int(getattr(plan.envs[0], "state_dim", 1)) + 2
+    return int(getattr(plan.world, "state_dim", 1)) + 2

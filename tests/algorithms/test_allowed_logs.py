@@ -10,6 +10,7 @@ import pytest
 
 import fedlsvi
 from expecting import refused
+from fedlsvi import FedLSVI
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, as_environment, logged_worlds, record_episodes, write_records
 from fedlsvi.envs.logged.allowed import seen_actions
@@ -17,7 +18,9 @@ from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.world import records
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.remote.site_settings import SiteSettings
-from literal_pevi import pevi
+from literal import literal_fed_lsvi
+from literal_pevi import pevi, transitions
+from problems import one_hot_table
 from repeats import repeats
 from transports_over_frames import over_frames
 
@@ -147,11 +150,12 @@ def test_a_site_names_it_in_its_own_settings(tmp_path: Path) -> None:
     class Federation:
         horizon, n_actions, n_states, reward_range = H, A, S, (0.0, 1.0)
         features, one_hot, dim = None, True, S * A
+        algorithm, logged = "pevi", 0
 
     write_records(logs()[0], tmp_path / "records.parquet")
     settings = tmp_path / "fedlsvi.toml"
     settings.write_text('data = {file = "records.parquet", allowed = "seen", at_least = 3}\n')
-    world = SiteSettings.read(settings).world(Federation, 1, 0)[0]
+    world = SiteSettings.read(settings).world(Federation, 1, 0)[0][0]
     assert (world.allowed[0] == seen_actions(counted(logs()[0]), 3)).all()
     settings.write_text('[env]\ngym = "Taxi-v4"\nhorizon = 5\nallowed = "env"\n')
     assert SiteSettings.read(settings).env.allowed.mean() < 1.0
@@ -197,3 +201,27 @@ def test_the_mask_of_an_environment_holds_for_its_logs() -> None:
     assert table[log["observation"], log["action"]].all()  # the uniform behaviour keeps to it
     world = logged_worlds(log, like=env, allowed="seen", at_least=5)[0]
     assert not world.allowed[0][~table].any()
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_a_warm_start_plays_only_what_its_log_has_seen(stationary: bool) -> None:
+    """Each agent has a log and a mask of its own, in the round of logs and in those it plays."""
+    env, parts = ward(), [record_episodes(ward(), 8 + m, seed=m, agent=m) for m in range(SITES)]
+    masks = [seen_actions(counted(log), 3) for log in parts]
+    assert 0.3 < np.mean(masks) < 0.95
+    settings: dict[str, Any] = {"gamma": 5.0, "beta": 0.6, "lam": 0.7, "preset": "paper"}
+    learner = FedLSVI(SITES, stationary=stationary, **settings)
+    given: dict[str, Any] = {"data": parts, "allowed": "seen", "at_least": 3, "progress": False}
+    run = learner.learn(env, 20, 2, keep_models=True, **given)
+    steps = [transitions(log, H, stationary) for log in parts]
+    literal = literal_fed_lsvi(
+        env, one_hot_table(S, A), SITES, 20, H, 2, 0.7, 0.6, 5.0, logs=steps,
+        allowed=[listed(mask) for mask in masks], stationary=stationary,
+    )  # fmt: skip
+    assert list(run.taus) == literal.taus
+    assert np.abs(run.w - literal.w).max() < 1e-9
+    assert np.abs(run.gram - literal.gram).max() < 1e-9
+    there = learner.learn(env, 20, 2, transport=over_frames(SITES), **given)
+    assert there.w.tobytes() == run.w.tobytes()
+    with refused(InvalidRecord, "no-records"):
+        learner.learn(env, 5, allowed="seen", progress=False)

@@ -117,6 +117,8 @@ def test_a_wrong_federation_is_refused_and_nothing_written(
         ("federate start nowhere --here", None, "nowhere"),
         ("federate status nowhere", None, "nowhere"),
         ("federate stop nowhere", None, "nowhere"),
+        ("federate abort nowhere", None, "nowhere"),
+        ("federate renew nowhere --out new", None, "nowhere"),
         ("federate status mine", None, "federation.toml has no [parties]"),
         ("federate demo --episodes 0", "usage", "'--episodes': 0"),
         ("resume mine", None, "federation.toml has no [parties]"),

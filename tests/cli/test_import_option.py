@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from expecting import refused as raises_refused
 from fedlsvi import registry as extensions
 from fedlsvi.cli import main
 from fedlsvi.envs import names
@@ -122,7 +123,7 @@ def test_a_file_with_the_name_of_another_module_is_refused(name: str, tmp_path: 
     for path in (first, other):
         path.write_text(ROOM)
     extensions.announce([str(first), str(other)])
-    with pytest.raises(InvalidInput, match=f"another module is called {other.stem}"):
+    with raises_refused(InvalidInput, "import-failed", other.stem):
         names()
 
 

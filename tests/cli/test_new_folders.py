@@ -119,8 +119,8 @@ def test_a_constructor_that_returns_nothing_is_named(monkeypatch: pytest.MonkeyP
     for registry in (env_registry, algorithm_registry, feature_registry):
         monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
         registry.register("hollow", nothing, "")  # type: ignore[attr-defined]
-        with pytest.raises(InvalidInput, match="'hollow' returned None"):
+        with expected(InvalidInput, "bad-constructor", "hollow", "None"):
             registry.make("hollow")  # type: ignore[attr-defined]
     env_registry.register("odd", lambda: 7, "")  # type: ignore[arg-type, return-value]
-    with pytest.raises(InvalidEnvironment, match="returned 7"):
+    with expected(InvalidEnvironment, "bad-constructor", "7"):
         env_registry.make("odd")

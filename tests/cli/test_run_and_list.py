@@ -14,6 +14,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import fedlsvi
+from expecting import refused as raises_refused
 from fedlsvi.cli import SECTIONS, commands, main
 from fedlsvi.cli.command import new_folder
 from fedlsvi.cli.machine import TAUS
@@ -275,7 +276,7 @@ def test_an_algorithm_of_ones_own_is_a_row_like_the_others(
 
     monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))
     registry.register("cautious", Cautious, "explores more")
-    with pytest.raises(InvalidInput, match="already registered"):
+    with raises_refused(InvalidInput, "name-taken", "cautious"):
         registry.register("cautious", Cautious, "again")
     rows = as_json(capsys, "list", "algorithms")["algorithms"]
     assert {"n_agents": 1, "gamma": 4.0} in [row["parameters"] for row in rows]

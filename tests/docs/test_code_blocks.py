@@ -10,6 +10,7 @@ import sys
 import tomllib
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -19,6 +20,7 @@ from fedlsvi.cli import commands as shell_commands
 from fedlsvi.cli import main
 from fedlsvi.envs import registry as envs_registry
 from fedlsvi.features import registry as features_registry
+from repeats import only_ci
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,7 +66,14 @@ def shortened(words: list[str]) -> list[str] | None:
     return given
 
 
-@pytest.mark.parametrize("page", sorted({*pages_with("python"), *pages_with("sh")}), ids=name)
+def runnable() -> list[Any]:
+    """The pages with blocks; the tutorial, whose runs are long, only where CI is set."""
+    pages = sorted({*pages_with("python"), *pages_with("sh")})
+    slow = {"tutorial": only_ci}
+    return [pytest.param(page, id=name(page), marks=slow.get(page.stem, ())) for page in pages]
+
+
+@pytest.mark.parametrize("page", runnable())
 def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page share one namespace and one folder, as a reader would type them. What a
     page registers is gone after it. Commands are given less to do."""
@@ -159,6 +168,7 @@ def test_every_module_is_in_the_architecture() -> None:
     assert named == found, named ^ found
 
 
+@only_ci
 def test_an_algorithm_of_ones_own_runs_from_the_shell(tmp_path: Path) -> None:
     """The page's file and the page's commands, in processes that know nothing else of it."""
     page = ROOT / "docs" / "howto-algorithms.md"

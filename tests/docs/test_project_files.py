@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import fedlsvi
 
@@ -40,3 +44,18 @@ def test_the_hooks_are_the_checks_of_make_test() -> None:
 def test_constraints_name_exact_versions_and_no_index() -> None:
     for line in read("constraints.txt").splitlines():
         assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line
+
+
+def test_constraints_meet_every_extra() -> None:
+    """Each package that an extra asks for is pinned, at a version that the extra takes."""
+    pins = {
+        canonicalize_name(name): version
+        for name, version in (line.split("==") for line in read("constraints.txt").splitlines())
+    }
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    asked = chain(project["dependencies"], *project["optional-dependencies"].values())
+    for requirement in map(Requirement, asked):
+        if requirement.name != "fedlsvi":
+            pin = pins.get(canonicalize_name(requirement.name))
+            assert pin is not None, requirement.name
+            assert requirement.specifier.contains(pin), (str(requirement), pin)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from repeats import only_ci
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "sepsis" / "sepsis.ipynb"
 
 
+@only_ci
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("icu_sepsis")

@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_the_log_whole(tmp_path: Path, monkeypatch: pytest.Mo
         return write(fd, data[: len(data) // 2])
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StoreError, match="No space left"):
+    with refused(StoreError, "cannot-write", "No space left"):
         audit.note("Hello", scalars=1)
     monkeypatch.undo()
     audit.note("Hello", scalars=1)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
+import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -28,6 +25,7 @@ from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.ray import transport as ray_transport
 from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
+from killing_frames import kill
 from repeats import repeats
 from transports_over_frames import over_frames
 from variants import MIXED, assert_kept, paid, scalars_of
@@ -35,54 +33,14 @@ from variants import MIXED, assert_kept, paid, scalars_of
 KILLS = repeats(2, 4)
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 
-CHILD = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[4:]
-import problems
-from fedlsvi import FedLSVI, resume
-from transports_over_frames import over_frames
-name, folder, journals = sys.argv[1:4]
-problem = getattr(problems, name)()
-transport = over_frames(2, Path(journals))
-if Path(folder).exists():
-    run = resume(folder, env=problem.envs, features=problem.features, transport=transport,
-                 progress=False, checkpoint_seconds=0)
-else:
-    learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
-    run = learner.learn(problem.envs, 1500, 1, features=problem.features, progress=False,
-                        transport=transport, folder=folder, checkpoint_seconds=0)
-print(run.w.tobytes().hex())
-"""
-
 
 @pytest.mark.parametrize("name", ["one_hot", "continuous"])
 def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     """SIGKILL to a process that holds server and agents, at random instants of its work, each
     followed by resume; wherever it was, exploring or synchronising, w and the rest are the same."""
-    problem = getattr(problems, name)()
-    here = LEARNER.learn(problem.envs, 1500, 1, features=problem.features, progress=False)
-    folder, journals = tmp_path / "run", tmp_path / "journals"
-    paths = [path for path in sys.path if path]
-    command = [sys.executable, "-c", CHILD, name, str(folder), str(journals), *paths]
-    instants = random.Random(0)
-    for attempt in range(40):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        if attempt < KILLS:
-            progress = folder / "records.jsonl"
-            before = progress.stat().st_size if progress.exists() else 0
-            while child.poll() is None and (
-                not progress.exists() or progress.stat().st_size == before
-            ):
-                time.sleep(0.01)
-            time.sleep(instants.uniform(0.0, 0.3))
-            child.send_signal(signal.SIGKILL)
-        out, _ = child.communicate(timeout=300)
-        if child.returncode == 0:
-            break
-        assert child.returncode == -signal.SIGKILL
-    assert attempt >= max(1, KILLS - 2), "the run was over before it could be killed"
-    assert out.strip() == here.w.tobytes().hex()
+    found = kill(name, "float", 2, repeats(300, 1500), KILLS, tmp_path)
+    assert found["kills"] >= max(1, KILLS - 2), "the run was over before it could be killed"
+    assert found["equal"]
 
 
 def dying(make: Any, after: int) -> Any:
@@ -332,7 +290,7 @@ def test_journal_notices_damage_and_cuts_an_unfinished_record(tmp_path: Path) ->
         assert log.read_bytes() == damaged
         journal.close()
     journal = Journal(tmp_path)
-    with pytest.raises(TransportError, match="in use"):
+    with refused(TransportError, "in-use"):
         Journal(tmp_path)
     journal.close()
 
@@ -345,7 +303,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(FedLSVIError, match="No space left"):
+    with refused(FedLSVIError, "cannot-write", "No space left"):
         journal.append(b"x")
     monkeypatch.undo()
     journal.close()
@@ -366,3 +324,33 @@ def test_model_messages_are_part_of_the_journal(tmp_path: Path) -> None:
     again = factory()
     assert again.handle(model) == upload
     again.close()
+
+
+def test_a_restored_server_needs_journals_of_its_time(tmp_path: Path) -> None:
+    """Sites keep two snapshots: a copy of the server from long before does not fit them, and says
+    so; with copies of the journals of its time it does."""
+
+    def stop(record: Any) -> None:
+        if record.k == 3:
+            raise KeyboardInterrupt
+
+    folder, journals = tmp_path / "run", tmp_path / "journals"
+    options: dict[str, Any] = {"transport": over_frames(2, journals), "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        LEARNER.learn(problems.simplex().envs, 200, 1, folder=folder, checkpoint_seconds=0.0,
+                      observers=[stop], **options)  # fmt: skip
+    for name in ("run", "journals"):
+        shutil.copytree(tmp_path / name, tmp_path / "copies" / name)
+    options["env"] = problems.simplex().envs
+    run = resume(folder, checkpoint_seconds=0.0, **options)
+    assert run.rounds > 6
+
+    def restore(name: str) -> None:
+        shutil.rmtree(tmp_path / name)
+        shutil.copytree(tmp_path / "copies" / name, tmp_path / name)
+
+    restore("run")
+    with refused(TransportError, "agent-failed", "Start"):
+        resume(folder, **options)
+    restore("journals")
+    assert resume(folder, **options).w.tobytes() == run.w.tobytes()

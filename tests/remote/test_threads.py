@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import problems
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import MessageRefused
 from fedlsvi.features import RBFFeatures, TileFeatures
@@ -40,7 +41,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
         RetryPolicy(30.0, 1),
     )
     transport.handlers[1].handle = lambda frame: reply
-    with pytest.raises(MessageRefused, match="agent 2"):
+    with refused(MessageRefused, "answer-not-bytes", "agent 2"):
         uploads(transport)
     transport.close()
 

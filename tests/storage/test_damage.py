@@ -101,22 +101,24 @@ def test_records_cut_short_fall_back_too(run: Path, expected: bytes) -> None:
 def test_an_altered_past_is_refused(run: Path, name: str) -> None:
     flip(run / name, 3)
     for call in (fedlsvi.load, fedlsvi.resume):
-        with pytest.raises(DamagedFile, match=f"{name} was altered.*start over"):
+        with refused(DamagedFile, "damaged", name, "fedlsvi run"):
             call(run)
 
 
 @pytest.mark.parametrize("name", ["settings.toml", "parameters.json", "versions.json"])
 def test_altered_settings_are_refused(run: Path, name: str) -> None:
     flip(run / name)
-    with pytest.raises(DamagedFile, match=name):
+    with pytest.raises(DamagedFile) as caught:
         fedlsvi.resume(run)
+    assert caught.value.code in ("altered", "damaged")
+    assert name in str(caught.value)
 
 
 def test_both_checkpoints_damaged(run: Path) -> None:
     for path in (run / "checkpoints").glob("*.safetensors"):
         truncate(path)
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    with pytest.raises(DamagedFile, match=r"truncated.*settings\.toml"):
+    with refused(DamagedFile, "damaged", ".safetensors", "settings.toml"):
         fedlsvi.resume(run)
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
@@ -124,7 +126,7 @@ def test_both_checkpoints_damaged(run: Path) -> None:
 def test_a_run_killed_before_its_first_checkpoint_starts_over(run: Path, expected: bytes) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
-    with pytest.raises(StoreError, match="no checkpoint yet"):
+    with refused(StoreError, "no-checkpoint"):
         fedlsvi.load(run)
     assert fedlsvi.resume(run, progress=False).w.tobytes() == expected
 
@@ -134,7 +136,7 @@ def test_another_format_is_refused_with_the_way_out(run: Path, name: str) -> Non
     content = files.read_json(run / name, {str: Any})
     files.write_json(run / name, {**content, "format": 2})
     for call in (fedlsvi.load, fedlsvi.resume):
-        with pytest.raises(WrongVersion, match="has format 2, this fedlsvi reads format 1: use"):
+        with refused(WrongVersion, "wrong-format", "format 2", "format 1"):
             call(run)
 
 
@@ -168,7 +170,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with pytest.raises(StoreError, match=rf"{run}.*No space left on device"):
+        with refused(StoreError, "cannot-write", str(run), "No space left on device"):
             fedlsvi.resume(run, progress=False, checkpoint_seconds=0)
     assert not list(run.glob("**/.*.tmp"))
     kept = {p.name: p.read_bytes() for p in (run / "checkpoints").iterdir()}
@@ -185,14 +187,14 @@ def test_a_full_disk_at_the_start_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(StoreError, match="No space left"):
+        with refused(StoreError, "cannot-make-folder", "No space left"):
             learn(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StoreError, match="cannot make"):
+    with refused(StoreError, "cannot-make-folder"):
         learn(tmp_path / "file" / "run")
 
 
@@ -208,7 +210,7 @@ def test_paths_that_cannot_be_looked_at(run: Path, monkeypatch: pytest.MonkeyPat
     """Neither is missing or damaged: a sentence says what the system says."""
     long = run.parent / ("x" * 300)
     for look in (fedlsvi.load, fedlsvi.resume, learn):
-        with pytest.raises(StoreError, match=r"cannot read .*: File name too long: give"):
+        with refused(StoreError, "cannot-read", "File name too long"):
             look(long)
     (run / "records.jsonl").unlink()
     (run / "records.jsonl").mkdir()
@@ -222,7 +224,7 @@ def test_paths_that_cannot_be_looked_at(run: Path, monkeypatch: pytest.MonkeyPat
     for name, said in (("iterdir", run), ("exists", run)):
         with monkeypatch.context() as patch:
             patch.setattr(Path, name, closed)
-            with pytest.raises(StoreError, match=f"cannot read {said}: Permission denied"):
+            with refused(StoreError, "cannot-read", str(said), "Permission denied"):
                 learn(run)
 
 
@@ -230,14 +232,14 @@ def test_hints_can_be_pasted_into_a_shell(template: Path, tmp_path: Path) -> Non
     folder = tmp_path / "ünï cødé"
     shutil.copytree(template, folder)
     again = f"`fedlsvi resume '{folder}'`"
-    with pytest.raises(StoreError, match=again):
+    with refused(StoreError, "folder-exists", again):
         learn(folder)
     flip(folder / "parameters.json")
-    with pytest.raises(DamagedFile, match=f"`fedlsvi run '{folder}/settings.toml'`"):
+    with refused(DamagedFile, "altered", f"`fedlsvi run '{folder}/settings.toml'`"):
         fedlsvi.resume(folder)
     shutil.rmtree(folder)
     shutil.copytree(template, folder)
     for path in (folder / "checkpoints").iterdir():
         path.unlink()
-    with pytest.raises(StoreError, match=f"no checkpoint yet: {again} plays it"):
+    with refused(StoreError, "no-checkpoint", again):
         fedlsvi.load(folder)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedlsvi
+from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, RandomMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
@@ -56,34 +57,33 @@ def test_a_range_without_0_comes_back(given: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [[5.0, 1.0], [0.0, float("inf")], [1.0], 3, ["a", "b"]])
 def test_what_is_no_range_gets_a_sentence(given: Any, tmp_path: Path) -> None:
     """Before anything is written."""
-    sentence = "give two finite numbers .* low < high, the rewards that 0 and 1 stand for"
     entry = {"name": "arrays", "P": P, "r": R, "horizon": 3, "reward_range": given}
-    with pytest.raises(InvalidEnvironment, match=sentence):
+    with refused(InvalidEnvironment, "bad-reward_range"):
         Job.parse({"env": entry}).environments()
-    with pytest.raises(InvalidEnvironment, match=sentence):
+    with refused(InvalidEnvironment, "bad-reward_range"):
         FedLSVI(1).learn(Paid(given), 5, folder=tmp_path / "x", progress=False)
     assert not (tmp_path / "x").exists()
 
 
 def test_another_range_is_refused(tmp_path: Path) -> None:
     broken_off(tmp_path / "x", Paid())
-    sentence = r"the reward range is \(0.0, 5.0\) in FiniteMDP, and \(1.0, 5.0\) in the run"
-    with pytest.raises(InvalidInput, match=sentence):
+    both = "(0.0, 5.0)", "(1.0, 5.0)"
+    with refused(InvalidInput, "other-problem", *both):
         fedlsvi.resume(tmp_path / "x", env=Paid((0, 5)), progress=False)
     run = fedlsvi.load(tmp_path / "x", env=Paid((0, 5)))
     assert run.policy.action(0, 1) in (0, 1)  # to act, it does not matter
-    with pytest.raises(InvalidInput, match=sentence):
+    with refused(InvalidInput, "other-problem", *both):
         run.references()
 
 
 def test_agents_agree_on_numbers_and_not_on_types() -> None:
     several = [Paid((0, 1)), Paid([0.0, 1.0]), FiniteMDP(P, R, horizon=3)]
     assert FedLSVI(3).learn(several, 4, progress=False).played == 4
-    with pytest.raises(InvalidEnvironment, match="one reward_range= that holds the rewards of all"):
+    with refused(InvalidEnvironment, "agents-disagree", "reward_range="):
         FedLSVI(2).learn([Paid(), Paid((0.0, 5.0))], 4, progress=False)
 
 
 def test_an_empty_list_is_no_environment(tmp_path: Path) -> None:
     FedLSVI(1).learn(RandomMDP(3, 2, 2), 5, folder=tmp_path / "x", progress=False)
-    with pytest.raises(InvalidInput, match="env is an empty list: give one environment"):
+    with refused(InvalidInput, "bad-env"):
         fedlsvi.load(tmp_path / "x", env=[]).policy.action(0, 1)

@@ -1,10 +1,11 @@
-"""`fedlsvi federate init | start | status | stop | demo` and `fedlsvi verify`."""
+"""`fedlsvi federate init | start | status | abort | stop | renew | demo` and `fedlsvi verify`."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -84,7 +85,8 @@ def start(folder: str, here: bool, wait: float, form: str) -> int:
     if wait <= 0.0:
         watch = f"fedlsvi federate status {quote(folder)}"
         return _print(form, found, [f"submitted job {number}; watch it with: {watch}"])
-    ended = project.wait(folder, number, wait)
+    with _live() as told:
+        ended = project.wait(folder, number, wait, told)
     found |= project.outcome(folder, number, ended)
     _print(form, found, [*_progress(found), _ended(number, ended, found["reason"])])
     return 0 if ended == project.COMPLETED else 1
@@ -108,13 +110,48 @@ def status(folder: str, form: str) -> int:
     if days is not None and days < WARN_DAYS:
         when = f"end in {plural(days, 'day')}" if days >= 0 else "have ended"
         lines.append(
-            f"the certificates {when}: nobody can join after that. Write a new project with "
-            "`fedlsvi federate init` in time"
+            f"the certificates {when}: nobody can join after that. `fedlsvi federate renew` makes "
+            "new ones"
         )
     if here:
         lines.append("running here: " + ", ".join(f"{n} ({pid})" for n, pid in here.items()))
     lines += [_ended(job["id"], job["status"], job.get("reason", "")) for job in found["jobs"]]
     return _print(form, found, lines)
+
+
+@action()
+@project_argument
+@format_option
+def abort(folder: str, form: str) -> int:
+    """End the job; checkpoints and journals stay."""
+    from fedlsvi.remote.flare import project
+
+    ended = project.abort(folder)
+    again = f"`fedlsvi federate start {quote(folder)}` goes on at the last checkpoint"
+    line = f"ended job {', '.join(ended)}; {again}" if ended else "no job waits or runs"
+    return _print(form, {"ended": ended}, [line])
+
+
+@action()
+@project_argument
+@option("--out", required=True, metavar="FOLDER", help="The new project; must not exist.")
+@format_option
+def renew(folder: str, out: str, form: str) -> int:
+    """Write the same project with new certificates.
+
+    Parties whose kits are in PROJECT keep their runs, journals and settings.
+    """
+    from fedlsvi.remote.flare import project
+
+    where, missing = project.renew(folder, out)
+    copy = "copy fedlsvi/ and local/fedlsvi.toml from the old kit into the new one"
+    lines = [f"wrote the project {where}, with new keys and certificates"]
+    lines += [f"  {name}: its old kit is not here; {copy}" for name in missing]
+    lines += [
+        "1. every party leaves with its old kit and starts its new one",
+        f"2. run: fedlsvi federate start {quote(str(where))}",
+    ]
+    return _print(form, {"folder": str(where), "missing": missing}, lines)
 
 
 @action()
@@ -141,18 +178,10 @@ def demo(out: str | None, episodes: int, form: str) -> int:
     """Run a server and three sites as processes on loopback."""
     from fedlsvi.remote.flare.demo import demo as play
 
-    live = sys.stderr.isatty()
-
-    def told(progress: dict[str, Any]) -> None:
-        if live and progress["rounds"] is not None:
-            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
     if form == "text":
         print("starting a server and three sites on loopback; this takes about half a minute …")
-    found = play(out, episodes, told)
-    if live:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    with _live() as told:
+        found = play(out, episodes, told)
     lines = [f"three sites learned in {plural(found['rounds'], 'round')}, "
              f"{plural(found['episodes'], 'episode')} each"]  # fmt: skip
     for site, sent in found["sent"].items():
@@ -230,6 +259,22 @@ def _uncounted(uploads: Sequence[Place]) -> list[str]:
         "uploads that left but were not counted, because they were late or replaced: "
         + ", ".join(rounds[:NAMED] + more)
     ]
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Shows rounds while a job runs, on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def told(progress: dict[str, Any]) -> None:
+        if progress["rounds"] is not None:
+            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    yield told
+    print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _progress(found: dict[str, Any]) -> list[str]:

@@ -102,12 +102,20 @@ engine_options = bundle(
         help="Seed of the run.")  # fmt: skip
 @option("--seeds", metavar="A:B", section="Problem",
         help="Several runs: 0:10 is seeds 0 to 9; or 1,2,5.")  # fmt: skip
+@option("--data", multiple=True, metavar="RECORDS", section="Warm start",
+        help="What agents recorded before: a Parquet or CSV file or minari:ID with an agent "
+        "column, or one for each agent. Repeatable.")  # fmt: skip
+@option("--warm-start", metavar="RUN", section="Warm start",
+        help="Folder of a run whose model is where this one begins.")  # fmt: skip
+@option("--warm-weight", type=float, metavar="W", show_default="1", section="Warm start",
+        help="What an episode of that run counts.")  # fmt: skip
 @option("--out", metavar="FOLDER", show_default="runs/NAME", section="Output",
         help="Run folder; - to discard.")  # fmt: skip
 @format_option
 @engine_options
 def run(
-    problem: Problem, algorithm: str | None, seed: int | None, seeds: str | None, out: str | None,
+    problem: Problem, algorithm: str | None, seed: int | None, seeds: str | None,
+    data: tuple[str, ...], warm_start: str | None, warm_weight: float | None, out: str | None,
     form: str, engine: Engine,
 ) -> int:  # fmt: skip
     """Learn a policy and write a run folder.
@@ -117,16 +125,20 @@ def run(
       fedlsvi run --env river-swim --agents 8 --episodes 20000
       fedlsvi run --env FrozenLake-v1 --agents 4 --set env.horizon=50 --set value_range=1
       fedlsvi run settings.toml --set gamma=50 --seeds 0:10 --out runs/ten
+      fedlsvi run --env river-swim --data records.parquet
     """
     from fedlsvi.storage.job import Job
     from fedlsvi.storage.run_writer import refuse_existing
+    from fedlsvi.storage.warm_sources import for_learn
 
     table = problem.table(algorithm=algorithm, seed=seed)
+    _begin_with(table, data, warm_start, warm_weight)
     chosen = None if seeds is None else parse_seeds(seeds)
     if chosen is not None and seed is not None:
         raise InvalidInput("give either --seed or --seeds, not both", code="seed-and-seeds")
     job = Job.parse(table, problem.base)
-    learner, env, features = job.learner(), job.environments(), job.feature_map()
+    learner, features = job.learner(), job.feature_map()
+    env, known = job.known_before(job.environments())
     shared: dict[str, Any] = {
         "features": features,
         "threads": engine.threads,
@@ -134,10 +146,10 @@ def run(
     }
     engine.options(None)  # check everything before anything is written
     for one in {min(chosen), max(chosen)} if chosen else ():
-        learner.prepare(env, job.episodes, one, **shared).close()
+        learner.prepare(env, job.episodes, one, **shared, **known).close()
 
     def play(seed: Any, folder: Path | None) -> Run:
-        options = shared | engine.options(folder)
+        options = shared | engine.options(folder) | for_learn(known)
         return learner.learn(env, job.episodes, seed, folder=folder, **options)
 
     where: AbstractContextManager[Path | None]
@@ -153,6 +165,25 @@ def run(
         else:
             runs = _several(folder, job, chosen, engine, play)
     return _print(runs, folder, form, chosen is not None)
+
+
+def _begin_with(
+    table: dict[str, Any], data: tuple[str, ...], warm_start: str | None, weight: float | None
+) -> None:
+    """Put what the run begins with into its settings, with paths from here."""
+    if data:
+        table["data"] = [
+            one if one.startswith("minari:") else str(Path(one).absolute()) for one in data
+        ]
+    if warm_start is not None:
+        table["warm_start"] = {"run": str(Path(warm_start).absolute())}
+    if weight is not None:
+        named = table.get("warm_start")
+        if named is None:
+            raise InvalidInput("--warm-weight needs --warm-start RUN", code="needs-warm-start")
+        table["warm_start"] = ({"run": named} if isinstance(named, str) else named) | {
+            "weight": weight
+        }
 
 
 def finish_run(
@@ -252,6 +283,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
     from fedlsvi.remote.flare import project
     from fedlsvi.storage import resume as continue_run
     from fedlsvi.storage import seeds as family
+    from fedlsvi.storage.warm_sources import for_learn
 
     where = Path(folder)
     if (federation := project.to_resume(where)) is not None:
@@ -289,9 +321,10 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
         member = family.member(where, seed)
         if member.exists():
             return continue_run(member, episodes=episodes, **engine.options(member))
+        env, known = job.known_before(job.environments())
         return job.learner().learn(
-            job.environments(), job.episodes, seed, features=job.feature_map(), folder=member,
-            **engine.options(member),
+            env, job.episodes, seed, features=job.feature_map(), folder=member,
+            **engine.options(member), **for_learn(known),
         )  # fmt: skip
 
     with spoken(engine.quiet):

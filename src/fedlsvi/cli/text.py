@@ -75,10 +75,18 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
-    lines += [f"  note: {sentence}" for sentence in summary["extended"]]
+    began = _warm(summary)
+    lines += [f"  note: {sentence}" for sentence in [*began, *summary["extended"]]]
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines
+
+
+def _warm(summary: Mapping[str, Any]) -> list[str]:
+    """What the run knew before its first episode."""
+    from fedlsvi.report.began import warm
+
+    return warm(summary["counts"], summary["parameters"])
 
 
 def _raw(summary: Mapping[str, Any]) -> str:
@@ -145,7 +153,7 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("return", f"{values['learned']:.4g}", f"of the learned policy; {others}"))
     if summary["regret"] is not None:
         rows.append(("regret", number(summary["regret"]), "reward lost while learning, all agents"))
-    elif "logged_episodes" in summary["counts"]:
+    elif summary["algorithm"] == "pevi" and "logged_episodes" in summary["counts"]:
         rows += _logged(summary)
     elif summary["return"] is not None:
         rows.append(("return", number(summary["return"]), "mean of the last tenth of the episodes"))
@@ -170,6 +178,8 @@ def _least(summary: Mapping[str, Any]) -> str:
     if least < shortest:
         return f"{unit}; at steps that few reached, an upload covers only {least:,}"
     floor = min(10, summary["episodes"])
+    if summary.get("epsilon_spent") is not None:
+        return f"{unit}; noise hides each of them"
     lengthen = shortest < floor and shortest == 1 and _together(summary)
     fix = f"; --set min_round={floor} lengthens them" if lengthen else ""
     return f"{unit}; short rounds reveal more about each episode{fix}"
@@ -177,7 +187,11 @@ def _least(summary: Mapping[str, Any]) -> str:
 
 def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Which visits can be computed from uploads, however long the rounds."""
-    found = summary.get("recovery")
+    found, spent = summary.get("recovery"), summary.get("epsilon_spent")
+    if spent is not None:
+        privacy = summary["parameters"]["privacy"]
+        text = f"of ε = {privacy['epsilon']:g} spent at δ = {privacy['delta']:g}, per "
+        return [("privacy", number(spent), text + privacy["unit"])]
     if not found or found["rank"] is None:
         return []
     kinds, solved = found["kinds"], found["solved"]

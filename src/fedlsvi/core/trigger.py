@@ -48,6 +48,8 @@ class Trigger:
         min_round: The fewest episodes of a round.
         rounds: The most rounds of the run; None sets no limit.
         growth: γ(t) = max(growth·t, 1) for a round that begins after episode t; 0 is a fixed γ.
+        public: Whether rounds end at the points of the budget's schedule and nowhere else, so that
+            when they end says nothing about data. γ is 1 then: all agents fire there.
     """
 
     gamma: float
@@ -56,6 +58,7 @@ class Trigger:
     min_round: int = 1
     rounds: int | None = None
     growth: float = 0.0
+    public: bool = False
 
     def threshold(self, t: int) -> float:
         """γ of the round that begins after episode t."""
@@ -81,7 +84,15 @@ class Trigger:
 
     def ends(self, t: int, last: int) -> bool:
         """Whether a round that began after episode t may end with episode `last`, by its length."""
+        if self.public:
+            return last - t == self.floor(t)
         return last - t >= self.floor(t) and (last == self.episodes or last <= self.latest)
+
+    def number(self, t: int) -> int:
+        """Which of the rounds of a public schedule ends with episode t, from 1 on; 0 is none."""
+        points = schedule(self.episodes, self.rounds or 1, self.min_round)
+        k = int(np.searchsorted(points, t))
+        return k + 1 if k < len(points) and points[k] == t else 0
 
     @property
     def is_fixed(self) -> bool:

@@ -14,7 +14,7 @@ states stay: in memory, or in a temporary file from SPILL bytes on.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -95,10 +95,6 @@ class LoggedExperience(ABC):
         usable = seen.fate != CUT
         return seen if usable.all() else seen.where(usable)
 
-    def _sent(self, gram: np.ndarray, h: int) -> np.ndarray:
-        """Λ^loc (m, P) as the upload of step h carries it: with step H where steps share it."""
-        return gram[:, :0] if self.stationary and h < self._horizon else gram
-
     def returns(self, first: int, last: int) -> np.ndarray:
         """Returns of all agents' episodes first+1 … last, one after the other, in the log's own
         units."""
@@ -133,7 +129,30 @@ class LoggedExperience(ABC):
         """Nothing to put back."""
 
 
-class LoggedFiniteExperience(LoggedExperience):
+class SummedExperience(LoggedExperience):
+    """Logs whose sums are asked for round after round."""
+
+    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole log, (m, d). Where steps
+        share Λ, it comes with step H and is empty before."""
+        if self.stationary and h < self._horizon:
+            return np.empty((len(self.agents), 0)), self.responses(h)
+        return self._statistics(h), self.responses(h)
+
+    @abstractmethod
+    def _statistics(self, h: int) -> np.ndarray:
+        """Λ_h^loc of the round just closed, (m, P)."""
+
+    @abstractmethod
+    def responses(self, h: int) -> np.ndarray:
+        """b_h over the episodes that were read, (m, d)."""
+
+    @abstractmethod
+    def reached(self, h: int) -> np.ndarray:
+        """(m,) how many of the episodes that were read have a transition in the sums of step h."""
+
+
+class LoggedFiniteExperience(SummedExperience):
     """Logs whose states are numbers: counts of (h, x, a, x'), x' = S after the end."""
 
     values: TabularValues
@@ -171,27 +190,33 @@ class LoggedFiniteExperience(LoggedExperience):
             own.merge(new)
         self._done = last
 
-    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
-        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole log, (m, d)."""
-        m, n_states = len(self.agents), self._shape[0]
-        diagonal = self.values.phi.size == 0
-        gram = np.zeros((m, packed_size(self.dim, self.packing)))
-        b = np.zeros((m, self.dim))
-        for i in range(m):
-            counts, _, x, a, _ = self.cells(self._new[i], 1 if self.stationary else h)
-            if diagonal:
-                gram[i] = np.bincount(self.values.index[x, a], counts, minlength=self.dim)
+    def _statistics(self, h: int) -> np.ndarray:
+        gram = np.zeros((len(self.agents), packed_size(self.dim, self.packing)))
+        for own, new in zip(gram, self._new, strict=True):
+            counts, _, x, a, _ = self.cells(new, 1 if self.stationary else h)
+            if self.values.phi.size == 0:
+                own[:] = np.bincount(self.values.index[x, a], counts, minlength=self.dim)
             else:
                 phi = self.values.phi[x, a]
-                gram[i] = pack((phi.T * counts) @ phi, self.packing)
-            counts, earned, x, a, to = self.cells(self.seen[i], 1 if self.stationary else h)
+                own[:] = pack((phi.T * counts) @ phi, self.packing)
+        return gram
+
+    def responses(self, h: int) -> np.ndarray:
+        b, n_states = np.zeros((len(self.agents), self.dim)), self._shape[0]
+        for i, seen in enumerate(self.seen):
+            counts, earned, x, a, to = self.cells(seen, 1 if self.stationary else h)
             following = np.append(self.values.values[h][:n_states], self.after(i, h))
             targets = earned + counts * following[to]
-            if diagonal:
+            if self.values.phi.size == 0:
                 b[i] = np.bincount(self.values.index[x, a], targets, minlength=self.dim)
             else:
                 b[i] = targets @ self.values.phi[x, a]
-        return self._sent(gram, h), b
+        return b
+
+    def reached(self, h: int) -> np.ndarray:
+        if self.stationary:
+            return np.array([min(self._done, env.log.episodes) for env in self.envs])
+        return np.array([self.cells(seen, h)[0].sum() for seen in self.seen])
 
     def cells(self, seen: TransitionCounts, h: int) -> tuple[np.ndarray, ...]:
         """Numbers, sums of rewards, x, a and x' of the distinct transitions at step h."""
@@ -203,7 +228,7 @@ class LoggedFiniteExperience(LoggedExperience):
         return seen.counts[cut], seen.earned[cut], x, a, to
 
 
-class LoggedContinuousExperience(LoggedExperience):
+class LoggedContinuousExperience(SummedExperience):
     """Logs whose states are vectors: every transition, step by step in the order of episodes."""
 
     values: BlockValues
@@ -249,36 +274,59 @@ class LoggedContinuousExperience(LoggedExperience):
                         ) from None
                 raise error
 
-    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
-        """Λ_h^loc of the round just closed, (m, P), and b_h over the whole log, (m, d)."""
-        m, size = len(self.agents), self.values.size
-        grams, b = np.zeros((m, self.dim, self.dim)), np.zeros((m, self.dim))
-        features, stores = self.values.features, self._stores
-        assert stores is not None
+    def _statistics(self, h: int) -> np.ndarray:
+        grams = np.zeros((len(self.agents), self.dim, self.dim))
+
+        def add(lo: int, hi: int) -> None:
+            for i, phi, since, _ in self._blocks(lo, hi, h):
+                new = phi[since:]
+                grams[i] += new.T @ new
+
+        self.workers.map(add, 0, len(grams))
+        return pack(grams, self.packing)
+
+    def responses(self, h: int) -> np.ndarray:
+        b, size = np.zeros((len(self.agents), self.dim)), self.values.size
 
         def add(lo: int, hi: int) -> None:
             scratch = self.values.scratch()
             found, greedy = np.empty(size), np.empty(size, np.int32)
-            steps = range(1, self._horizon + 1) if self.stationary else (h,)
-            for i, step in ((i, step) for i in range(lo, hi) for step in steps):
-                store = stores[i]
-                first, since, end = store.span(step, self.t, self.t + self.length)
-                for at in range(first, end, size):
-                    cut = slice(at, min(at + size, end))
-                    n = cut.stop - at
-                    phi = features.chosen(store.states[cut], store.actions[cut])
-                    new = phi[max(0, since - at) :]
-                    grams[i] += new.T @ new
-                    targets = np.full(n, self.after(i, h))
-                    on = store.fates[cut] == ON
-                    if on.any() and h < self._horizon:
-                        states = store.following[cut][on]
-                        self.values.block(h + 1, states, scratch, found, greedy)
-                        targets[on] = found[: len(states)]
-                    b[i] += (store.rewards[cut] + targets) @ phi
+            for i, phi, _, cut in self._blocks(lo, hi, h):
+                store = self._kept[i]
+                targets = np.full(len(phi), self.after(i, h))
+                on = store.fates[cut] == ON
+                if on.any() and h < self._horizon:
+                    states = store.following[cut][on]
+                    self.values.block(h + 1, states, scratch, found, greedy)
+                    targets[on] = found[: len(states)]
+                b[i] += (store.rewards[cut] + targets) @ phi
 
-        self.workers.map(add, 0, m)
-        return self._sent(pack(grams, self.packing), h), b
+        self.workers.map(add, 0, len(b))
+        return b
+
+    def _blocks(self, lo: int, hi: int, h: int) -> Iterator[tuple[int, np.ndarray, int, slice]]:
+        """Of agents lo … hi−1, block by block of what is in the sums of step h: the agent, φ
+        (n, d), the first row that is of this round, and where the block lies in its store."""
+        size, features = self.values.size, self.values.features
+        steps = range(1, self._horizon + 1) if self.stationary else (h,)
+        for i, step in ((i, step) for i in range(lo, hi) for step in steps):
+            store = self._kept[i]
+            first, since, end = store.span(step, self.t, self.t + self.length)
+            for at in range(first, end, size):
+                cut = slice(at, min(at + size, end))
+                phi = features.chosen(store.states[cut], store.actions[cut])
+                yield i, phi, max(0, since - at), cut
+
+    def reached(self, h: int) -> np.ndarray:
+        if self.stationary:
+            return np.array([min(self._done, env.log.episodes) for env in self.envs])
+        spans = [store.span(h, self.t, self.t + self.length) for store in self._kept]
+        return np.array([end - first for first, _, end in spans])
+
+    @property
+    def _kept(self) -> list[StepStore]:
+        assert self._stores is not None
+        return self._stores
 
 
 class StationaryLoggedFiniteExperience(LoggedFiniteExperience):

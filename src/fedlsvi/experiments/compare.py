@@ -125,8 +125,9 @@ class Question:
         for name in self.names:
             job = Job.parse(self.table(name, self.seeds[0]))
             for seed in {min(self.seeds), max(self.seeds)}:
+                env, known = job.known_before(job.environments())
                 session = job.learner().prepare(
-                    job.environments(), job.episodes, seed, features=job.feature_map(), threads=1
+                    env, job.episodes, seed, features=job.feature_map(), threads=1, **known
                 )
                 plans[name] = session.plan
                 session.close()

@@ -29,6 +29,7 @@ from fedlsvi.storage import files
 from fedlsvi.storage.job import Job
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table
+from fedlsvi.storage.warm_sources import for_learn
 
 OnResult = Callable[["RunSpec", "Outcome"], None]
 
@@ -128,11 +129,12 @@ def play(table: Table) -> Outcome:
     """One run, on one thread."""
     began = perf_counter()
     job = Job.parse(table)
-    env = job.environments()
+    env, known = job.known_before(job.environments())
     with unattended():
         run = job.learner().learn(
-            env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1
-        )
+            env, job.episodes, job.seed, features=job.feature_map(), progress=False, threads=1,
+            **for_learn(known),
+        )  # fmt: skip
     envs = env if isinstance(env, list) else [run.plan.envs[0] if run.plan is not None else env]
     return outcome(run, envs, perf_counter() - began)
 

@@ -36,6 +36,7 @@ class Traffic:
         paid: The most rounds that send no more than the raw data; 0 where even one sends more.
         floor: An example of a floor on rounds.
         single: Whether the first upload is certain to sum up a single episode.
+        noisy: Whether noise hides what short rounds would show.
         anytime: Whether γ grows with the episode, so that no floor or budget can be set.
     """
 
@@ -47,6 +48,7 @@ class Traffic:
     floor: int
     single: bool
     anytime: bool
+    noisy: bool = False
 
     @classmethod
     def of(cls, p: Parameters, raw_per_step: int) -> Traffic:
@@ -68,6 +70,7 @@ class Traffic:
             floor=min(10, p.episodes),
             single=_single(p),
             anytime=p.growth > 0.0,
+            noisy=p.privacy is not None,
         )
 
     @property
@@ -128,7 +131,8 @@ def _scalars(p: Parameters, rounds: int, most: bool = False) -> int:
     own, and a table of next states has no zeros."""
     parties = p.n_agents if most else 1
     sites = parties if p.aggregation == "secure" else None
-    sent = (p.dim, p.horizon, p.n_agents, p.packing, rounds, rounds * parties)
+    both = rounds + (p.logged > 0)  # and the round of the logs, in which nobody signals
+    sent = (p.dim, p.horizon, p.n_agents, p.packing, both, rounds * parties)
     if p.exchange == "stepwise":
         last = theory.scalars_exploit(p.dim, p.horizon, p.n_agents, sites) if p.exploit else 0
         return theory.scalars_total(*sent, sites, p.stationary) + last
@@ -156,7 +160,8 @@ def _single(p: Parameters) -> bool:
     rule = p.trigger.rule(0)
     if p.episodes == 1 or rule.floor > 1:
         return False
-    ratio = math.log1p(1.0 / p.lam) if p.packing == "diagonal" else 0.0
+    new = p.packing == "diagonal" and not (p.logged or p.prior)  # nothing was seen before
+    ratio = math.log1p(1.0 / p.lam) if new else 0.0
     return ratio >= min(rule.log_gamma, rule.log_cap)
 
 
@@ -165,7 +170,7 @@ class TrafficWatch:
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
-        self._single, self._above = traffic.single, traffic.above_raw
+        self._single, self._above = traffic.single and not traffic.noisy, traffic.above_raw
 
     def before(self, stacklevel: int = 2) -> None:
         """Warn of what is certain, before the run."""
@@ -179,7 +184,7 @@ class TrafficWatch:
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
-        if not self._single and record.length == 1:
+        if not self._single and record.length == 1 and not self.traffic.noisy:
             self._single = True
             warnings.warn(self.traffic.too_few("sum up"), TrafficWarning, stacklevel=2)
         raw = self.traffic.raw

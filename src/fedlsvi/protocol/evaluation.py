@@ -7,7 +7,7 @@ The policy is frozen within a round, so its exact value is computed once per rou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -53,11 +53,11 @@ def _random_starts(seed, agents, first, law, gap, out):  # type: ignore[no-untyp
 class FiniteEvaluator:
     """Backward induction on the true model, once per round and distinct environment."""
 
-    def __init__(self, envs: Sequence[FiniteMDP], seed: int, values: TabularValues) -> None:
+    def __init__(self, envs: Mapping[int, FiniteMDP], seed: int, values: TabularValues) -> None:
         self.seed, self.values = seed, values
-        distinct = {id(env): env for env in envs}
+        distinct = {id(env): env for env in envs.values()}
         self._groups = [
-            (env, np.array([m for m, e in enumerate(envs) if e is env], np.int64))
+            (env, np.array([m for m, e in envs.items() if e is env], np.int64))
             for env in distinct.values()
         ]
 
@@ -95,7 +95,7 @@ class FiniteEvaluator:
 class ContinuousEvaluator:
     """V* and V^π of the environment itself, at the initial states of the round's episodes."""
 
-    def __init__(self, envs: Sequence[ContinuousMDP], seed: int, values: BlockValues) -> None:
+    def __init__(self, envs: Mapping[int, ContinuousMDP], seed: int, values: BlockValues) -> None:
         self.seed, self.values, self._envs = seed, values, envs
 
     def begin(self) -> None:
@@ -103,9 +103,9 @@ class ContinuousEvaluator:
 
     def regret(self, first: int, n: int) -> np.ndarray:
         total = np.zeros(n)
-        distinct = {id(env): env for env in self._envs}
+        distinct = {id(env): env for env in self._envs.values()}
         for env in distinct.values():
-            agents = np.array([m for m, e in enumerate(self._envs) if e is env], np.int64)
+            agents = np.array([m for m, e in self._envs.items() if e is env], np.int64)
             total += self._gaps(env, agents, first, n).sum(axis=0)
         return total
 

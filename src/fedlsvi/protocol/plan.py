@@ -45,6 +45,7 @@ from fedlsvi.experience.stationary_vectors import (
 )
 from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
+from fedlsvi.experience.warm import WarmExperience
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
@@ -55,6 +56,7 @@ from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEv
 from fedlsvi.protocol.messages import Layout
 from fedlsvi.protocol.one_trip import OneTripCohort
 from fedlsvi.protocol.transport import layout
+from fedlsvi.protocol.warm_start import Prior
 
 STEPPED = (
     ". One that is stepped has one state more, after the end of an episode: step all of them, "
@@ -83,14 +85,33 @@ class Plan:
     seed: int
     threads: int | None = None
     block: int | None = None
+    logs: tuple[LoggedWorld | None, ...] = ()
+    """What each agent recorded before, where any did; in place of an environment too, where an
+    agent has nothing else."""
+    prior: Prior | None = None
+    """What was learned before."""
     returns: ReturnLog = field(default_factory=ReturnLog, compare=False, repr=False)
     """Of episodes just played, where values are not known; explorers write it, meters read it."""
 
     @property
+    def players(self) -> list[int]:
+        """The agents that play: all but those that have a log and no world."""
+        return [m for m, env in enumerate(self.envs) if not self._only_logged(m, env)]
+
+    def _only_logged(self, m: int, env: Environment) -> bool:
+        return bool(self.logs) and env is self.logs[m]
+
+    @property
+    def world(self) -> Environment:
+        """The first environment that can be played; where there is none, the first log."""
+        return first_world(self.envs)
+
+    @property
     def knows_values(self) -> bool:
         """Whether V* and V^π are known, and with them regret."""
-        stepped = isinstance(self.envs[0], GymWorld)
-        return not stepped and all(getattr(env, "knows_values", True) for env in self.envs)
+        worlds = [self.envs[m] for m in self.players] or self.envs
+        stepped = isinstance(worlds[0], GymWorld)
+        return not stepped and all(getattr(env, "knows_values", True) for env in worlds)
 
     @property
     def stepped(self) -> tuple[int, int] | None:
@@ -106,6 +127,26 @@ class Plan:
         """What server and agents agree on."""
         return layout(self.parameters)
 
+    @property
+    def known_before(self) -> dict[str, Any]:
+        """Logs and prior, as `FedLSVI.prepare` takes them; nothing where there is neither."""
+        known: dict[str, Any] = {"logs": self.logs} if self.logs else {}
+        return known if self.prior is None else known | {"prior": self.prior}
+
+    @property
+    def logged_counts(self) -> dict[str, int]:
+        """What there is in the logs, for summaries: agents that have one, those that have nothing
+        else, episodes, transitions, how many of these have no target, and the shortest log."""
+        p, logs = self.parameters, [log for log in self.logs if log is not None]
+        return {
+            "logged_agents": len(logs),
+            "logged_only": p.n_agents - len(self.players),
+            "logged_episodes": sum(min(p.logged, log.log.episodes) for log in logs),
+            "logged_transitions": sum(log.log.transitions for log in logs),
+            "left_out": sum(log.log.cut(p.horizon, p.stationary) for log in logs),
+            "shortest_log": min((log.log.episodes for log in logs), default=0),
+        }
+
     def values(self, agent: int = 0) -> TabularValues | BlockValues:
         """An empty model; the first broadcast fills it. The agent's environment has the mask."""
         p, env = self.parameters, self.envs[agent]
@@ -119,7 +160,8 @@ class Plan:
         if stepped and env.allowed is not None:  # states carry their masks
             seen = WithoutMask(self.features, env.state_dim)  # type: ignore[attr-defined]
             return BlockValues(seen, *size, FEW_ROWS, p.taper_factors, seen.allowed)
-        rows = FEW_ROWS if stepped else ROWS
+        # a site that has only logs does not know what others play: the same blocks everywhere
+        rows = FEW_ROWS if stepped or p.logged else ROWS
         return BlockValues(self.features, *size, rows, p.taper_factors, env.allowed)
 
     @property
@@ -138,7 +180,9 @@ class Plan:
 
     def check_source(self) -> None:
         """Refuse to be optimistic about a log, or to be pessimistic and play."""
-        for env in self.envs:
+        for m, env in enumerate(self.envs):
+            if self._only_logged(m, env):
+                continue
             if isinstance(env, LoggedWorld) != self.parameters.pessimistic:
                 logged = isinstance(env, LoggedWorld)
                 raise InvalidEnvironment(
@@ -168,7 +212,38 @@ class Plan:
             )
         values = self.values(lo) if values is None else values
         workers = Workers(self.threads) if workers is None else workers
-        agents, envs = np.arange(lo, hi), self.envs[lo:hi]
+        agents = np.arange(lo, hi)
+        experience = self._experience(agents, values, workers)
+        about = (agents, p.horizon, p.packing, values, experience, p.trigger)
+        if p.exchange == "one-trip":
+            asked_once = OneTripCohort(*about)
+            asked_once.stationary = p.stationary
+            return asked_once
+        return Cohort(*about)
+
+    def _experience(self, agents: np.ndarray, values: Any, workers: Workers) -> Any:
+        """What these agents know and see: of those that play, and of the logs of those that have
+        one."""
+        p = self.parameters
+        if not self.logs:
+            return self._seen(agents, self.envs, values, workers)
+        plays = np.flatnonzero(np.isin(agents, self.players))
+        logged = np.array([i for i, m in enumerate(agents) if self.logs[m] is not None], np.int64)
+        parts = [
+            self._seen(agents[at], worlds, values, workers) if len(at) else None
+            for at, worlds in ((plays, self.envs), (logged, self.logs))
+        ]
+        dim, shape = self.features.dim, (p.packing, p.stationary)
+        known = (parts[0], plays, parts[1], logged)
+        return WarmExperience(
+            agents, p.horizon, dim, *shape, *known, p.logged, p.min_round, workers
+        )
+
+    def _seen(
+        self, agents: np.ndarray, worlds: Sequence[Any], values: Any, workers: Workers
+    ) -> Any:
+        """What agents see in worlds of one kind."""
+        p, envs = self.parameters, [worlds[m] for m in agents]
         kind: Any = ContinuousExperience
         if isinstance(envs[0], GymWorld):
             kind = GymFiniteExperience if envs[0].finite else GymExperience
@@ -185,12 +260,7 @@ class Plan:
             experience.floor = p.min_round
         if self.block is not None:
             experience.block = min(self.block, experience.block)
-        about = (agents, p.horizon, p.packing, values, experience, p.trigger)
-        if p.exchange == "one-trip":
-            asked_once = OneTripCohort(*about)
-            asked_once.stationary = p.stationary
-            return asked_once
-        return Cohort(*about)
+        return experience
 
     def cohorts(self, n: int) -> list[Cohort]:
         """All agents, in n equal shares; where masks differ, in so many more."""
@@ -209,7 +279,8 @@ class Plan:
         if not self.knows_values:
             return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
-        evaluator: Evaluator = kind(self.envs, self.seed, values)
+        playing = {m: self.envs[m] for m in self.players}
+        evaluator: Evaluator = kind(playing, self.seed, values)
         return evaluator
 
 
@@ -221,33 +292,56 @@ def make_plan(
     features: Any = None,
     threads: int | None = None,
     block: int | None = None,
+    logs: Sequence[LoggedWorld | None] = (),
+    prior: Prior | None = None,
+    logged: int | None = None,
 ) -> Plan:
-    """Check that environments, features and settings fit together, and fix the numbers."""
+    """Check that environments, features and settings fit together, and fix the numbers; `logged`
+    is how many episodes of each log are read at most, None is all."""
     # at the least: its environment, its number and its row of the ledger
     _refuse_large(f"n_agents = {settings.n_agents}", 8 * settings.n_agents, "give fewer")
     envs = per_agent(env, settings.n_agents)
     check_seed(seed)
     threads, block = _count("threads", threads), _count("block", block)
-    phi = own_features(envs) if features is None else resolve(features, envs[0])
-    one_hot = phi.one_hot and hasattr(envs[0], "n_states")
+    first = first_world(envs)
+    if logs:
+        same_sizes([*envs, *(log for log in logs if log is not None)])
+    worlds = [env for env in envs if not isinstance(env, LoggedWorld)] or envs
+    phi = own_features(worlds) if features is None else resolve(features, first)
+    one_hot = phi.one_hot and hasattr(first, "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
     # settings of other algorithms need not know what a stationary model or one trip is
     told: dict[str, Any] = {}
     if getattr(settings, "stationary", None) == "auto":
         told["steady"] = steady
     if getattr(settings, "exchange", None) == "one-trip":
-        told["states"] = getattr(envs[0], "n_states", 0)
-    parameters = settings.resolve(episodes, envs[0].horizon, phi.dim, one_hot, **told)
+        told["states"] = getattr(first, "n_states", 0)
+    if getattr(settings, "privacy", None) is not None:
+        told["nonnegative"] = phi.nonnegative
+    if logs:
+        longest = max((log.log.episodes for log in logs if log is not None), default=1)
+        told["logged"] = longest if logged is None else logged
+    if prior is not None:
+        told["prior"] = prior.weight
+    parameters = settings.resolve(episodes, first.horizon, phi.dim, one_hot, **told)
     if parameters.stationary and not steady:
         _refuse_steps(envs)
-    _check_room(parameters, envs[0])
+    _check_room(parameters, first)
+    if logs and any(isinstance(env, GymWorld) and env.masked for env in envs):
+        raise InvalidSetting(
+            "the environment tells its masks with each observation, and the observations in a log "
+            'have none: leave data= out, or allowed="env"',
+            code="masks-and-logs",
+        )
     if parameters.exchange == "one-trip" and any(env.allowed is not None for env in envs):
         raise InvalidSetting(
             'exchange="one-trip" lets the server compute the values of all states, and only the '
             "agents know which actions are allowed there: leave it out",
             code="one-trip-masks",
         )
-    return Plan(envs, phi, parameters, int(seed), threads, block)
+    if prior is not None:
+        prior.check(parameters)
+    return Plan(envs, phi, parameters, int(seed), threads, block, tuple(logs), prior)
 
 
 def _refuse_steps(envs: Sequence[Environment]) -> None:
@@ -340,6 +434,21 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
             f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent",
             code="wrong-number-of-environments",
         )
+    same_sizes(env)
+    if not isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
+        raise InvalidEnvironment(
+            f"{type(env[0]).__name__} is neither finite nor continuous", code="bad-env"
+        )
+    return tuple(env)
+
+
+def first_world(envs: Sequence[Environment]) -> Environment:
+    """The first that can be played; where there is none, the first log."""
+    return next((env for env in envs if not isinstance(env, LoggedWorld)), envs[0])
+
+
+def same_sizes(env: Sequence[Any]) -> None:
+    """Refuse environments that differ in size or units."""
     first = env[0]
     for m, other in enumerate(env):
         for size in ("horizon", "n_actions", "n_states", "state_dim", "reward_range"):
@@ -354,8 +463,3 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
                     f"{more}",
                     code="agents-disagree",
                 )
-    if not isinstance(first, FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
-        raise InvalidEnvironment(
-            f"{type(first).__name__} is neither finite nor continuous", code="bad-env"
-        )
-    return tuple(env)

@@ -24,12 +24,14 @@ from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.private_trip import PrivateOneTrip
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
 from fedlsvi.protocol.server import Agents, Server
 from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import Transport, layout
+from fedlsvi.protocol.warm_start import read_logs
 
 Arrays = dict[str, np.ndarray]
 
@@ -281,11 +283,14 @@ class FederatedPlayer:
         self._ledger: Ledger | None = None
         self.logged: Mapping[str, int] = {}
         self.agents: Agents = transport
+        if plan is not None and plan.prior is not None:
+            plan.prior.begin(self.server)
         self.one_trip: OneTrip | None = None
         if p.exchange == "one-trip":
             own = values or (None if plan is None else plan.values())
             assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
-            self.agents = self.one_trip = OneTrip(transport, own, size, p)
+            kind = OneTrip if p.privacy is None else PrivateOneTrip
+            self.agents = self.one_trip = kind(transport, own, size, p)
 
     @classmethod
     def of(
@@ -328,6 +333,8 @@ class FederatedPlayer:
     @property
     def counts(self) -> Mapping[str, int]:
         found: dict[str, int] = dict(self.logged)
+        if self.plan is not None and self.plan.logs:
+            found |= self.plan.logged_counts
         if self.parameters.aggregation == "secure":
             found["sites"] = len(self.transport.sites())
         elif self.one_trip is not None:  # what N took, which depends on what was seen
@@ -342,6 +349,8 @@ class FederatedPlayer:
         self.server.start(self.agents)
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
+        elif self.parameters.logged:
+            read_logs(self.server, self.agents)
         self._follow()
 
     def may_end(self) -> bool:
@@ -377,7 +386,7 @@ class FederatedPlayer:
             notes=self.transport.told(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
-            present=self.transport.present,
+            present=self._present(),
             steps=steps,
             clipped=clipped,
         )
@@ -396,6 +405,11 @@ class FederatedPlayer:
         for h in range(self.parameters.horizon, 0, -1):
             deployed.update(h, self.deployed_w[h - 1], self.server.gram[h - 1])
         self.deployed = deployed
+
+    def _present(self) -> int | None:
+        """How many agents played; None is all of them, as far as is known here."""
+        some = self.plan is not None and len(self.plan.players) < self.parameters.n_agents
+        return len(self.plan.players) if self.plan and some else self.transport.present
 
     def rest(self) -> None:
         self.transport.rest(self.server.k, self.server.t)

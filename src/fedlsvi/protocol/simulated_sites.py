@@ -1,15 +1,20 @@
 """Secure sums in one process: each cohort plays a site, with real keys and real masks.
 
 The server of such a run sees what a server of sites would see. Nothing is kept from anybody, since
-all parties share one memory; keys are made again whenever the run is resumed.
+all parties share one memory; keys are made again whenever the run is resumed. The secret of a
+private run's noise is kept in its checkpoints, so that it goes on with the same noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from secrets import randbits
+from typing import Any
+
+import numpy as np
 
 from fedlsvi.config import Parameters
+from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import FixedPointSums
 from fedlsvi.protocol.masks import MaskStreams, check_sites, new_private_key, public_key
@@ -25,11 +30,78 @@ from fedlsvi.protocol.messages import (
     Stop,
     Upload,
 )
+from fedlsvi.protocol.private_noise import (
+    NodeNoise,
+    NoisyAgents,
+    honest_sites,
+    new_noise_key,
+)
 from fedlsvi.protocol.transport import InProcess, layout
 
 
-class SimulatedSites(InProcess):
-    """Cohorts that mask what they upload.
+class PrivateInProcess(InProcess):
+    """Cohorts of a private run that are all here; subclasses add the noise.
+
+    Args:
+        cohorts: All agents.
+        parameters: The numbers in force.
+    """
+
+    def __init__(self, cohorts: Sequence[Cohort], parameters: Parameters) -> None:
+        super().__init__(cohorts, parameters.trigger, parameters.overshoot)
+        self.release, self.n_agents = parameters.release, parameters.n_agents
+        self.parties = len(cohorts)
+        self._arm(new_noise_key())
+
+    def _arm(self, key: bytes) -> None:
+        self.key = key
+
+    def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The secret of the noise, if there is one."""
+        arrays, plain = super().state(t)
+        if self.release is not None:
+            plain = {**plain, "noise": [self.parties, self.key.hex()]}
+        return arrays, plain
+
+    def restore(
+        self, arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], t: int, k: int
+    ) -> None:
+        """Continue after round k with the same noise."""
+        super().restore(arrays, plain, t, k)
+        if self.release is not None:
+            parties, key = plain["noise"]
+            if parties != self.parties:
+                raise InvalidInput(
+                    f"a private run goes on with the sites that it began with: give cohorts="
+                    f"{parties}, not {self.parties}",
+                    code="other-sites",
+                )
+            self._arm(bytes.fromhex(key))
+
+
+class LocallyPrivate(PrivateInProcess):
+    """Agents that add all the noise by themselves, for a server that sees every upload."""
+
+    def _arm(self, key: bytes) -> None:
+        super()._arm(key)
+        assert self.release is not None
+        self.parties = 1  # however agents are cut into cohorts, each has noise of its own
+        self._noisy = [
+            NoisyAgents(key, int(c.agents[0]), len(c.agents), self.release, self.n_agents)
+            for c in self.cohorts
+        ]
+
+    def deliver(self, message: Request) -> Sequence[Reply]:
+        """Deliver, and add noise to what agents upload."""
+        k = self.trigger.number(message.t) if isinstance(message, Stop) else 0
+        return [
+            noisy.blurred(k, reply) if isinstance(reply, Increments) else reply
+            for noisy, reply in zip(self._noisy, super().deliver(message), strict=True)
+        ]
+
+
+class SimulatedSites(PrivateInProcess):
+    """Cohorts that mask what they upload, with noise below the masks where the run is private.
 
     Args:
         cohorts: The sites, at least three.
@@ -38,8 +110,9 @@ class SimulatedSites(InProcess):
 
     def __init__(self, cohorts: Sequence[Cohort], parameters: Parameters) -> None:
         p = parameters
-        super().__init__(cohorts, p.trigger, p.overshoot)
         check_sites(len(cohorts))
+        self.colluders = p.privacy["colluders"] if p.privacy is not None else 0
+        super().__init__(cohorts, p)
         self.sums, self.round = FixedPointSums(layout(p), p.scale_bits), 0
         run, private = randbits(64), [new_private_key() for _ in cohorts]
         members = [
@@ -51,23 +124,34 @@ class SimulatedSites(InProcess):
             for key, member in zip(private, members, strict=True)
         ]
 
+    def _arm(self, key: bytes) -> None:
+        super()._arm(key)
+        self.noise: list[NodeNoise] = []
+        if self.release is not None:
+            sigma = self.release.shares(honest_sites(len(self.cohorts), self.colluders))
+            rounds = self.release.rounds
+            self.noise = [NodeNoise(key, int(c.agents[0]), sigma, rounds) for c in self.cohorts]
+
     def deliver(self, message: Request) -> Sequence[Reply]:
         """Deliver, and mask what the cohorts upload; `Start` is followed by the keys."""
         if isinstance(message, Start):
             self.enter_sites("init", KEY_SCALARS * (1 + len(self.cohorts)))
         self.round += isinstance(message, Stop | Exploit)  # no stream serves two rounds
-        return [
-            self._masked(streams, reply) if isinstance(reply, Upload | Increments) else reply
-            for streams, reply in zip(self.streams, super().deliver(message), strict=True)
-        ]
-
-    def _masked(self, streams: MaskStreams, upload: Upload | Increments) -> MaskedUpload:
-        h = upload.h if isinstance(upload, Upload) else 1
-        return MaskedUpload(h, streams.masked(self.sums.words(upload), self.round, h))
+        replies = list(super().deliver(message))
+        for c, reply in enumerate(replies):
+            if isinstance(reply, Upload | Increments):
+                words = self.sums.words(reply)
+                if self.noise and isinstance(message, Stop):
+                    words += self.noise[c].words(self.trigger.number(message.t))
+                h = reply.h if isinstance(reply, Upload) else 1
+                replies[c] = MaskedUpload(h, self.streams[c].masked(words, self.round, h))
+        return replies
 
 
 def in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:
     """The transport to cohorts in this process."""
     if p.aggregation == "secure":
         return SimulatedSites(cohorts, p)
+    if p.privacy is not None:
+        return LocallyPrivate(cohorts, p)
     return InProcess(cohorts, p.trigger, p.overshoot)

@@ -20,6 +20,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
@@ -41,6 +43,7 @@ from fedlsvi.protocol.messages import (
     Roster,
     Signal,
     Start,
+    Stop,
     Upload,
     gram_of,
 )
@@ -53,6 +56,7 @@ from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.remote.masking import Masking
 from fedlsvi.remote.request_order import RequestOrder as RequestOrder
 from fedlsvi.remote.request_order import refuse
+from fedlsvi.remote.site_noise import SiteNoise
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
@@ -120,6 +124,7 @@ class Endpoint:
         self.layout = layout(p)
         self.journal, self.outbox, self.identity = journal, outbox, identity
         self._masking: Masking | None = None
+        self._noise: SiteNoise | None = None
         self._lock = Lock()
         self._last, self._reply = NOTHING_YET, b""  # the last request's epoch and number, answer
         self._build()
@@ -141,8 +146,9 @@ class Endpoint:
         self.cohort, self._foreign = self.make(), ""
         if self.journal is None:
             self._masking = self._masking or self._masks()
+            self._noise = self._noise or self._noises()
             return
-        self._masking = self._masks()
+        self._masking, self._noise = self._masks(), self._noises()
         snapshot, frames = self.journal.newest()
         with suspect(self.journal.folder):
             self._foreign = self._other_owner(snapshot, frames)
@@ -167,10 +173,17 @@ class Endpoint:
                 "cannot pass off keys of its own: give identity=",
                 code="no-identity",
             )
-        where = (
-            (None, True) if self.journal is None else (self.journal.folder, self.journal.durable)
-        )
-        return Masking(self.parameters, self.run, self.agents, self.identity, *where)
+        return Masking(self.parameters, self.run, self.agents, self.identity, *self._where())
+
+    def _noises(self) -> SiteNoise | None:
+        """The site's noise, as its journal has it; None where the run is not private."""
+        if self.parameters.privacy is None:
+            return None
+        return SiteNoise(self.parameters, self.run, self.agents, *self._where())
+
+    def _where(self) -> tuple[Path | None, bool]:
+        """The journal's folder, and whether it survives a power failure."""
+        return (None, True) if self.journal is None else (self.journal.folder, self.journal.durable)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out a request of the journal again; a gap before it is noticed."""
@@ -320,10 +333,14 @@ class Endpoint:
     def _reply_to(
         self, address: Address, message: Request, until: Callable[[int], int] | None
     ) -> Reply:
-        """What the cohort answers, masked where sums are secure."""
-        masking = self._masking
+        """What the cohort answers, with noise where the run is private, masked where sums are
+        secure."""
+        masking, noise = self._masking, self._noise
         if masking is None:
-            return self.cohort.receive(message, until)
+            reply = self.cohort.receive(message, until)
+            if noise is not None and isinstance(reply, Increments) and isinstance(message, Stop):
+                return noise.blur(message.t, reply)
+            return reply
         if isinstance(message, KeyRequest):
             return masking.offer()
         if isinstance(message, Roster):
@@ -331,7 +348,10 @@ class Endpoint:
             return None
         reply = self.cohort.receive(message, until)
         if isinstance(reply, Upload | Increments):
-            return masking.mask(address.round, reply)
+            blur = None
+            if noise is not None and isinstance(message, Stop):
+                blur = partial(noise.add, message.t)
+            return masking.mask(address.round, reply, blur)
         return reply
 
     def _answered(self, address: Address, reply: bytes) -> None:

@@ -98,4 +98,7 @@ def guard_for(plan: Plan) -> Guard:
     # an episode of a black box that has ended adds nothing to Λ^loc, whatever its features sum to
     ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
     simplex = phi.simplex and not ends
-    return Guard(plan.layout, Facts.of(plan.parameters, phi.nonnegative, simplex, ends))
+    facts = Facts.of(plan.parameters, phi.nonnegative, simplex, ends)
+    if plan.prior is not None:
+        facts = replace(facts, prior=plan.prior.energy(facts.y_max))
+    return Guard(plan.layout, facts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from fedlsvi.checks import check_seed, choice, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.logged.beside import Logs
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -98,6 +99,7 @@ class Federation:
     algorithm: str = "fed-lsvi"
     n_states: int = 0
     n_actions: int | None = None
+    logged: int = 0
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -120,6 +122,13 @@ class Federation:
         integer("n_states", self.n_states, 0, "the number of states, where they are finite")
         check_seed(self.seed)
         choice("algorithm", self.algorithm, tuple(ALGORITHMS))
+        integer("logged", self.logged, 0, "of each agent's log the first so many episodes count")
+        if self.logged and self.algorithm != "fed-lsvi":
+            raise InvalidSetting(
+                f'logged = {self.logged} is for algorithm = "fed-lsvi", which plays after it has '
+                "learned from logs: pevi reads episodes = … of each log",
+                code="bad-logged",
+            )
         if self.n_actions is not None:
             integer("n_actions", self.n_actions, 1, "the number of actions")
         for key in ("one_hot", "nonnegative", "simplex"):
@@ -146,6 +155,8 @@ class Federation:
         if p.aggregation == "secure":
             check_sites(n_agents)
             retry.refuse_absence('aggregation = "secure"')
+        if p.logged:
+            retry.refuse_carrying()
         if p.exchange == "one-trip":
             retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
@@ -184,8 +195,14 @@ class Federation:
                 'sites are away when they are; [retry] absent = "carry" says what happens then',
                 code="bad-participation",
             )
-        trip = {"states": self.n_states} if getattr(chosen, "exchange", "") == "one-trip" else {}
-        found: Parameters = chosen.resolve(*size, **trip)
+        told: dict[str, Any] = {}
+        if getattr(chosen, "exchange", "") == "one-trip":
+            told["states"] = self.n_states
+        if getattr(chosen, "privacy", None) is not None:
+            told["nonnegative"] = self._nonnegative()
+        if self.logged:
+            told["logged"] = self.logged
+        found: Parameters = chosen.resolve(*size, **told)
         return found
 
     def values(self, p: Parameters) -> TabularValues | None:
@@ -239,11 +256,14 @@ class Federation:
         params = {key: value for key, value in self.features.items() if key != "name"}
         return feature_maps.make(self.features["name"], **params)
 
-    def plan(self, env: Any, n_agents: int, features: Any = None) -> Plan:
-        """The plan of a site whose environment this is; its sizes must be the federation's.
-        `features` are the site's, where the federation names none."""
+    def plan(self, env: Any, n_agents: int, features: Any = None, logs: Logs = ()) -> Plan:
+        """The plan of a site whose environment this is, or whose logs; sizes must be the
+        federation's. `features` are the site's, where the federation names none."""
         phi = self.feature_map() or features
-        plan = make_plan(self.chosen(n_agents), env, self.episodes, self.seed, phi)
+        plan = make_plan(
+            self.chosen(n_agents), env, self.episodes, self.seed, phi, logs=logs,
+            logged=self.logged or None,
+        )  # fmt: skip
         plan.check_source()
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing", "states"):
@@ -251,11 +271,12 @@ class Federation:
                 raise InvalidEnvironment(
                     f"this site's environment has {size} {own}, the federation agreed on {theirs}",
                     code=f"other-{size}",
-                    hint=_remedy(size, own, plan.envs[0]),
+                    hint=_remedy(size, own, plan.world),
                 )
         self._check_units(plan)
         self._check_features(plan)
-        return plan
+        # what is true here but was not agreed on makes no noise smaller
+        return replace(plan, parameters=replace(mine, nonnegative=agreed.nonnegative))
 
     def _check_features(self, plan: Plan) -> None:
         """The server refuses uploads that break what was agreed about features."""
@@ -275,9 +296,12 @@ class Federation:
     def facts(self, p: Parameters) -> Facts:
         """What the server knows about every site, for its checks. Sums of features are of no use
         where episodes may end early."""
+        return Facts.of(p, self._nonnegative(), self.simplex, ends=not self.simplex)
+
+    def _nonnegative(self) -> bool:
+        """Whether it was agreed that no feature is negative."""
         phi = self.feature_map()
-        nonnegative = self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
-        return Facts.of(p, nonnegative, self.simplex, ends=not self.simplex)
+        return self.nonnegative or self.simplex or (phi is not None and phi.nonnegative)
 
     def _check_units(self, plan: Plan) -> None:
         """A reward must be worth the same everywhere."""
@@ -377,8 +401,10 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     cohort, p = endpoint.cohort, endpoint.parameters
     if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
         return False
-    logs = getattr(cohort.experience, "envs", None)
-    env = per_agent(settings.env, 1)[0] if settings.data is None or logs is None else logs[0]
+    if p.exploit and (cohort.deployed is None or cohort.second is not None):
+        return False  # the pass after the last round is yet to come, or under way
+    read: Any = getattr(cohort.experience, "logs", cohort.experience)  # where there is only a log
+    env = read.envs[0] if settings.env is None else per_agent(settings.env, 1)[0]
     values: Any = cohort.values if cohort.deployed is None else cohort.deployed
     policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
@@ -412,7 +438,7 @@ def policy_in(kit: Path, path: Path) -> Path:
 def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
     """A policy that a site has learned, and the environment that its settings name."""
     settings = SiteSettings.read(kit / "local" / SETTINGS)
-    if settings.data is not None:
+    if settings.env is None:
         raise InvalidInput(
             f"the site of {kit} has a log and no world to play in: give --env, or --data to "
             "estimate from a log",
@@ -431,8 +457,8 @@ def open_endpoint(
 ) -> Endpoint:  # fmt: skip
     """The endpoint of a site, as its journal has it; secure sums need its identity."""
     lo, hi = first, first + settings.agents
-    world = settings.world(federation, n_agents, first)
-    plan = federation.plan(world, n_agents, settings.feature_map())
+    world, logs = settings.world(federation, n_agents, first)
+    plan = federation.plan(world, n_agents, settings.feature_map(), logs)
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(
             f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}", code="no-such-agents"

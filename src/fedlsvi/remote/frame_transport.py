@@ -51,6 +51,7 @@ from fedlsvi.remote.codec import (
 )
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
+from fedlsvi.remote.noisy_guard import NoisyGuard
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.sum_guard import SumGuard
 from fedlsvi.remote.suspicion import compare
@@ -107,18 +108,24 @@ class FrameTransport(Transport):
         self.ignored = 0
         self.wire_bytes = {"down": 0, "up": 0}
         self.clock = monotonic
+        if p.logged:
+            self.retry.refuse_carrying()
         self._checkpoints = False
         self._round = 0  # of the request under way
         self._lam, self._xi = p.lam, p.xi
-        self._sum_guard: SumGuard | None = None
-        self._trip_guard: TripGuard | None = None
+        self._sum_guard: SumGuard | NoisyGuard | None = None
+        self._trip_guard: TripGuard | NoisyGuard | None = None
         if self.layout.secure:
             check_sites(len(self.cuts))
             self.retry.refuse_absence('aggregation="secure"')
             self._sum_guard = SumGuard(self.layout, self.guard.facts, p)
+            if p.privacy is not None:
+                self._sum_guard = NoisyGuard(p, len(self.cuts))
         elif self.layout.states:
             self.retry.refuse_absence('exchange="one-trip"')
             self._trip_guard = TripGuard(self.layout, self.guard.facts)
+            if p.privacy is not None:
+                self._trip_guard = NoisyGuard(p, len(self.cuts))
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -307,7 +314,7 @@ class FrameTransport(Transport):
         if self._expected() is not Upload:
             every = [replies[c] for c in sorted(replies)]
             if self._sum_guard is not None and self._expected() is MaskedUpload:
-                self._sum_guard.check(self.guard.round, self._step(), every)
+                self._sum_guard.check_sum(self.guard.round, self._step(), every)
             if self._trip_guard is not None and self._expected() is Increments:
                 for c, reply in sorted(replies.items()):
                     assert isinstance(reply, Increments)

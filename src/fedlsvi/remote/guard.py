@@ -102,6 +102,9 @@ class Facts:
             early and add nothing after that, as logs have.
         waits: Whether increments may wait for a later round: under a floor, where episodes end
             early.
+        logged: Episodes of the longest log that an agent begins with; 0 where there is no round of
+            logs.
+        prior: (H,) the largest wᵀΛw that a model known before can have by itself.
     """
 
     trigger: Trigger
@@ -113,6 +116,8 @@ class Facts:
     steps: int = 1
     partial: bool = False
     waits: bool = False
+    logged: int = 0
+    prior: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -121,11 +126,11 @@ class Facts:
         """From the numbers in force, what is known about the features, and whether episodes may
         end early."""
         y_max, steps = 1.0 + np.append(p.ceilings[1:], 0.0), p.horizon // p.matrices
-        logged = p.pessimistic
+        logged = p.pessimistic or p.logged > 0
         # where steps share a matrix every episode is in it, so nothing waits
         waits = ends and p.min_round > 1 and not p.stationary
         known = (p.trigger, p.episodes, y_max, nonnegative, simplex and not logged)
-        return cls(*known, p.overshoot, steps, logged, waits)
+        return cls(*known, p.overshoot, steps, logged, waits, p.logged)
 
 
 @dataclass
@@ -134,8 +139,11 @@ class Guard:
 
     Attributes:
         t: The last episode of the round before.
-        round: The round under way, 1-based; it grows when the round's last model is sent.
+        round: The round under way, 1-based, where logs are round 0; it grows when the round's last
+            model is sent.
         length: Episodes of the round under way, once it has stopped.
+        logged: Episodes of logs in an agent's sums before this round.
+        reading: Whether this is the round of the logs.
         exploiting: Whether the run has ended and all pass backward once more, without Λ^loc.
     """
 
@@ -152,7 +160,8 @@ class Guard:
         self.gram = np.zeros((size.matrices, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
         self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
-        self.t, self.round, self.length = 0, 1, 0
+        self.t, self.round, self.length = 0, 0 if self.facts.logged else 1, 0
+        self.logged, self.reading = 0, False
         self.exploiting = False
         self._requested = 0  # episodes of the round under way that the server requested so far
         self._named: dict[int, list[int]] = {}  # step → agents that named it when they signalled
@@ -168,6 +177,7 @@ class Guard:
             case Start(gram=gram, t=t):
                 self.t, self._model, self._weights = t, gram.copy(), {}
                 self._named, self._requested, self.exploiting = {}, 0, False
+                self.logged, self.reading = self.facts.logged if t > 0 else 0, False
             case Exploit():
                 self.length, self.exploiting = 0, True
             case Model(h=h, w=w, gram=gram) if self.exploiting:
@@ -175,7 +185,9 @@ class Guard:
             case Explore(limit=limit):
                 self._requested += limit
             case Stop(t=t):
-                self.length = t - self.t
+                self.length, self.reading = t - self.t, t == self.t
+                if self.reading:
+                    self.length = self.facts.logged
             case Models(w=w, gram=gram):
                 for h in range(len(w), 0, -1):
                     self.sends(Model(h, w[h - 1], gram_of(gram, h, len(w))))
@@ -183,16 +195,26 @@ class Guard:
                 self._check_model(h, w, gram)
                 gram_of(self._model, h, self.layout.horizon)[:] = gram
                 self._weights.pop(h, None)
-                if h == 1:
+                if h == 1 and self.reading:
+                    self.logged, self.round, self.reading = self.length, self.round + 1, False
+                elif h == 1:
                     self.t, self.round = self.t + self.length, self.round + 1
                     self._named, self._requested = {}, 0
 
     def _check_model(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        if self.facts.trigger.public:  # a private run: noise knows no such bound
+            return
         energy = quadratic(w, gram if gram.size else self._base(h), self._where)
-        seen = self.layout.n_agents * (self.t + self.length) * self.facts.steps
+        seen = self.layout.n_agents * self._total
         most = seen * float(self.facts.y_max[h - 1]) ** 2
+        most += 0.0 if self.facts.prior is None else float(self.facts.prior[h - 1])
         if not energy <= most * (1.0 + 1e-6) + TOLERANCE:
             raise Refusal(-1, self.round, h, "wᵀΛw of the new model", energy, f"at most {most:g}")
+
+    @property
+    def _total(self) -> int:
+        """Vectors in the sums of an agent at most, with this round."""
+        return (self.t + self.logged + self.length) * self.facts.steps
 
     def _base(self, h: int) -> np.ndarray:
         """Λ_h of the model in force, (P,)."""
@@ -289,7 +311,7 @@ class Guard:
         rows = slice(first, first + len(upload.b))
         own = gram_of(self.gram, upload.h, self.layout.horizon)[rows]
         own += upload.gram
-        if self.facts.waits:
+        if self.facts.waits and not self.reading:
             told = np.flatnonzero(upload.gram.any(axis=1)) + first
             self.upto[upload.h - 1, told] = self.t + self.length
         if upload.h == self.layout.horizon:
@@ -319,7 +341,7 @@ class Guard:
         self.gram[:], self.last[:] = arrays["guard.gram"], arrays["guard.last"]
         if self.facts.waits:
             self.upto[:] = arrays["guard.upto"]
-        self.t, self.round = t, k + 1
+        self.t, self.round, self.logged = t, k + 1, self.facts.logged
 
     def _fail(self, first: int, h: int, wrong: np.ndarray, name: str, value: np.ndarray,
               bound: str) -> None:  # fmt: skip
@@ -334,7 +356,7 @@ class Guard:
         if self.layout.packing == "diagonal":
             self._range(first, h, b, y * seen, "b")
             return
-        total, m = (self.t + self.length) * self.facts.steps, len(b)
+        total, m = self._total, len(b)
         found, nobody = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
         nothing, base, small = np.zeros_like(seen), self._base(h), self.tolerance
         examine(
@@ -377,7 +399,7 @@ class Guard:
             square = unpack(upload.gram, d, self.layout.packing)
             skew = np.abs(square - square.transpose(0, 2, 1)).max(axis=(1, 2))
             self._fail(first, h, skew > self.tolerance * n, "asymmetry of gram", skew, "0")
-        episodes, small = self.t * self.facts.steps + n, self.tolerance
+        episodes, small = self._total, self.tolerance
         final, model = h == self.layout.horizon, self._base(h)
         seen, close = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
         close[self._signallers(first, m, h)] = True
@@ -458,7 +480,7 @@ class Guard:
     def _most(self, least: float) -> float:
         """The largest log ratio of someone who did not signal an episode before."""
         n, trigger = self.length, self.facts.trigger
-        if n <= trigger.floor(self.t) or self.facts.overshoot != "cut":
+        if self.reading or n <= trigger.floor(self.t) or self.facts.overshoot != "cut":
             return math.inf
         if self.t + n - 1 > trigger.latest:  # signals so late are left to the end of the run
             return math.inf

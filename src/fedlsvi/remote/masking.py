@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
+
+import numpy as np
 
 from fedlsvi.config import FEWEST_SITES, Parameters
 from fedlsvi.errors import MessageRefused
@@ -134,9 +137,25 @@ class Masking:
         if following != self.parameters.n_agents:
             _refuse("sites-missing", f"no site is listed for agent {following}")
 
-    def mask(self, round_: int, upload: Upload | Increments) -> MaskedUpload:
+    @property
+    def sites(self) -> int:
+        """How many sites were agreed on."""
+        return len(self._members)
+
+    def mask(
+        self,
+        round_: int,
+        upload: Upload | Increments,
+        blur: Callable[[np.ndarray, int], np.ndarray] | None = None,
+    ) -> MaskedUpload:
         """The sum over the site's agents, behind the masks of this round and step; increments of
         all steps at once have the masks of step 1.
+
+        Args:
+            round_: The round.
+            upload: What the site's agents send.
+            blur: In a private run: adds the site's noise to its sum, given how many sites there
+                are.
 
         Raises:
             MessageRefused: No membership was agreed, or this stream has hidden something else.
@@ -144,6 +163,8 @@ class Masking:
         if self._streams is None:
             _refuse("no-membership", "no sites were agreed on, so nothing can be masked")
         words, h = self._sums.words(upload), upload.h if isinstance(upload, Upload) else 1
+        if blur is not None:
+            words = blur(words, self.sites)
         self._use((self._streams.membership, round_, h), sha256(words.data).digest())
         return MaskedUpload(h, self._streams.masked(words, round_, h))
 
@@ -152,8 +173,8 @@ class Masking:
         known = self._used.get(stream)
         if known is None:
             if self.folder is not None:
-                _append(files.inside(self.folder, STREAMS), RECORD.pack(*stream, content),
-                        self.durable)  # fmt: skip
+                record = RECORD.pack(*stream, content)
+                append_record(files.inside(self.folder, STREAMS), record, self.durable)
             self._used[stream] = content
         elif known != content:
             _, round_, step = stream
@@ -212,7 +233,8 @@ def used_streams(folder: Path) -> dict[Stream, bytes]:
     return found
 
 
-def _append(path: Path, record: bytes, durable: bool) -> None:
+def append_record(path: Path, record: bytes, durable: bool) -> None:
+    """Write a record at the end of a file."""
     try:
         fd = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:

@@ -22,6 +22,7 @@ class RequestOrder:
 
         Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
                                         at the end → Exploit → Model H … Model 1 → (Keep)
+        where agents have logs, the run begins with Start → Stop(0) → Model H … Model 1
 
     b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
     could ask for it with one V after another would learn which states were seen. So each step of a
@@ -32,11 +33,13 @@ class RequestOrder:
         parameters: The numbers that were agreed on.
         due: The step whose model must come next; 0 between synchronisations.
         exploiting: Whether the pass after the last round has begun; it comes once.
+        unread: Whether the round of the logs is next; it comes once too.
     """
 
     parameters: Parameters
     due: int = 0
     exploiting: bool = False
+    unread: bool = False
 
     def check(self, message: Request, world: Experience) -> None:
         """Raise MessageRefused for a request that cannot come next; changes nothing."""
@@ -59,6 +62,10 @@ class RequestOrder:
         match message:
             case Exploit(beta=beta) if not self._may_exploit(beta, world):
                 refuse("bad-exploit", f"asked for a pass with β = {beta!r} after {world.t} of {T}")
+            case Stop(t=0) if self.unread:
+                return
+            case Explore() | Stop() if self.unread:
+                refuse("logs-first", f"a {type(message).__name__} before the round of the logs")
             case Explore(limit=limit) if not 0 <= limit <= T - world.t:
                 refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
             case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
@@ -69,10 +76,11 @@ class RequestOrder:
     def follow(self, message: Request) -> None:
         """This request was carried out."""
         match message:
-            case Start():
+            case Start(t=t):
                 self.due, self.exploiting = 0, False
+                self.unread = self.parameters.logged > 0 and t == 0
             case Stop():
-                self.due = self.parameters.horizon
+                self.due, self.unread = self.parameters.horizon, False
             case Exploit():
                 self.due, self.exploiting = self.parameters.horizon, True
             case Model(h=h):

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from fedlsvi.checks import choice, integer
+from fedlsvi.checks import choice, integer, is_number, number
 from fedlsvi.config import Aggregation
+from fedlsvi.core.privacy_settings import UNITS
 from fedlsvi.errors import InvalidSetting, refuse_unknown
 
 _HIDES = {"float": 0, "exact": 0, "secure": 1}
@@ -25,10 +26,15 @@ class Requirements:
     Attributes:
         min_round: No round, and so no upload, may cover fewer episodes.
         aggregation: "secure": the server may learn sums over sites only.
+        epsilon, delta: The run may spend at most this; None asks for no differential privacy.
+        unit: Who is protected: "episode", or "user".
     """
 
     min_round: int = 1
     aggregation: Aggregation = "float"
+    epsilon: float | None = None
+    delta: float | None = None
+    unit: str = "episode"
 
     @classmethod
     def of(cls, table: Any) -> Requirements:
@@ -41,6 +47,10 @@ class Requirements:
         made = cls(**table)
         integer("min_round", made.min_round, 1, "the fewest episodes of a round")
         choice("aggregation", made.aggregation, get_args(Aggregation))
+        choice("unit", made.unit, UNITS)
+        for name in ("epsilon", "delta"):
+            if getattr(made, name) is not None:
+                number(name, getattr(made, name), 0.0, "the most that a run may spend", strict=True)
         return made
 
     def missing(self, settings: Mapping[str, Any]) -> str:
@@ -51,9 +61,22 @@ class Requirements:
             lacks.append(f"min_round = {self.min_round} (the job has {floor})")
         if _HIDES.get(str(sums), -1) < _HIDES[self.aggregation]:
             lacks.append(f'aggregation = "{self.aggregation}" (the job has "{sums}")')
+        lacks += self._unspent(settings.get("privacy"))
         if not lacks:
             return ""
         return (
             f"this site requires {' and '.join(lacks)}: the organiser adds it to [settings] of "
             "federation.toml, or the site changes [require] in local/fedlsvi.toml"
         )
+
+    def _unspent(self, privacy: Any) -> list[str]:
+        """What `privacy` of a job lacks."""
+        job = privacy if isinstance(privacy, Mapping) else {}
+        lacks = []
+        for name in ("epsilon", "delta"):
+            most, has = getattr(self, name), job.get(name)
+            if most is not None and not (is_number(has) and has <= most):
+                lacks.append(f"privacy with {name} of at most {most:g} (the job has {has})")
+        if self.unit == "user" and job.get("unit", "episode") != "user":
+            lacks.append('privacy with unit = "user"')
+        return lacks

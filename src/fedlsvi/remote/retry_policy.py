@@ -80,6 +80,16 @@ class RetryPolicy:
                 code="bad-absent",
             )
 
+    def refuse_carrying(self) -> None:
+        """Refuse to go on without a site where runs begin with logs: one that was away in the round
+        of the logs could not be asked for it later."""
+        if self.absent == "carry":
+            raise InvalidSetting(
+                'logs are read in the first round, and absent="carry" may miss a site there: use '
+                'absent="wait", "fail" or "exclude"',
+                code="bad-absent",
+            )
+
     def waited(self) -> str:
         """How long the server waited for an answer that did not come, for an error message."""
         if self.attempts == 1:

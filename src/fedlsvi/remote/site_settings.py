@@ -9,7 +9,8 @@
     min_round = 20
     aggregation = "secure"
 
-A site that has records and nothing to play in takes part in `algorithm = "pevi"`:
+A site that has records and nothing to play in takes part in `algorithm = "pevi"`, and in Fed-LSVI
+where the job says how many logged episodes count (`logged`). There a site may have both:
 
     data = "records.parquet"         # beside the settings file, or a whole path; or a table:
     # data = {file = "records.parquet", allowed = "seen", at_least = 5}
@@ -28,10 +29,13 @@ from typing import Any
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
 from fedlsvi.checks import integer
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.logged.world import logged_worlds
+from fedlsvi.envs.logged.beside import Logs
+from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
 from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.protocol.plan import per_agent
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import settings_file
 
@@ -64,11 +68,12 @@ class SiteSettings:
                 f"features must be a table with a name, got {features!r}", code="bad-features"
             )
         require = Requirements.of(table.get("require", {}))
-        if ("env" in table) == ("data" in table):
+        if "env" not in table and "data" not in table:
             raise InvalidInput(
                 f"{path} needs [env], a world to play in, or data, a log: name one of them there",
                 code="missing-env",
             )
+        named = None
         if "data" in table:
             named = table["data"]
             named = {"file": named} if isinstance(named, str) else named
@@ -77,12 +82,12 @@ class SiteSettings:
                     f"data must be a file or a table with one, got {named!r}", code="bad-data"
                 )
             named = {**named, "file": str(path.parent / named["file"])}
-            return cls(None, agents, durable, named, features, require)
-        if not isinstance(table["env"], dict):
+        if not isinstance(table.get("env", {}), dict):
             raise InvalidInput(
                 f"{path} has no [env]: name an environment there", code="missing-env"
             )
-        return cls(environment(table["env"]), agents, durable, None, features, require)
+        env = environment(table["env"]) if "env" in table else None
+        return cls(env, agents, durable, named, features, require)
 
     def feature_map(self) -> FeatureMap | None:
         """The site's own features, for a federation that names none."""
@@ -91,15 +96,37 @@ class SiteSettings:
         params = {key: value for key, value in self.features.items() if key != "name"}
         return feature_maps.make(str(self.features.get("name")), **params)
 
-    def world(self, federation: Any, n_agents: int, first: int) -> Any:
-        """Its environment, or its log read with the federation's sizes: one for every agent of the
-        federation, of whom only those here are ever asked."""
+    def world(self, federation: Any, n_agents: int, first: int) -> tuple[Any, Logs]:
+        """What it plays in, and its logs where the job learns from logs before it plays: one for
+        every agent of the federation, of whom only those here are ever asked."""
+        offline = federation.algorithm == "pevi"
         if self.data is None:
-            return self.env
-        given = dict(self.data)
+            return self.env, (None,) * n_agents if federation.logged else ()
+        if not (offline or federation.logged):
+            raise InvalidInput(
+                "this site has a log, and the job learns from none: the organiser gives logged = …"
+                ", or the site leaves data out",
+                code="data-not-asked",
+            )
+        logs = self._logs(federation, n_agents, first, self.data)
+        if offline:
+            return logs, ()
+        if self.env is None or self.data.get("allowed") is None:
+            return logs if self.env is None else self.env, tuple(logs)
+        worlds = per_agent(self.env, n_agents)  # which keep to what the logs allow
+        masked = {id(log): restrict(worlds[0], log.allowed) for log in logs}
+        return [masked[id(log)] for log in logs], tuple(logs)
+
+    def _logs(
+        self, federation: Any, n_agents: int, first: int, data: dict[str, Any]
+    ) -> list[LoggedWorld]:
+        """Its log, read with the federation's sizes, for every agent."""
+        given = dict(data)
         known = ("file", "columns", "n_states", "n_actions", "allowed", "at_least")
         refuse_unknown("key of data", given, known)
+        own_world = None if self.env is None else per_agent(self.env, 1)[0]
         n_actions = given.get("n_actions", federation.n_actions)
+        n_actions = getattr(own_world, "n_actions", None) if n_actions is None else n_actions
         if n_actions is None:
             raise InvalidInput(
                 "a log does not say how many actions there are: give n_actions in federation.toml, "
@@ -107,6 +134,7 @@ class SiteSettings:
                 code="missing-n_actions",
             )
         n_states = given.get("n_states", federation.n_states or None)
+        n_states = getattr(own_world, "n_states", None) if n_states is None else n_states
         if n_states is None and federation.one_hot and self.features is None:
             n_states = federation.dim // n_actions if federation.features is None else None
         own = logged_worlds(

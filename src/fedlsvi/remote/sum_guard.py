@@ -45,7 +45,10 @@ class SumGuard:
         self._sums, self._trips = FixedPointSums(layout, bits), TripSums(layout, parameters)
         alone = replace(layout, n_agents=1, secure=False)
         # one that plays M·T episodes and is asked for all of them; nobody signals
-        longer = replace(facts, episodes=self.n_agents * facts.episodes, overshoot="keep")
+        longer = replace(
+            facts, episodes=self.n_agents * facts.episodes, overshoot="keep",
+            logged=self.n_agents * facts.logged,
+        )  # fmt: skip
         # rounding of at most 1/2 unit in each of d² entries of M agents, per episode of theirs
         slack = TOLERANCE + layout.dim * rounding(bits, 1)
         self._guard: Guard | TripGuard = Guard(alone, longer, slack)
@@ -61,7 +64,7 @@ class SumGuard:
             case _:
                 self._guard.sends(message)
 
-    def check(self, k: int, h: int, replies: Sequence[Reply]) -> None:
+    def check_sum(self, k: int, h: int, replies: Sequence[Reply]) -> None:
         """Refuse masked uploads of step h whose sum no agents could have made.
 
         Raises:

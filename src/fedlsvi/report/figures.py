@@ -84,7 +84,7 @@ def available(run: Run) -> list[str]:
         missing.add("triggers")
     if any(len(record.logdet) != run.parameters.horizon for record in run.records):
         missing.add("logdet")
-    if "logged_episodes" not in run.counts:
+    if run.algorithm != "pevi":
         missing.add("coverage")
     if run.ledger.total == 0:  # nothing was sent, so a logarithm has nothing to show
         missing.add("scalars")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlsvi.checks import plural
+from fedlsvi.core.private_release import PrivateRelease
 from fedlsvi.features.recovery import VisitRecovery
 from fedlsvi.report.groups import Group
 from fedlsvi.run import SENDS_SUMS, Run
@@ -27,6 +28,8 @@ def privacy(group: Group) -> str:
         )
     if not any(ledger["up_stats"] for ledger in ledgers):
         return "Nothing was uploaded: the agents shared nothing."
+    if (release := group.first.parameters.release) is not None:
+        return _noise(group.first, release)
     sizes = [r.smallest for run in group.runs for r in run.records]
     least = min(sizes)
     seeds = "" if len(group.runs) == 1 else ", all seeds"
@@ -43,6 +46,18 @@ def privacy(group: Group) -> str:
             "sign."
         )
     return text + _visits(group.first) + _early_ends(group)
+
+
+def _noise(run: Run, release: PrivateRelease) -> str:
+    """What differential privacy promises of a run."""
+    assert run.parameters.privacy is not None
+    unit, spent = run.parameters.privacy["unit"], release.spent(run.rounds)
+    return (
+        f"All that left the agents together is differentially private: with one {unit} replaced, "
+        f"any outcome is at most e^{spent:.3g} times as likely, but for a probability of "
+        f"{release.delta:g} (ε = {spent:.4g} of {release.epsilon:g}). Rounds ended by a public "
+        "schedule. Noise came from the operating system, so that no seed repeats this run."
+    )
 
 
 def _visits(run: Run) -> str:

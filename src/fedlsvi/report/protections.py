@@ -20,7 +20,7 @@ def protections(run: Run) -> list[Row]:
     else:
         rows.append(("raw trajectories", "none left the agents"))
     rows += [_floor(run), ("smallest upload", _smallest(run)), *_sums(run), _signals(run)]
-    return [*rows, *_trips(run), ("differential privacy", "none: no noise was added")]
+    return [*rows, *_trips(run), *_noise(run)]
 
 
 def _floor(run: Run) -> Row:
@@ -44,12 +44,17 @@ def _sums(run: Run) -> list[Row]:
     seen = "the Gram matrix of each round and the responses of the whole history"
     if p.exchange == "one-trip":
         seen = "the Gram matrix, the sum of rewards and the table of next states of each round"
+    if p.privacy is not None:
+        seen = f"with noise, {seen}"
+    unchecked = "data that were invented consistently"
+    if p.privacy is not None:
+        unchecked = "more than that numbers are finite and not too large: noise hides the rest"
     if p.aggregation != "secure":
         how = "doubles" if p.aggregation == "float" else "integers in fixed point"
         return [
             ("sums", f'{how}, without masks (aggregation = "{p.aggregation}")'),
             ("the server saw", f"of every agent and step, {seen}"),
-            ("the server could not check", "data that were invented consistently"),
+            ("the server could not check", unchecked),
         ]
     sites = run.counts.get("sites", p.n_agents)
     return [
@@ -61,7 +66,37 @@ def _sums(run: Run) -> list[Row]:
     ]  # fmt: skip
 
 
+def _noise(run: Run) -> list[Row]:
+    """ε and δ, whom they protect and who added the noise."""
+    p, release = run.parameters, run.parameters.release
+    if release is None or p.privacy is None:
+        return [("differential privacy", "none: no noise was added")]
+    whom = "one episode"
+    if p.privacy["unit"] == "user":
+        whom = f"one user, of at most {plural(p.privacy['episodes_per_user'], 'episode')}"
+    sites, c = run.counts.get("sites", p.n_agents), p.privacy["colluders"]
+    who = "every agent added all of it"
+    if p.aggregation == "secure":
+        who = f"{sites} sites shared it, and {plural(sites - c, 'share')} would do"
+    done = plural(run.rounds, "synchronisation")
+    return [
+        (
+            "differential privacy",
+            f"ε = {release.spent(run.rounds):.4g} spent of {release.epsilon:g} at "
+            f"δ = {release.delta:g}, for {whom}, over {done} of {release.rounds}",
+        ),
+        (
+            "noise",
+            f"discrete Gaussian, σ = {release.sigma:.4g} on Λ in each node of a tree of "
+            f"{plural(release.levels, 'level')}; {who}; from the operating system, so that no "
+            "seed repeats this run",
+        ),
+    ]
+
+
 def _signals(run: Run) -> Row:
+    if run.parameters.privacy is not None:
+        return "signals", "say nothing: rounds end by a schedule that was public before the run"
     fired = sum(record.signals for record in run.records)
     return "signals", f"in the clear: {fired:,} times an agent told when, and at which step"
 

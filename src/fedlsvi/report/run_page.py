@@ -14,6 +14,7 @@ from fedlsvi.errors import FedLSVIError
 from fedlsvi.protocol.messages import SCALAR_BYTES
 from fedlsvi.protocol.records import LISTED, RoundRecord, tenth
 from fedlsvi.report import html
+from fedlsvi.report.began import warm
 from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
@@ -91,6 +92,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(unfinished([group])),
         *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
         numbers(group),
+        *began(run),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
         *coverage(run, figures),
@@ -105,9 +107,18 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
 
 
+def began(run: Run) -> list[str]:
+    """What the run knew before its first episode; nothing where it began with nothing."""
+    found = warm(run.counts, asdict(run.parameters))
+    if not found:
+        return []
+    told = [html.paragraph(f"{text[:1].upper()}{text[1:]}.") for text in found]
+    return [html.heading("What it began with"), *told]
+
+
 def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
     """What the logs of a run have seen; nothing where the agents played."""
-    if "logged_episodes" not in run.counts:
+    if run.algorithm != "pevi":
         return []
     counts, meaning = run.counts, run.coverage.meaning()
     told = (

@@ -15,7 +15,11 @@
 `name = "arrays"` takes a finite MDP from a .npz or .safetensors file with P, r and, if wanted,
 initial and phi; `reward_range` beside it says what rewards 0 and 1 stand for. An environment with a
 parameter `agent` that is left out is made once per agent. `name = "records"` is a log, in a `file`
-or a `minari` data set, for `algorithm = "pevi"`.
+or a `minari` data set, for `algorithm = "pevi"`; beside other environments it is an agent that has
+a log and plays nothing.
+
+    data = ["north.parquet", "south.parquet"]    # what agents recorded before, one for each
+    warm_start = "runs/before"                   # a run whose model is where this one begins
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment, units
-from fedlsvi.envs.logged.world import RECORDS, records
+from fedlsvi.envs.logged.world import RECORDS, LoggedWorld, records
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -44,6 +48,7 @@ from fedlsvi.errors import (
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
 from fedlsvi.registry import refuse_unasked
+from fedlsvi.storage import warm_sources
 from fedlsvi.storage.settings_file import Table
 
 ARRAYS = "arrays"
@@ -75,6 +80,8 @@ class Job:
     env: list[Table]
     features: Table | None = None
     base: Path = field(default=Path(), compare=False)
+    data: list[Table] = field(default_factory=list)
+    warm_start: Table | None = None
 
     @classmethod
     def parse(cls, table: Table, base: Path | None = None) -> Job:
@@ -84,8 +91,9 @@ class Job:
         row = algorithms.entry(str(algorithm))
         episodes, seed = rest.pop("episodes", EPISODES), rest.pop("seed", 0)
         env, features = rest.pop("env", None), rest.pop("features", None)
+        data, warm = rest.pop("data", None), rest.pop("warm_start", None)
         known = row.parameters()
-        others = ("algorithm", "episodes", "seed", "env", "features")
+        others = ("algorithm", "episodes", "seed", "env", "features", "data", "warm_start")
         refuse_unknown("setting", rest, [*known, *others])
         if env is None or env == []:
             what = "missing" if env is None else "an empty list"
@@ -96,7 +104,8 @@ class Job:
             )
         entries = [_named("env", e) for e in (env if isinstance(env, list) else [env])]
         phi = None if features is None else _named("features", features)
-        return cls(str(algorithm), rest, episodes, seed, entries, phi, base or Path())
+        before = warm_sources.entries_of(data), warm_sources.start_of(warm)
+        return cls(str(algorithm), rest, episodes, seed, entries, phi, base or Path(), *before)
 
     def table(self) -> Table:
         """What `parse` reads back; written as TOML by `settings_file.dump`."""
@@ -105,6 +114,10 @@ class Job:
         table["env"] = self.env[0] if len(self.env) == 1 else self.env
         if self.features is not None:
             table["features"] = self.features
+        if self.data:
+            table["data"] = self.data
+        if self.warm_start is not None:
+            table["warm_start"] = self.warm_start
         return table
 
     def learner(self, **instead: Any) -> Algorithm:
@@ -122,10 +135,25 @@ class Job:
         prints = {getattr(env, "fingerprint", m) for m, env in enumerate(own)}
         return own[0] if len(prints) == 1 else own  # agents that are alike share one
 
+    @property
+    def first_entry(self) -> Table:
+        """The first environment that can be played; where all are logs, the first of them."""
+        return next((one for one in self.env if one["name"] != RECORDS), self.env[0])
+
     def first_environment(self) -> Environment:
-        """Agent 0's."""
-        entry = self.env[0]
+        """Agent 0's, or that of the first agent that has more than a log."""
+        entry = self.first_entry
         return self._environment(entry | {"agent": 0} if _per_agent(entry) else entry)
+
+    def known_before(self, env: Any, data: Any = None) -> tuple[Any, dict[str, Any]]:
+        """The environments once more, and what the run begins with, as `FedLSVI.prepare` takes
+        both; `data` is in place of the logs that are named here."""
+        places = list(env) if isinstance(env, list | tuple) else [env]
+        if data is None and not self.data and self.warm_start is None:
+            playing = [one for one in places if not isinstance(one, LoggedWorld)]
+            if not playing or len(playing) == len(places):  # all play, or pevi reads all
+                return env, {}
+        return warm_sources.known_before(self, env, data)
 
     def feature_map(self) -> FeatureMap | None:
         """The features that were asked for; None is the environment's own."""

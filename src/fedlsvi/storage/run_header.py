@@ -39,7 +39,7 @@ from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
-from fedlsvi.storage import files
+from fedlsvi.storage import files, warm_sources
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table, dump, parse
@@ -96,11 +96,16 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Array
     if algorithm in algorithms.names():  # what its constructor takes, where that is less
         given = {k: v for k, v in given.items() if k in algorithms.entry(algorithm).parameters()}
     job = Job(algorithm, given, plan.parameters.episodes, plan.seed, entries, features)
+    if plan.logs or plan.prior is not None:
+        data, warm = warm_sources.described(plan, arrays)
+        job = dataclasses.replace(job, data=data, warm_start=warm)
     return job, arrays
 
 
 def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
     """An entry that points at the environment's arrays, with its own units and numbers."""
+    if isinstance(env, LoggedWorld) and (spec := env.spec())["name"] is not None:
+        return {"name": spec["name"], **spec["params"]}
     if not isinstance(env, FiniteMDP):
         return {"name": GIVEN, "what": type(env).__name__, "n_actions": int(env.n_actions)}
     prefix = "" if alone else f"{m}."
@@ -164,7 +169,8 @@ def fingerprints(plan: Plan) -> list[str | None]:
     distinct = {id(env): env for env in plan.envs}
     known = {key: _fingerprint(env) for key, env in distinct.items()}
     prints = [known[id(env)] for env in plan.envs]
-    return prints[:1] if len(set(prints)) == 1 else prints
+    prints = prints[:1] if len(set(prints)) == 1 else prints
+    return [*prints, *(log.fingerprint for log in plan.logs if log is not None)]
 
 
 def _fingerprint(env: Environment) -> str | None:
@@ -205,7 +211,7 @@ def features_fingerprint(plan: Plan, by_name: bool = True) -> str:
     elif by_name and (params := _parameters(phi)) is not None:
         digest.update(json.dumps(params, sort_keys=True).encode())
     else:  # rounded, because another machine's cosine may differ in its last bit
-        digest.update((phi(probe_states(plan.envs[0])).round(6) + 0.0).tobytes())
+        digest.update((phi(probe_states(plan.world)).round(6) + 0.0).tobytes())
     return digest.hexdigest()
 
 
@@ -229,7 +235,7 @@ def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, by
         "raw_scalars_per_step": raw_scalars_per_step(plan),
         "fingerprints": fingerprints(plan),
         "features": features_fingerprint(plan),
-        "reward_range": plain(plan.envs[0].reward_range),
+        "reward_range": plain(plan.world.reward_range),
         "sites": None,
         "visits": visits and dataclasses.asdict(visits),
     }
@@ -361,6 +367,9 @@ def _checked(p: Parameters) -> Parameters:
     number("growth", p.growth, 0.0)
     asked = {field.name for field in dataclasses.fields(Settings)} - {"rounds"}
     Settings(**{name: value for name, value in vars(p).items() if name in asked})
+    if p.privacy is not None:
+        integer("rounds", p.rounds, 1)
+        p.check_release()
     return p
 
 
@@ -369,8 +378,9 @@ def parse_header(
 ) -> RunHeader:
     """The header that these files are; `made`: the versions that wrote them."""
     job = Job.parse(parse(contents[SETTINGS], run / SETTINGS), run)
-    own = [name for name in (ENVIRONMENT, FEATURES) if name in contents]
-    for entry in (*job.env, job.features or {}):
+    own = [name for name in (ENVIRONMENT, FEATURES, warm_sources.PRIOR) if name in contents]
+    prior = {"name": ARRAYS, **(job.warm_start or {"file": own})}
+    for entry in (*job.env, job.features or {}, prior):
         if entry.get("name") in (ARRAYS, "table") and entry.get("file", own) not in (own, *own):
             raise DamagedFile(
                 f"{run / SETTINGS} names the file {entry['file']!r}, which is not one of this run",

@@ -21,7 +21,7 @@ from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.binding import resolve
 from fedlsvi.policy import Policy, Values
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
-from fedlsvi.protocol.plan import Plan, make_plan, same_features
+from fedlsvi.protocol.plan import Plan, first_world, make_plan, same_features
 from fedlsvi.protocol.records import Ending, RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.storage import checkpoint, files
@@ -94,7 +94,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         policy=Policy(
             lambda: _model(header, arrays, env, features),
             header.parameters.horizon,
-            _spec(header.job.env[0]),
+            _spec(header.job.first_entry),
         ),
         deployed_w=arrays.get(DEPLOYED + "w"),
         deployed=None
@@ -102,7 +102,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         else Policy(
             lambda: _model(header, arrays, env, features, DEPLOYED),
             header.parameters.horizon,
-            _spec(header.job.env[0]),
+            _spec(header.job.first_entry),
         ),
         records=past,
         parameters=header.parameters,
@@ -180,7 +180,8 @@ def _first(header: RunHeader, env: Any) -> Any:
         raise InvalidInput(
             "env is an empty list: give one environment, or one for each agent", code="bad-env"
         )
-    return as_environment(found)[0]  # all of them, because they share a reward range
+    # all of them, because they share a reward range
+    return first_world(as_environment([one for one in found if one is not None]))
 
 
 def _world(header: RunHeader, env: Any) -> Environment:
@@ -199,7 +200,8 @@ def _model(
         arrays = {"gram": arrays["gram"]} | part
     job, p = header.job, header.parameters
     world, phi = _first(header, env), _made(features, job.feature_map)
-    plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi)
+    begins = {"logs": (None,) * p.n_agents, "logged": p.logged} if p.logged else {}
+    plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi, **begins)  # type: ignore[arg-type]
     values = plan.values()
     check_sizes(header, plan, arrays.get(POLICY))
     # a table acts without features, whatever those of the environment are
@@ -215,14 +217,14 @@ def _model(
     if POLICY in arrays and isinstance(values, TabularValues):
         refuse_actions(header.run, arrays, plan)
         values.policy[:] = arrays[POLICY]
-    return values, Spaces.of(plan.envs[0])
+    return values, Spaces.of(plan.world)
 
 
 def refuse_actions(path: Path, arrays: dict[str, np.ndarray], plan: Plan | None) -> None:
     """Refuse actions that do not exist: compiled code looks them up without a check."""
     for name, table in arrays.items():
         if plan is not None and table.size and name.split(".")[-1] in (POLICY, "actions"):
-            n_actions = plan.envs[0].n_actions
+            n_actions = plan.world.n_actions
             if not 0 <= table.min() <= table.max() < n_actions:
                 raise DamagedFile(
                     f"{path}: {name} holds actions from {table.min()} to {table.max()}, there are "
@@ -233,10 +235,10 @@ def refuse_actions(path: Path, arrays: dict[str, np.ndarray], plan: Plan | None)
 
 def check_sizes(header: RunHeader, plan: Plan, table: np.ndarray | None) -> None:
     """Refuse an environment or features of another size than those of the run."""
-    then, now, env = header.parameters, plan.parameters, plan.envs[0]
+    then, now, env = header.parameters, plan.parameters, plan.world
     n_states = getattr(env, "n_states", None)
     size = raw_scalars_per_step(plan)
-    entry = header.job.env[0]  # elsewhere a parameter of this name may be another number
+    entry = header.job.first_entry  # elsewhere a parameter of this name may be another number
     n_actions = entry.get("n_actions", env.n_actions) if entry["name"] == GIVEN else env.n_actions
     for what, here, there in (
         ("horizon", now.horizon, then.horizon),
@@ -251,7 +253,7 @@ def check_sizes(header: RunHeader, plan: Plan, table: np.ndarray | None) -> None
 def check_features(header: RunHeader, plan: Plan) -> None:
     """Refuse features other than those of the run: the folder's own where it makes them, else
     those of its fingerprint."""
-    env, phi = plan.envs[0], plan.features
+    env, phi = plan.world, plan.features
     if header.job.features is None and is_own(phi, plan.envs):  # to compare them tells nothing
         same = header.features in (None, features_fingerprint(plan))
         if not same and (phi.spec() is not None or not _same_values(header, plan)):

@@ -69,6 +69,7 @@ def resume(
     transport: Any = "inprocess",
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     episodes: int | None = None,
+    data: Any = None,
 ) -> Run:
     """Continue a run after a kill, a crash or Ctrl-C, to the bits it would have had without.
 
@@ -85,6 +86,7 @@ def resume(
         checkpoint_seconds: Time between two checkpoints; 0 is after every round.
         episodes: Episodes per agent in all, those that were played included; None leaves T as it
             is.
+        data: The logs that the run began with, only where the folder cannot read them again.
     """
     check_seconds(checkpoint_seconds)
     opened = OpenedRun.at(folder)
@@ -101,9 +103,9 @@ def resume(
     _compare_versions(header)
     if longer:
         assert episodes is not None
-        opened = opened.extended(episodes, env, features)
+        opened = opened.extended(episodes, env, features, data)
         header = opened.header
-    session = _session(header, env, features, threads, opened.found, transport)
+    session = _session(header, env, features, threads, opened.found, transport, data)
     opened.play(session, observers, checkpoint_seconds, progress)
     result = Run.of(session, header.job.learner().settings, str(header.run))
     result = replace(result, extended=header.extended)
@@ -158,12 +160,13 @@ class OpenedRun:
             self.found[0].plain["t"] == self.header.parameters.episodes
         )
 
-    def extended(self, episodes: int, env: Any, features: Any) -> OpenedRun:
+    def extended(self, episodes: int, env: Any, features: Any, data: Any = None) -> OpenedRun:
         """The same folder, made ready to go on up to another T."""
         world, phi = reading.problem(self.header, env, features)
         integer("episodes", episodes, 1, "episodes per agent in all", error=InvalidInput)
+        world, known = self.header.job.known_before(world, data)
         session = self.header.job.learner().prepare(
-            world, episodes, self.header.job.seed, features=phi
+            world, episodes, self.header.job.seed, features=phi, **known
         )
         try:
             given = env is not None or features is not None
@@ -280,10 +283,11 @@ def _finish(folder: Path, run: Run, name: str | None = None) -> None:
 
 def _session(
     header: RunHeader, env: Any, features: Any, threads: int | None, found: reading.Found | None,
-    transport: Any = "inprocess",
+    transport: Any = "inprocess", data: Any = None,
 ) -> Session:  # fmt: skip
     """The session as it was at the checkpoint, or at the very beginning."""
     world, phi = reading.problem(header, env, features)
+    world, begins = header.job.known_before(world, data)
     p, plain = header.parameters, {} if found is None else found[0].plain
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
@@ -296,7 +300,7 @@ def _session(
     session = header.job.learner(**fixed).prepare(
         world, p.episodes, header.job.seed, features=phi, threads=threads,
         cohorts=plain.get("cohorts") or None,
-        transport=placed(transport, header.run),
+        transport=placed(transport, header.run), **begins,
     )  # fmt: skip
     try:
         _compare_problem(header, session, found, env is not None or features is not None)
@@ -323,7 +327,7 @@ def _compare_problem(
         )
     plan = session.plan
     reading.check_sizes(header, plan, arrays.get(reading.POLICY))
-    reading.check_units(header, plan.envs[0])
+    reading.check_units(header, plan.world)
     then, now = header.fingerprints, fingerprints(plan)
     if None not in (*then, *now) and then != now:  # a black box may have none
         raise StoreError(

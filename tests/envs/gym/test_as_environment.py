@@ -207,14 +207,13 @@ def test_both_kinds_of_black_box_learn() -> None:
 
 def test_the_state_after_the_end_is_named_where_states_are_counted() -> None:
     table = np.eye(6).reshape(3, 2, 6)
-    said = r"4 states \(3 and"
-    for features in (
-        table,
-        lambda states: table[states],
-        AggregateFeatures([0, 0, 1]),
-        DescribedFeatures(FourierFeatures(2), np.zeros((3, 1))),
+    for code, features in (
+        ("bad-shape", table),
+        ("too-few-states", lambda states: table[states]),
+        ("bad-groups", AggregateFeatures([0, 0, 1])),
+        ("bad-descriptions", DescribedFeatures(FourierFeatures(2), np.zeros((3, 1)))),
     ):
-        with pytest.raises(InvalidFeatures, match=said):
+        with refused(InvalidFeatures, code, "4 states (3 and"):
             FedLSVI(1).learn(Coin, 3, horizon=4, features=features, progress=False)
     one = as_environment("FrozenLake-v1")
     stepped = as_environment("FrozenLake-v1", tables=False)

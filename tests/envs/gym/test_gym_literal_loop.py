@@ -21,7 +21,9 @@ from fedlsvi.protocol.records import returns_between
 from literal import literal_fed_lsvi, tapered
 from literal_gym import BlackBox
 from problems import Setting, one_hot_table
+from recorded import recorded
 from repeats import repeats
+from transports_over_frames import over_frames
 from variants import MIXED, VARIANTS, assert_kept, literal_options, paid
 
 OWN: list[dict[str, Any]] = [
@@ -122,3 +124,22 @@ def test_agents_that_were_away_go_on_in_a_longer_run(kind: str) -> None:
         counts = [(r.present or 0) * r.length for r in whole.records]
         mean = np.average(whole.mean_returns, weights=counts)
         assert returns_between(whole.records, np.array([0, 30])) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("kind", list(cases()))
+def test_a_run_that_begins_with_logs_is_the_literal_loop(kind: str) -> None:
+    """What follows the end of a logged episode is known, whatever the state after it is worth."""
+    case, s = cases()[kind], Setting(M=3, T=20, gamma=9.0, seed=5, lam=0.5)
+    H, span = case.env.horizon, case.env.reward_range
+    data, steps = recorded(case.box, [9, 0, 6], H, 2, span)
+    given = {"gamma": s.gamma, "beta": s.beta, "lam": s.lam, "preset": "paper"}
+    learner = FedLSVI(s.M, **given)
+    options: dict[str, Any] = {"features": case.features, "progress": False, "data": data}
+    some = [case.env, case.env, None]
+    run = learner.learn(some, s.T, s.seed, keep_models=True, **options)
+    sizes = (s.M, s.T, H, s.seed, s.lam, s.beta, s.gamma)
+    known: dict[str, Any] = {"logs": steps, "only_logged": [2]}
+    assert_agrees(run, literal_fed_lsvi(case.box, case.phi, *sizes, **known))
+    frames = learner.learn(some, s.T, s.seed, transport=over_frames(2), **options)
+    assert run.w.tobytes() == frames.w.tobytes()
+    assert (run.regret is None) == (kind != "table")

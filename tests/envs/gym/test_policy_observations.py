@@ -151,11 +151,11 @@ def test_features_that_no_file_holds_are_asked_for(tmp_path: Path) -> None:
     for phi in (features, direction, walk_features):
         run = FedLSVI(2).learn(lambda: Corridor(), 10, horizon=4, features=phi, progress=False)
         run.policy.save(tmp_path)
-        with pytest.raises(InvalidFeatures, match="give them again, features="):
+        with refused(InvalidFeatures, "features-not-saved", "features="):
             Policy.load(tmp_path)
         again = Policy.load(tmp_path, features=phi)
         assert again.action([0.1, 0.2], 2) == run.policy.action([0.1, 0.2], 2)
-    with pytest.raises(InvalidFeatures, match="dimension 36, the policy was saved with 6"):
+    with refused(InvalidFeatures, "other-features", "36", "6"):
         Policy.load(tmp_path, features=FourierFeatures(9))
 
 

@@ -1,112 +1,34 @@
-"""A federation from `federate init` to a policy at every site, through public commands alone."""
+"""A federation from `federate init` over a kill and `resume` to a report and to a policy at every
+site, through public commands alone."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from parties import ENV, processes
+from parties import ENV, FEDERATION, SITES, await_end
 
 import fedlsvi
+from browser import chromium
 from expecting import refused
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
 from fedlsvi.remote.federation import environment
 from fedlsvi.remote.flare import project
-from fedlsvi.remote.flare.demo import free_port
-from fedlsvi.storage import settings_file
+from repeats import only_ci
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-EPISODES = 1500
-SITES = {
-    # the three ways to name an environment; the first is continuous, with features of its own
-    "east": {"entry": "canary:make", "horizon": 5, "dim": 8},
-    "north": {key: value for key, value in ENV.items() if key != "name"},
-    "south": ENV,
-}
-SITES["north"]["gym"] = "fedlsvi/RandomLinearMDP-v0"
 
-FEDERATION = f"""
-name = "wards"
-episodes = {EPISODES}
-horizon = 5
-dim = 8
-seed = 3
-
-[settings]
-gamma = 60.0
-
-[retry]
-deadline = 120.0
-attempts = 1
-"""
-
-
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A project whose run has ended. Its server was killed on the way, and `fedlsvi resume` on its
-    folder submitted the job again."""
-    base = tmp_path_factory.mktemp("wards")
-    folder = base / "project"
-    (base / "federation.toml").write_text(FEDERATION)
-    command = ["federate", "init", str(base / "federation.toml"), "--sites", ",".join(SITES)]
-    assert main([*command, "--out", str(folder), "--port", str(free_port())]) == 0
-    for site, env in SITES.items():
-        text = settings_file.dump({"agents": 1, "env": env})
-        (folder / "kits" / site / "local" / "fedlsvi.toml").write_text(text)
-    with pytest.MonkeyPatch.context() as patch:  # a site finds its module as the tests do
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        try:
-            assert main(["federate", "start", str(folder), "--here"]) == 0
-            await_rounds(project.server_folder(folder) / "records.jsonl", 3)
-            kill_server(folder)
-            project.launch(folder, ["localhost"])
-            assert main(["resume", str(project.server_folder(folder))]) == 0
-            await_end(folder)
-            yield folder
-        finally:
-            project.stop(folder, kill=True)
-            project.clean(folder)
-
-
-def await_rounds(records: Path, at_least: int) -> None:
-    end = time.monotonic() + 240.0
-    while not records.exists() or len(records.read_text().splitlines()) < at_least:
-        assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.01)
-
-
-def kill_server(folder: Path) -> None:
-    """The processes of the server, in the middle of the run."""
-    assert set(processes(folder, "localhost")) == {"party", "job"}
-    assert project.stop(folder, ["localhost"], kill=True) == ["localhost"]
-    run = fedlsvi.load(project.server_folder(folder))
-    assert 0 < run.played < EPISODES
-    assert run.regret is None
-
-
-def await_end(folder: Path) -> None:
-    """Until the job that was submitted last has ended well."""
-    end = time.monotonic() + 240.0
-    while (found := project.status(folder))["jobs"][-1]["status"] != project.COMPLETED:
-        assert time.monotonic() < end, found
-        time.sleep(1.0)
-
-
-def test_the_server_has_a_run_folder(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = project.server_folder(ended)
+def test_the_server_has_a_run_folder(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = project.server_folder(finished)
     run = fedlsvi.load(folder)
-    assert (run.played, run.rounds) == (EPISODES, len(run.records))
+    assert (run.played, run.rounds) == (FEDERATION.episodes, len(run.records))
     assert (run.regret, run.mean_returns, run.scalars_raw) == (None, None, None)
     assert run.environment_name == "at-sites"
     assert run.bounds["scalars"].holds
@@ -122,7 +44,7 @@ def test_the_server_has_a_run_folder(ended: Path, capsys: pytest.CaptureFixture[
     with refused(InvalidEnvironment, "env-at-sites"):
         run.policy.action(0, 1)
     with refused(InvalidInput, "agents-at-sites"):
-        copied = ended.parent / "copy"
+        copied = finished.parent / "copy"
         half_way(folder, copied)
         fedlsvi.resume(copied)
 
@@ -134,26 +56,44 @@ def half_way(folder: Path, target: Path) -> None:
         (target / name).write_bytes((folder / name).read_bytes())
 
 
-def test_the_report_says_what_is_not_known(ended: Path) -> None:
-    folder = project.server_folder(ended)
+@pytest.fixture(scope="module")
+def report(finished: Path) -> Path:
+    folder = project.server_folder(finished)
     assert main(["report", str(folder)]) == 0
-    page = (folder / "report.html").read_text(encoding="utf-8")
+    return folder / "report.html"
+
+
+def test_the_report_says_what_is_not_known(report: Path) -> None:
+    page = report.read_text(encoding="utf-8")
     assert "not known here" in page
     assert "at-sites" in page
 
 
+def test_the_report_reads_well_in_a_browser(report: Path) -> None:
+    with chromium() as page:
+        for width in (1280, 390):
+            page.open(report, width)
+            found = page.measure()
+            assert not page.complaints
+            assert all(url.startswith(("file:", "data:")) for url in page.requests)
+            assert found["figures"] > 0
+            assert (found["empty"], found["hidden"]) == (0, 0)
+            assert found["scrolls"] <= width
+            assert "not known here" in page.evaluate("document.body.innerText")
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_every_site_has_the_policy(
-    site: str, ended: Path, capsys: pytest.CaptureFixture[str]
+    site: str, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is evaluated on the site's own environment, and nothing leaves for it."""
-    own = project.site_folder(ended, site)
+    own = project.site_folder(finished, site)
     log = (own / "sent.jsonl").read_bytes()
     assert not (own / "policy").stat().st_mode & 0o077
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[2]))
-        for path in (own / "policy", ended / "kits" / site):
+        for path in (own / "policy", finished / "kits" / site):
             command = ["evaluate", str(path), "--episodes", "50", "--format", "json"]
             assert main(command) == 0
             found.append(json.loads(capsys.readouterr().out)["mean"])
@@ -161,27 +101,28 @@ def test_every_site_has_the_policy(
     assert (own / "sent.jsonl").read_bytes() == log
 
 
-def test_it_is_the_policy_of_the_server(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_the_policy_of_the_server(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     env: Any = environment(ENV)
-    run = fedlsvi.load(project.server_folder(ended), env=env)
-    there = Policy.load(project.site_folder(ended, "south") / "policy")
+    run = fedlsvi.load(project.server_folder(finished), env=env)
+    there = Policy.load(project.site_folder(finished, "site-3") / "policy")
     assert np.array_equal(run.final_policy.table, there.table)
     values = env.policy_values(there.table)[0], env.uniform_values()[0]
     law = env.initial_law(0)
     assert law @ values[0] > law @ values[1]
     chosen = [f"--set=env.{key}={value}" for key, value in ENV.items() if key != "name"]
-    command = ["evaluate", str(project.server_folder(ended)), "--env", "random-linear", *chosen]
+    command = ["evaluate", str(project.server_folder(finished)), "--env", "random-linear", *chosen]
     assert main([*command, "--episodes", "20"]) == 0
     assert "mean return" in capsys.readouterr().out
 
 
-def test_the_job_may_be_submitted_again(ended: Path) -> None:
+@only_ci
+def test_the_job_may_be_submitted_again(finished: Path) -> None:
     """A run that has ended plays no more, and its sites write their policy again."""
-    before = (project.server_folder(ended) / "records.jsonl").read_bytes()
-    policy = project.site_folder(ended, "south") / "policy"
+    before = (project.server_folder(finished) / "records.jsonl").read_bytes()
+    policy = project.site_folder(finished, "site-3") / "policy"
     kept = (policy / "policy.json").read_bytes()
     (policy / "policy.json").unlink()
-    assert main(["resume", str(ended)]) == 0
-    await_end(ended)
-    assert (project.server_folder(ended) / "records.jsonl").read_bytes() == before
+    assert main(["resume", str(finished)]) == 0
+    await_end(finished)
+    assert (project.server_folder(finished) / "records.jsonl").read_bytes() == before
     assert (policy / "policy.json").read_bytes() == kept

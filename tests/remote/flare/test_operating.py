@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from expecting import refused
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidInput, TransportError
 from fedlsvi.remote.federation import Federation
@@ -35,6 +36,7 @@ class Console:
     """A server that answers at the second call; the site south has left."""
 
     calls = 0
+    ended: ClassVar[list[str]] = []
 
     def __init__(self, *given: Any, **options: Any) -> None:
         Console.calls += 1
@@ -60,6 +62,9 @@ class Console:
         notes = [f"round {k}: north's agent 0 carried, away since round 1" for k in range(2, 30)]
         return {"rounds": 29, "episodes": 10, "notes": [*notes, "north's agent 0 is excluded"]}
 
+    def abort(self, number: str) -> None:
+        Console.ended.append(number)
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -83,7 +88,7 @@ def test_the_reason_is_told_when_a_site_has_left(folder: Path, clock: Any) -> No
     assert project.wait(folder, "7") == "FINISHED:EXECUTION_EXCEPTION"
     assert project.reason(folder, "7") == "agent 1 did not answer in job 7"
     assert clock.seconds < 5.0
-    with pytest.raises(TransportError, match=r"\['south'\] have not joined"):
+    with refused(TransportError, "sites-missing", "south"):
         project.console(folder)
 
 
@@ -98,9 +103,24 @@ def test_rounds_come_from_a_server_on_another_machine(
     said = capsys.readouterr().out
     assert "trial: 29 rounds, episode 10 of 10\n  21 earlier notes" in said
     assert "  north's agent 0 is excluded\n" in said
-    assert "job 7: RUNNING: no process of it runs" in said
+    assert "job 7: RUNNING: no process of it runs: it is ending" in said
     found = project.outcome(folder, "7", "FINISHED:ABNORMAL")
     assert (found["rounds"], found["reason"]) == (29, "agent 1 did not answer in job 7")
+
+
+def test_a_job_is_ended_in_scripts_too(
+    folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is asked; jobs that have ended, or are of another federation, are left alone."""
+    assert main(["federate", "abort", str(folder)]) == 0
+    assert "no job waits or runs" in capsys.readouterr().out
+    jobs = [("7", "trial", False), ("8", "trial", True), ("9", "other", True)]
+    found = [{"id": n, "name": of, "status": "RUNNING", "alive": now} for n, of, now in jobs]
+    monkeypatch.setattr(Console, "jobs", lambda self: found)
+    monkeypatch.setattr(Console, "ended", [])
+    assert main(["federate", "abort", str(folder)]) == 0
+    assert Console.ended == ["8"]
+    assert "ended job 8" in capsys.readouterr().out
 
 
 def test_a_job_that_does_not_begin(
@@ -108,7 +128,7 @@ def test_a_job_that_does_not_begin(
 ) -> None:
     monkeypatch.setattr(Console, "job", lambda self, number: "SUBMITTED")
     monkeypatch.setattr(Console, "reason", lambda self, number: "FLARE has not begun it")
-    with pytest.raises(TransportError, match="it is SUBMITTED: FLARE has not begun it"):
+    with refused(TransportError, "job-not-ended", "SUBMITTED", "FLARE has not begun it"):
         project.wait(folder, "7", 20.0)
 
 
@@ -116,10 +136,10 @@ def test_a_server_that_stays_silent_is_said(
     folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*given: Any) -> Any:
-        raise TransportError("no answer from the federation's server")
+        raise TransportError("no answer from the federation's server", code="no-server")
 
     monkeypatch.setattr(project, "flare", lambda name: silent)
-    with pytest.raises(TransportError, match="no answer from"):
+    with refused(TransportError, "no-server"):
         project.reason(folder, "7")
     assert clock.seconds == pytest.approx(61.0, abs=2.0)
 
@@ -173,7 +193,7 @@ def test_a_name_that_no_certificate_holds_is_refused(
 ) -> None:
     federation = Federation(name, episodes=10, horizon=3, dim=4)
     long = max(name, site, host, key=len)
-    with pytest.raises(InvalidInput, match=f"at most 63 characters, got {len(long)}: shorten"):
+    with refused(InvalidInput, "name-too-long", "63", str(len(long)), long):
         project.init(tmp_path / "project", federation, {site: {}}, host=host)
     assert not (tmp_path / "project").exists()
 

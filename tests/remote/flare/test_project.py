@@ -11,12 +11,13 @@ import pytest
 
 from expecting import refused
 from fedlsvi.cli import main
-from fedlsvi.errors import InvalidInput, InvalidSetting, TransportError
+from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.provision import flare
+from fedlsvi.remote.flare.signing import Signer, Verifier
 
 FEDERATION = Federation("trial", episodes=10, horizon=3, dim=4)
 
@@ -90,6 +91,17 @@ def test_the_reason_of_a_failure(log: str, deployed: list[str], said: str) -> No
     assert connection.reason("7") == said
 
 
+def test_who_ended_a_job_is_its_reason() -> None:
+    """Its processes end one after the other then, and say that they miss each other."""
+    connection = session(
+        get_job_logs=lambda number: {"logs": {"server": "this run ends: no answer to Explore"}},
+        get_job_meta=lambda number: {"status": "FINISHED:ABORTED"},
+    )
+    said = connection.reason("7")
+    assert "an administrator ended it" in said
+    assert "Explore" not in said
+
+
 def session(**answers: Any) -> Any:
     """A console whose session gives these answers."""
     connection = object.__new__(flare("Console"))
@@ -112,7 +124,7 @@ def test_the_jobs_that_a_server_is_at() -> None:
     """One that has died leaves its jobs as RUNNING for good; and a site that is not heard is not
     connected, though FLARE lists it for long."""
     jobs = {"1": "RUNNING", "2": "FINISHED:COMPLETED", "3": "RUNNING", "4": "SUBMITTED"}
-    heard = {"north": 1000.0, "south": 1059.0, "east": 990.0}
+    heard = {"north": 1000.0, "south": 1024.0, "east": 999.0}
     connection = session(
         list_jobs=lambda: [{"job_id": n, "job_name": "t", "status": s} for n, s in jobs.items()],
         get_system_info=lambda: SimpleNamespace(
@@ -176,7 +188,7 @@ def test_a_second_job_is_refused_while_one_has_not_ended(
     status: str, written: Path, submitted: Submitted
 ) -> None:
     submitted.status = status
-    with pytest.raises(InvalidInput, match=f"job 7 of trial is {status}: watch it with.*job abort"):
+    with refused(InvalidInput, "job-under-way", "7", status, "fedlsvi federate abort"):
         project.start(written)
     assert not submitted
 
@@ -206,7 +218,7 @@ def test_a_project_that_cannot_be_written_leaves_nothing(
         return SimpleNamespace(returncode=1, stderr="no", stdout="")
 
     monkeypatch.setattr("subprocess.run", fails)
-    with pytest.raises(TransportError, match="could not provision: no"):
+    with refused(TransportError, "not-provisioned"):
         project.init(tmp_path / "project", FEDERATION, {"a": {}})
     assert not (tmp_path / "project").exists()
 
@@ -232,6 +244,36 @@ def test_what_flare_stores_is_for_its_owner_alone(written: Path) -> None:
 def test_the_project_says_how_many_agents_each_site_may_have(written: Path) -> None:
     federation, _ = project.read(written)
     assert federation.max_agents == {"a": 1000}
+
+
+def test_a_renewed_project_has_new_certificates_and_what_its_parties_had(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new server is heard by the new kits and by no old one, nor the old server by new kits;
+    a party whose kit is elsewhere is named."""
+    kits = written / "kits"
+    (kits / "a" / "fedlsvi" / "trial" / "journal").mkdir(parents=True)
+    (kits / "a" / "fedlsvi" / "trial" / "journal" / "000000004.log").write_bytes(b"seen")
+    (kits / "a" / "local" / "fedlsvi.toml").write_text("agents = 3\n")
+    kits.joinpath("localhost").rename(tmp_path / "elsewhere")
+    try:
+        assert main(["federate", "renew", str(written), "--out", str(tmp_path / "new")]) == 0
+    finally:
+        (tmp_path / "elsewhere").rename(kits / "localhost")
+    assert "localhost: its old kit is not here" in capsys.readouterr().out
+    new = tmp_path / "new" / "kits"
+    journal = new / "a" / "fedlsvi" / "trial" / "journal" / "000000004.log"
+    assert journal.read_bytes() == b"seen"
+    assert (new / "a" / "local" / "fedlsvi.toml").read_text() == "agents = 3\n"
+    assert project.read(tmp_path / "new")[0] == project.read(written)[0]
+    for server, site, heard in ((new, new, True), (kits, new, False), (new, kits, False)):
+        proof = Signer(server / "localhost" / "startup", "trial", "7").sign("hello", "a", b"")
+        verifier = Verifier(site / "a" / "startup", "trial", "7", "a")
+        if heard:
+            verifier.check("hello", b"", proof)
+        else:
+            with refused(MessageRefused, "foreign-authority"):
+                verifier.check("hello", b"", proof)
 
 
 def test_status_knows_when_certificates_end(

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,27 +29,13 @@ from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
-from repeats import repeats
+from repeats import only_ci, repeats
 from transports_over_frames import assert_same, learn
 from variants import MIXED, assert_kept, paid
 
 KILLS = repeats(1, 3)
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """One Ray for all tests of this file; its processes find the modules of the tests."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    cluster_module.connect()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
-    yield
-    cluster_module.ray_library().shutdown()
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("cluster")]
 
 
 def make(made: Any, retry: RetryPolicy) -> engine.RayTransport:
@@ -62,8 +47,8 @@ def test_conformance() -> None:
     check_raising(make)
 
 
-def test_without_tcp_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No connection is opened around Ray's encryption, nor used where a firewall stops it."""
+def test_no_connection_is_opened_around_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ray encrypts, frames travel by its calls."""
 
     def by_calls(made: Any, retry: RetryPolicy) -> engine.RayTransport:
         transport = make(made, retry)
@@ -72,7 +57,12 @@ def test_without_tcp_frames_travel_by_calls(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setenv("RAY_USE_TLS", "1")
     check_order(by_calls)
-    monkeypatch.delenv("RAY_USE_TLS")
+
+
+@only_ci
+def test_frames_travel_by_calls_where_a_firewall_stops_tcp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reached = []
 
     def stopped(connection: TcpConnection, key: TcpKey) -> None:
@@ -121,13 +111,15 @@ def _open_files(process: Path) -> list[Path]:
 
 @pytest.mark.parametrize("cohorts", [2, 1, 4][: repeats(1, 3)])
 def test_same_run_as_in_process(cohorts: int) -> None:
-    for problem in (problems.simplex(), problems.continuous(), problems.chain()):
+    for problem in (problems.continuous(), problems.chain(), problems.simplex())[: repeats(2, 3)]:
         here = learn(problem)
         assert here.parameters.stationary == (problem.name == "chain")
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
 
 
-@pytest.mark.parametrize(("exchange", "cohorts"), [("stepwise", 5), ("one-trip", 3)])
+@pytest.mark.parametrize(
+    ("exchange", "cohorts"), [("one-trip", 3), ("stepwise", 5)][: repeats(1, 2)]
+)
 def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> None:
     """Three actors, or one for each of five agents: the model of "exact" in this process."""
     problem = problems.simplex()
@@ -138,7 +130,7 @@ def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> No
     assert secure.counts == {"sites": cohorts}
 
 
-@pytest.mark.parametrize("own", MIXED, ids=str)
+@pytest.mark.parametrize("own", MIXED[: repeats(1, 3)], ids=str)
 def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
     learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))
@@ -147,6 +139,7 @@ def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
     assert_kept(there, own)
 
 
+@only_ci
 def test_ten_thousand_agents_over_two_actors() -> None:
     env = RandomLinearMDP(n_states=20, n_actions=4, dim=8, horizon=5, seed=0)
     learner = FedLSVI(n_agents=10_000)
@@ -156,8 +149,10 @@ def test_ten_thousand_agents_over_two_actors() -> None:
 
 @pytest.mark.parametrize(
     "problem",
-    [problems.simplex(S=120, A=5, d=4, H=3), problems.continuous()],
-    ids=["large", "continuous"],
+    [
+        pytest.param(problems.simplex(S=120, A=5, d=4, H=3), id="large"),
+        pytest.param(problems.continuous(), id="continuous"),
+    ][: repeats(1, 2)],
 )
 def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
     """SIGKILL an actor after every third round, and one inside each following synchronisation. What
@@ -236,6 +231,7 @@ def test_a_command_joins_the_cluster_at_an_address(tmp_path: Path) -> None:
     assert_same(in_process(tmp_path, 200), fedlsvi.load(folder))
 
 
+@only_ci
 def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", "20"]
     where = ["--transport", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "run")]
@@ -246,6 +242,7 @@ def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@only_ci
 def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
     """SIGKILL to drivers at work, each followed by resume, and to an actor of each driver."""
     folder, moments = tmp_path / "run", random.Random(0)
@@ -257,7 +254,7 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
         time.sleep(moments.uniform(0.0, 0.1))
         os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
         work(process, folder / "records.jsonl")
-        if drivers == repeats(1, 2):
+        if drivers == 2:
             break
         time.sleep(moments.uniform(0.0, 0.1))
         process.kill()
@@ -269,6 +266,7 @@ def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
     assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))
 
 
+@only_ci
 def test_logs_are_read_where_the_agents_are(tmp_path: Path) -> None:
     """Pessimistic value iteration on Ray is the run in this process, to the bit."""
     env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)

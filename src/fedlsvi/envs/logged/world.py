@@ -74,14 +74,18 @@ class LoggedWorld(Environment):
             span = {"reward_range": list(self.reward_range)}
             self.record(RECORDS, **made, **sizes, **who, **span)
 
+    def seen(self, at_least: int) -> np.ndarray:
+        """(S, A): the actions that the log has seen at least so often in the state."""
+        n_states = getattr(self, "n_states", 1)
+        return seen_actions(visits(self.source, self.key, n_states, self.n_actions), at_least)
+
     def allow(self, allowed: Any, at_least: int, more: Any = None) -> None:
         """Take only some actions into account: see `logged_worlds`; `more` is another mask."""
         n_states = getattr(self, "n_states", None)
         masks: list[Any] = [column_masks(self.source, self.key, n_states, self.n_actions), more]
         if isinstance(allowed, str):
             choice("allowed", allowed, (SEEN,), "or give a mask", error=InvalidEnvironment)
-            counts = visits(self.source, self.key, n_states or 1, self.n_actions)
-            masks.append(seen_actions(counts, at_least))
+            masks.append(self.seen(at_least))
         else:
             masks.append(allowed)
         masks = [mask for mask in masks if mask is not None]

@@ -19,9 +19,12 @@ UNJOINED = "failed to sync clients "
 """What FLARE's own log of a job says of a site that is gone, and what stands there before a class
 that is not allowed, and before the sites whose process did not join."""
 
-HEARD_SECONDS = 60.0
+HEARD_SECONDS = 25.0
 """A site is silent if another was heard so much later; each calls every ten seconds. FLARE itself
 lists one for ten minutes after its last call."""
+
+ABORTED = "FINISHED:ABORTED"
+"""Somebody ended the job; whatever its log says last is a consequence of that."""
 
 AGAIN = "`fedlsvi federate start` again"
 
@@ -73,6 +76,8 @@ class Console:
         meta = self._session.get_job_meta(number)
         if meta.get("status") in WAITING:
             return _not_begun(meta.get("schedule_history") or [])
+        if meta.get("status") == ABORTED:
+            return f"an administrator ended it. {AGAIN} goes on at the last checkpoint"
         rows = self._rows(number)
         if said := after(REASON, rows):
             return said

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fedlsvi.errors import DamagedFile
+from fedlsvi.errors import DamagedFile, StoreError
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import check_shape, parse_json
 
@@ -22,12 +23,13 @@ children: list[subprocess.Popen[bytes]] = []
 """Those that this process started."""
 
 
-def begin(kit: Path) -> int:
-    """Start the party of a kit; returns its process."""
+def begin(kit: Path, within: Sequence[str] = ()) -> int:
+    """Start the party of a kit; returns its process. `within` is a command that runs another, such
+    as `ip netns exec NAME`."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with os.fdopen(files.open_file(kit / "console.log", CONSOLE), "ab") as console:
         process = subprocess.Popen(
-            [str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
+            [*within, str(kit / "startup" / "sub_start.sh"), "--once"], env=environment, cwd=kit,
             stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
         )  # fmt: skip
     children.append(process)
@@ -54,8 +56,10 @@ def running(project: Path) -> dict[str, int]:
             return {}
         listed: dict[str, int] = parse_json(path, files.read(path))
         check_shape(path, listed, {str: int})
+        for name in listed:  # a party ends with all processes that name its kit: it must be one
+            files.inside(project, "kits", name)
         return listed
-    except DamagedFile:
+    except (DamagedFile, StoreError):
         kits = sorted((project.absolute() / "kits").glob("*"))
         return {kit.name: found[0] for kit in kits if (found := of_kit(kit))}
 

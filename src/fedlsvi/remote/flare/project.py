@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,8 +69,18 @@ def to_resume(folder: str | Path) -> Path | None:
     return None
 
 
-def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Start parties of a project on this machine, for a demonstration: process by name."""
+def launch(
+    folder: str | Path,
+    names: Sequence[str] | None = None,
+    within: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, int]:
+    """Start parties of a project on this machine, for a demonstration: process by name.
+
+    Args:
+        folder: The project.
+        names: Of the parties; None is all of them.
+        within: By name, a command that a party is started with, such as `ip netns exec NAME`.
+    """
     project = Path(folder).absolute()
     _, parties = read(project)
     started = {}
@@ -80,7 +90,7 @@ def launch(folder: str | Path, names: Sequence[str] | None = None) -> dict[str, 
             raise InvalidInput(
                 f"the kit of {name} is not at {kit}: bring it there to start it", code="no-kit"
             )
-        started[name] = processes.begin(kit)
+        started[name] = processes.begin(kit, (within or {}).get(name, ()))
     processes.note_running(project, {**processes.running(project), **started})
     return started
 
@@ -123,6 +133,7 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
     from federation.toml as it is now."""
     federation, parties = read(folder)
     federation.check(len(parties["sites"]))
+    _without_links(files.inside(Path(folder), "job", federation.name))
     job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
     end = time.monotonic() + seconds
     connection = _connect(folder, end)
@@ -135,17 +146,69 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
         connection.close()
 
 
+def _without_links(path: Path) -> None:
+    """Refuse a folder in which a link leads elsewhere."""
+    for below in path.rglob("*"):
+        files.inside(below.parent, below.name)
+
+
 def _refuse_second(connection: Any, name: str, folder: str | Path) -> None:
     """Two jobs of one federation would play the same run."""
     for job in connection.jobs():
         if job["name"] == name and job["alive"]:
-            kit = quote(str(Path(folder) / "kits" / ADMIN))
+            where = quote(str(folder))
             raise InvalidInput(
                 f"job {job['id']} of {name} is {job['status']}: watch it with `fedlsvi federate "
-                f"status {quote(str(folder))}`, or end it with `nvflare job abort {job['id']} "
-                f"--startup-kit {kit}` before you start another",
+                f"status {where}`, or end it with `fedlsvi federate abort {where}` before you "
+                "start another",
                 code="job-under-way",
             )
+
+
+def abort(folder: str | Path) -> list[str]:
+    """End the federation's jobs that wait or run, and return their numbers. Checkpoints and
+    journals stay."""
+    federation, _ = read(folder)
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
+    try:
+        jobs = [job for job in connection.jobs() if job["name"] == federation.name and job["alive"]]
+        for job in jobs:
+            connection.abort(job["id"])
+        return [job["id"] for job in jobs]
+    finally:
+        connection.close()
+
+
+def renew(folder: str | Path, out: str | Path) -> tuple[Path, list[str]]:
+    """The same federation with new certificates: a new project whose parties go on with the run.
+
+    Args:
+        folder: The project; its certificates may have ended.
+        out: Where the new project is written.
+
+    Returns:
+        The new project, and the parties whose kits are not here: they copy `fedlsvi` and, at a
+        site, `local/fedlsvi.toml` from their old kits into the new ones themselves.
+    """
+    federation, parties = read(folder)
+    sites: dict[str, dict[str, Any]] = {site: {} for site in parties["sites"]}
+    kits, missing = {}, []
+    for name in (parties["host"], *sites):  # new kits are handed out: no link brings more along
+        kit = files.inside(Path(folder), "kits", name)
+        own = files.inside(kit, "local", "fedlsvi.toml")
+        _without_links(files.inside(kit, "fedlsvi"))
+        if kit.is_dir():
+            kits[name] = own
+        else:
+            missing.append(name)
+    new = init(out, federation, sites, parties["host"], int(parties["port"]))
+    for name, own in kits.items():
+        kit = new / "kits" / name
+        if (books := own.parents[1] / "fedlsvi").is_dir():
+            shutil.copytree(books, kit / "fedlsvi", symlinks=True)
+        if own.is_file():
+            shutil.copy2(own, kit / "local" / own.name, follow_symlinks=False)
+    return new, missing
 
 
 def wait(
@@ -244,7 +307,12 @@ def _state(connection: Any, job: dict[str, Any]) -> str:
     """Why a job failed, or has not begun; nothing about one that runs."""
     if job["status"].startswith((*ENDED, *WAITING)):
         return str(connection.reason(job["id"]))
-    return "" if job["alive"] else "no process of it runs: the server ended before it did"
+    if job["alive"]:
+        return ""
+    return (
+        "no process of it runs: it is ending, and its reason follows in a minute, or the server "
+        "was started again since; `fedlsvi federate start` goes on"
+    )
 
 
 def stop(folder: str | Path, names: Sequence[str] | None = None, kill: bool = False) -> list[str]:

@@ -1,0 +1,119 @@
+"""What records are worth to an explorer: regret of a warm start against a cold one.
+
+`python -m examples.warm_start [seeds] [figure.png]`: FrozenLake with records of a behaviour that is
+half random, and ICU-Sepsis with records of the clinicians. Agents, records and settings are fixed
+here; each seed draws its own records and its own run.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from examples.sepsis.hospitals import ENDS, clinicians, sepsis
+
+from fedlsvi import FedLSVI, Run
+from fedlsvi.envs import FiniteMDP, as_environment, record_episodes
+from fedlsvi.errors import TrafficWarning
+from fedlsvi.features import LowRankFeatures
+
+EPISODES, FIRST = 200, 100
+"""Played by each agent, and those whose regret is compared."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, who plays it, and what was recorded before."""
+
+    name: str
+    env: FiniteMDP
+    behaviour: np.ndarray  # (H, S, A)
+    agents: int
+    logged: int
+    ends: tuple[int, ...]
+    features: Any = None
+
+    def data(self, seed: int) -> list[dict[str, np.ndarray]]:
+        """The log of each agent."""
+        return [
+            record_episodes(
+                self.env, self.logged, self.behaviour, seed=1000 + seed, agent=m, ends=self.ends
+            )
+            for m in range(self.agents)
+        ]
+
+    def play(self, seed: int, data: Any = None) -> Run:
+        """A run at the practical default; an episode pays 1 at most."""
+        learner = FedLSVI(self.agents, value_range=1.0)
+        return learner.learn(
+            self.env, EPISODES, seed, features=self.features, data=data, progress=False
+        )
+
+
+def frozen_lake() -> Case:
+    """Four agents with 250 episodes each, of which every second action is drawn at random."""
+    env: Any = as_environment("FrozenLake-v1", horizon=50)
+    best = np.eye(env.n_actions)[env.greedy_policy()]
+    half = 0.5 * best + 0.5 / env.n_actions
+    end = (env.n_states - 1,) if env.after_end else ()
+    return Case("FrozenLake", env, half, 4, 250, end)
+
+
+def icu_sepsis() -> Case:
+    """Ten hospitals with the records of 1,000 patients each; features of `settings.toml`."""
+    env = sepsis()
+    phi = LowRankFeatures(16).bind(env)
+    return Case("ICU-Sepsis", env, clinicians(env), 10, 1_000, ENDS, phi)
+
+
+def icu_sepsis_one_hot() -> Case:
+    """The same where a state and an action tell nothing about others: most of the 17,900 pairs are
+    in no record, and optimism goes there."""
+    return replace(icu_sepsis(), name="ICU-Sepsis, one-hot", features=None)
+
+
+def main(seeds: int = 5, path: str = "") -> dict[str, dict[str, list[np.ndarray]]]:
+    """Print regret after 100 episodes of each agent; draw the curves where a path is given."""
+    curves: dict[str, dict[str, list[np.ndarray]]] = {}
+    for case in (frozen_lake(), icu_sepsis(), icu_sepsis_one_hot()):
+        found = curves.setdefault(case.name, {"cold": [], "warm": []})
+        for seed in range(seeds):
+            for how, data in (("cold", None), ("warm", case.data(seed))):
+                run = case.play(seed, data)
+                assert run.regret is not None
+                assert run.bounds["scalars"].holds
+                found[how].append(run.regret)
+        cold, warm = (np.array([curve[FIRST - 1] for curve in found[how]]) for how in found)
+        print(f"{case.name:<12} regret of the first {FIRST} episodes of {case.agents} agents: "
+              f"cold {np.median(cold):.2f} [{cold.min():.2f}, {cold.max():.2f}], "
+              f"warm {np.median(warm):.2f} [{warm.min():.2f}, {warm.max():.2f}], "
+              f"ratio {np.median(cold / warm):.1f} (least {(cold / warm).min():.1f})")  # fmt: skip
+    if path:
+        draw(curves, path)
+    return curves
+
+
+def draw(curves: dict[str, dict[str, list[np.ndarray]]], path: str) -> None:
+    """Median and range of cumulative regret, a panel for each problem."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    for axes, (name, found) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
+        for how, colour in (("cold", "#c4572f"), ("warm", "#2f6fc4")):
+            all_of_them = np.array(found[how])
+            t = np.arange(1, all_of_them.shape[1] + 1)
+            axes.fill_between(t, all_of_them.min(0), all_of_them.max(0), color=colour, alpha=0.2)
+            axes.plot(t, np.median(all_of_them, axis=0), color=colour, label=f"{how} start")
+        axes.set(title=name, xlabel="episodes of each agent", ylabel="regret of all agents")
+        axes.set_ylim(bottom=0.0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", TrafficWarning)
+    main(*(int(a) for a in sys.argv[1:2]), *sys.argv[2:3])

@@ -1,0 +1,105 @@
+"""`privacy={…}` of a run: what may be spent, on whom, and what else has to be set for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedlsvi.checks import WORD, choice, integer, number
+from fedlsvi.errors import InvalidSetting, refuse_unknown
+
+UNITS = ("episode", "user")
+
+PRIVATE_ROUNDS = 33
+"""N where rounds= is left out: the policy of the longest round, the last, has the noise of a single
+node of the tree, because 32 is a power of two."""
+
+FIRST_SHARE = 200
+"""The first round has at least one in so many of all episodes: shorter ones would be all noise."""
+
+
+def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
+    """The table with every key, checked.
+
+    Args:
+        table: What was given: epsilon, delta, and optionally unit, episodes_per_user, colluders.
+        n_agents: M.
+    """
+    if not isinstance(table, Mapping):
+        raise InvalidSetting(
+            f"privacy must be a table, got {table!r}: write "
+            'privacy={"epsilon": 1.0, "delta": 1e-6}',
+            code="bad-privacy",
+        )
+    given = dict(table)
+    names = ("epsilon", "delta", "unit", "episodes_per_user", "colluders")
+    refuse_unknown("key of privacy", given, names)
+    for name in ("epsilon", "delta"):
+        if name not in given:
+            raise InvalidSetting(
+                f"privacy has no {name}: give epsilon and delta", code=f"bad-{name}"
+            )
+    epsilon = number("epsilon", given["epsilon"], 0.0, "1 is strong, 10 is weak", strict=True)
+    hint = "far below one over the number of users"
+    delta = number("delta", given["delta"], 0.0, hint, most=1.0, strict=True)
+    unit = choice("unit", given.get("unit", "episode"), UNITS)
+    if unit == "user" and "episodes_per_user" not in given:
+        raise InvalidSetting(
+            'unit="user" protects all episodes of a user, and needs to know how many these are at '
+            "most: give episodes_per_user",
+            code="bad-episodes_per_user",
+        )
+    hint, many = 'more than 1 belongs to unit="user"', WORD - 1 if unit == "user" else 1
+    each = given.get("episodes_per_user", 1)
+    each = integer("episodes_per_user", each, 1, hint, most=many)
+    most = max(0, n_agents - 2)
+    hint = "two sites must be honest, or masks hide nothing"
+    colluders = integer("colluders", given.get("colluders", min(1, most)), 0, hint, most=most)
+    return {
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": unit,
+        "episodes_per_user": each,
+        "colluders": colluders,
+    }
+
+
+def check_company(settings: Any) -> None:
+    """Refuse other settings of a private run with which it would not be private.
+
+    Args:
+        settings: `fedlsvi.config.Settings` whose privacy is set.
+    """
+    if settings.aggregation == "float":
+        raise InvalidSetting(
+            "privacy needs integers, because the low bits of doubles give away what noise hides: "
+            'use aggregation="secure" (sites share the noise), or "exact" (each agent adds all '
+            "of it)",
+            code="privacy-needs-integers",
+        )
+    if settings.exchange != "one-trip":
+        raise InvalidSetting(
+            "privacy adds noise to tables of next states, from which the server computes "
+            'responses: use exchange="one-trip" (finite states only)',
+            code="privacy-needs-one-trip",
+        )
+    # γ = 1 is what is in force then: all agents end a round where the schedule allows it
+    own = {"gamma": ("auto", 1.0), "cap": (None,), "overshoot": ("cut",)}
+    for name, usual in own.items():
+        if getattr(settings, name) not in usual:
+            raise InvalidSetting(
+                f"with privacy rounds end by a public schedule, and {name} would let data decide: "
+                f"leave {name} out, and give rounds= for their number",
+                code="privacy-needs-schedule",
+            )
+
+
+def check_users(privacy: Mapping[str, Any], n_agents: int, episodes: int) -> None:
+    """Refuse a δ that would allow to publish one user's data outright."""
+    users = max(1, n_agents * episodes // privacy["episodes_per_user"])
+    if privacy["delta"] * users >= 1.0:
+        raise InvalidSetting(
+            f"delta is {privacy['delta']:g}, and there are {users:,} units: at 1/{users:,} or more "
+            "the data of one of them could be published as they are; give a smaller one",
+            code="bad-delta",
+        )

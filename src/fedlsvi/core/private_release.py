@@ -1,0 +1,155 @@
+"""How much noise makes N synchronisations (ε, δ)-private, from numbers that everybody knows.
+
+What is released of all agents is Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ of all steps, summed over the
+first k rounds, k = 1 … N. Replace one episode: with noise σ, u_ratio·σ and n_ratio·σ on the three,
+a step contributes to the squared distance, in units of σ², at most
+
+    ‖φφᵀ − φ'φ'ᵀ‖² + ‖φr − φ'r'‖²/u_ratio² + ‖φe_xᵀ − φ'e_x'ᵀ‖²/n_ratio²,
+
+for g = φᵀφ' ∈ [−1, 0] at most 2(1 − g²) + 2(1/u_ratio² + 1/n_ratio²)(1 − g), which is concave in g,
+and for g ≥ 0 at most its value at 0. Features that are never negative have g ≥ 0. Steps that keep
+sums of their own add squares; steps that share their sums add distances. A unit of m episodes
+counts m times. A round lies in at most L nodes of the tree (`core.prefix_tree`), so that
+
+    μ = m·Δ·√L/σ,
+
+and `core.privacy_accountant` turns μ into (ε, δ). docs/privacy.md has the proof, with the two
+details that are here: what rounding to integers adds to Δ, and `SMOOTHING`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedlsvi.core import discrete_gaussian
+from fedlsvi.core.prefix_tree import levels
+from fedlsvi.core.privacy_accountant import epsilon_of, mu_of
+from fedlsvi.core.statistics import Packing, packed_size
+
+U_RATIO, N_RATIO = 0.5, 0.5
+"""Noise on u and on N over noise on Λ; benchmarks/private_defaults.py compared them."""
+
+GRID_BITS = 20
+"""σ is about 2^20 units of the grid, so that rounding costs next to nothing."""
+
+SMOOTHING = 3.0
+"""A discrete Gaussian of variance σ² + r² is a continuous one of variance σ² that was rounded at
+random with parameter r (Peikert 2010), up to a factor 1 ± e^(−2π²r²) = 1 ± 10^-77. So with r = 3
+units of variance more, the formula for continuous noise holds."""
+
+FEWEST_UNITS = 64
+"""A share of fewer units would not add up to a discrete Gaussian to the last digit (Kairouz, Liu
+and Steinke 2021, whose bound is below 10^-4000 from here on)."""
+
+
+@dataclass(frozen=True)
+class PrivateRelease:
+    """The noise of one run.
+
+    Attributes:
+        epsilon, delta: What the whole run may spend.
+        episodes_per_user: m, the episodes of one unit.
+        rounds: N.
+        horizon, dim, states: H, d and S.
+        packing: How Gram matrices travel.
+        stationary: Whether steps share their sums.
+        nonnegative: Whether no feature is negative.
+        most_bits: The most bits after the point that sums leave room for.
+    """
+
+    epsilon: float
+    delta: float
+    episodes_per_user: int
+    rounds: int
+    horizon: int
+    dim: int
+    states: int
+    packing: Packing
+    stationary: bool
+    nonnegative: bool
+    most_bits: int
+
+    @cached_property
+    def mu(self) -> float:
+        """μ of the whole run."""
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def levels(self) -> int:
+        """L: the most nodes of the tree that one round lies in."""
+        return levels(self.rounds)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Δ: how far one episode can move the sums, in units of the noise on Λ."""
+        last = self._step(0.0)
+        other = self._step(1.0 / N_RATIO**2)
+        if self.stationary:
+            return self.horizon * math.sqrt(other)
+        return math.sqrt((self.horizon - 1) * other + last)
+
+    def _step(self, following: float) -> float:
+        """The largest squared distance at one step; `following` is 1/n_ratio², or 0 without N."""
+        rest = 1.0 / U_RATIO**2 + following
+        g = 0.0 if self.nonnegative else -min(1.0, rest / 2.0)
+        return 2.0 * (1.0 - g * g) + 2.0 * rest * (1.0 - g)
+
+    @property
+    def _rounded(self) -> float:
+        """What rounding adds to Δ, in units of the grid: each entry that the episode touches may
+        move by one more, and the least noise is on u, N or off the diagonal."""
+        size = packed_size(self.dim, self.packing)
+        touched = self.horizon * (size + self.dim + 2 * self.dim)
+        return math.sqrt(touched) / min(U_RATIO, N_RATIO, math.sqrt(0.5))
+
+    @cached_property
+    def bits(self) -> int:
+        """s: bits after the point of the grid."""
+        sigma = self._noise(self.sensitivity)
+        return min(self.most_bits, math.floor(GRID_BITS - math.log2(sigma)))
+
+    @cached_property
+    def units(self) -> float:
+        """σ of the noise on Λ, in units of the grid."""
+        return self._noise(math.ldexp(self.sensitivity, self.bits) + self._rounded)
+
+    @property
+    def sigma(self) -> float:
+        """σ of the noise on the diagonal of Λ in one node of the tree."""
+        return math.ldexp(self.units, -self.bits)
+
+    def _noise(self, distance: float) -> float:
+        return self.episodes_per_user * distance * math.sqrt(self.levels) / self.mu
+
+    def shares(self, parties: int) -> np.ndarray:
+        """(words,) int64, σ of what each of so many parties adds to the words of one upload, so
+        that their sum has the noise that is needed."""
+        d, matrices = self.dim, 1 if self.stationary else self.horizon
+        tables = 1 if self.stationary else self.horizon - 1
+        gram = np.full(packed_size(d, self.packing), 1.0)
+        if self.packing == "packed":  # each entry off the diagonal stands for two
+            rows, columns = np.triu_indices(d)
+            gram[rows != columns] = math.sqrt(0.5)
+        relative = np.concatenate(
+            [np.tile(gram, matrices), np.full(matrices * d, U_RATIO),
+             np.full(tables * d * self.states, N_RATIO)]
+        )  # fmt: skip
+        needed = np.square(relative * self.units) + SMOOTHING**2
+        found: np.ndarray = np.ceil(np.sqrt(needed / parties)).astype(np.int64)
+        return found
+
+    def fits(self, parties: int) -> bool:
+        """Whether shares of so many parties have enough units, and not too many."""
+        smallest = min(U_RATIO, N_RATIO) * self.units / math.sqrt(parties)
+        return smallest >= FEWEST_UNITS and self.units + SMOOTHING + 1 <= discrete_gaussian.LARGEST
+
+    def spent(self, k: int) -> float:
+        """ε at the run's δ after k synchronisations."""
+        reached = levels(min(k, self.rounds))
+        if reached == self.levels:
+            return self.epsilon
+        return epsilon_of(math.sqrt(reached / self.levels) * self.mu, self.delta)

@@ -1,0 +1,128 @@
+"""Logs beside worlds: which agents play, and what each of them recorded before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedlsvi.envs.allowed import restrict
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.logged.allowed import SEEN
+from fedlsvi.envs.logged.rows import InvalidRecord
+from fedlsvi.envs.logged.sources import Columns
+from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
+
+Logs = tuple[LoggedWorld | None, ...]
+"""One log for each agent, or None for one that has none; empty where nobody has."""
+
+
+def worlds_and_logs(
+    env: Any,
+    data: Any,
+    n_agents: int,
+    columns: Columns | None = None,
+    allowed: Any = None,
+    at_least: int = 1,
+    **given: Any,
+) -> tuple[Any, Logs]:
+    """The environments, one for all agents or a list, and the logs.
+
+    Args:
+        env: As `learn` takes it. In a list, None stands for an agent that has a log and nothing to
+            play in; so does a log itself, in the place of an environment.
+        data: A log with an agent column, or a list with a log or None for each agent; None where
+            the logs are among the environments, or nowhere.
+        n_agents: M.
+        columns: What the columns are called in the logs.
+        allowed: As in `as_environment`; or "seen": an agent plays only actions that its own log has
+            seen at least `at_least` times in the state. One without a log plays any.
+        at_least: See `allowed`.
+        **given: What `as_environment` takes besides.
+    """
+    seen = isinstance(allowed, str) and allowed == SEEN
+    if seen and data is None:
+        raise InvalidRecord(
+            f'allowed is "{SEEN}", and there is no log that has seen anything: give data=',
+            code="no-records",
+        )
+    given["allowed"] = None if seen else allowed
+    places = list(env) if isinstance(env, list | tuple) else None
+    among = sum(_is_log(one) for one in places or ())
+    if data is None and among in (0, len(places or ())):  # all play, or nobody does
+        return as_environment(env, **given), ()
+    if places is None:
+        world = as_environment(env, **given)
+        places = list(world) if isinstance(world, list | tuple) else [world] * n_agents
+    elif any(one is not None and not _is_log(one) for one in places):
+        made = iter(
+            as_environment([o for o in places if o is not None and not _is_log(o)], **given)
+        )
+        places = [one if one is None or _is_log(one) else next(made) for one in places]
+    if len(places) != n_agents:
+        raise InvalidRecord(
+            f"env is a list of {len(places)}, but n_agents is {n_agents}: give one for each agent, "
+            "and None for one that has only a log",
+            code="wrong-number-of-environments",
+        )
+    playing = [one for one in places if one is not None and not _is_log(one)]
+    if not playing:
+        raise InvalidRecord(
+            "nobody has an environment to play in: learn from logs alone with pevi",
+            code="needs-world",
+        )
+    logs = _logs(data, places, playing[0], n_agents, columns)
+    for m, (one, log) in enumerate(zip(places, logs, strict=True)):
+        if one is None and log is None:
+            raise InvalidRecord(
+                f"agent {m} has neither an environment nor a log: give one of them",
+                code="nothing-to-learn-from",
+            )
+    if seen:
+        places = [
+            one if one is None or log is None else restrict(one, log.seen(at_least))
+            for one, log in zip(places, logs, strict=True)
+        ]
+        for log in logs:
+            if log is not None:
+                log.allow(SEEN, at_least, log.allowed)
+    worlds: list[Any] = [log if one is None else one for one, log in zip(places, logs, strict=True)]
+    shared = all(one is worlds[0] for one in worlds)
+    return worlds[0] if shared else worlds, logs
+
+
+def _is_log(one: Any) -> bool:
+    return isinstance(one, LoggedWorld)
+
+
+def _logs(
+    data: Any, places: Sequence[Any], like: Environment, n_agents: int, columns: Columns | None
+) -> Logs:
+    """The log of each agent; what stands in the place of an environment is one already."""
+    own: list[LoggedWorld | None] = [one if _is_log(one) else None for one in places]
+    if data is None:
+        return tuple(own)
+    many = list(data) if isinstance(data, list | tuple) else [data]
+    read = [one for one in many if one is not None and not _is_log(one)]
+    made = []
+    if read:
+        made = logged_worlds(read if len(read) > 1 else read[0], like=like, columns=columns)
+    if len(many) == 1 and read:  # one table, with an agent column or of one agent
+        many = list(made)
+    else:
+        found = iter(made)
+        many = [one if one is None or _is_log(one) else next(found) for one in many]
+    if len(many) != n_agents:
+        raise InvalidRecord(
+            f"there are logs of {len(many)} agents, but n_agents is {n_agents}: give one for each, "
+            "and None for an agent that has none",
+            code="wrong-number-of-logs",
+        )
+    for m, (log, before) in enumerate(zip(many, own, strict=True)):
+        if log is not None and before is not None and log is not before:
+            raise InvalidRecord(
+                f"agent {m} has a log in env and another one in data: give one of them",
+                code="two-logs",
+            )
+        own[m] = before if log is None else log
+    return tuple(own)

@@ -1,0 +1,161 @@
+"""What a run begins with, as settings files and run folders name it: logs, or an earlier run.
+
+data = "records.parquet"                  # with an agent column; or a list, one for each agent
+[[data]]                                  # or tables; an empty one is an agent without a log
+file = "north.parquet"
+columns = { action = "dose" }
+
+warm_start = "runs/before"                # or with its weight:
+[warm_start]
+run = "runs/before"
+weight = 0.5
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlsvi.envs.logged.beside import worlds_and_logs
+from fedlsvi.envs.logged.rows import InvalidRecord
+from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds, records
+from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.warm_start import Prior
+from fedlsvi.storage.settings_file import Table
+from fedlsvi.warm_start import prior_of
+
+if TYPE_CHECKING:
+    from fedlsvi.storage.job import Job
+
+PRIOR = "prior.safetensors"
+"""The file of a run folder that holds the model which the run began with."""
+
+GIVEN = "given"
+"""Key of a log that no file holds: it has to be given again."""
+
+SIZES = ("horizon", "n_states", "n_actions", "reward_range")
+
+
+def entries_of(data: Any) -> list[Table]:
+    """The tables of `data`: a word is a file, or a Minari data set."""
+    many = [] if data is None else data if isinstance(data, list) else [data]
+    found: list[Table] = []
+    for one in many:
+        if isinstance(one, str):
+            minari = one.startswith("minari:")
+            one = {"minari": one.removeprefix("minari:")} if minari else {"file": one}
+        if not isinstance(one, dict):
+            raise InvalidInput(
+                f"data has {one!r}: give a file, or a table with one", code="bad-data"
+            )
+        refuse_unknown("key of data", one, [*signature(records).parameters, GIVEN])
+        found.append(dict(one))
+    return found
+
+
+def start_of(warm: Any) -> Table | None:
+    """The table of `warm_start`: a word is the folder of a run."""
+    if warm is None:
+        return None
+    table = {"run": warm} if isinstance(warm, str) else warm
+    if not isinstance(table, dict) or not ("run" in table) != ("file" in table):
+        raise InvalidInput(
+            f"warm_start is {warm!r}: give the folder of a run, or a table with `run` and `weight`",
+            code="bad-warm_start",
+        )
+    refuse_unknown("key of warm_start", table, ("run", "file", "weight", "lam", "samples"))
+    return dict(table)
+
+
+def known_before(job: Job, env: Any, data: Any) -> tuple[Any, dict[str, Any]]:
+    """The environments, and what `FedLSVI.prepare` takes of logs and prior."""
+    M = job.settings.get("n_agents", 1)
+    places = list(env) if isinstance(env, list | tuple) else [env]
+    like = next((one for one in places if not isinstance(one, LoggedWorld)), None)
+    given = data if data is not None else (_logs(job, like) or None)
+    worlds, logs = worlds_and_logs(env, given, M)
+    known: dict[str, Any] = {"logs": logs} if logs else {}
+    if job.warm_start is not None:
+        known["prior"] = _prior(job, job.warm_start)
+    if known and job.algorithm != "fed-lsvi":
+        raise InvalidInput(
+            f"'{job.algorithm}' begins with nothing: data and warm_start are for fed-lsvi",
+            code="no-warm-start",
+        )
+    return worlds, known
+
+
+def for_learn(known: dict[str, Any]) -> dict[str, Any]:
+    """What `prepare` takes of logs and prior, as `learn` takes it."""
+    names = {"logs": "data", "prior": "warm_start"}
+    return {names[key]: list(value) if key == "logs" else value for key, value in known.items()}
+
+
+def _logs(job: Job, like: Any) -> list[LoggedWorld | None]:
+    """The logs that a job names, with the sizes of the environment where it gives none."""
+    if len(job.data) == 1 and "key" not in job.data[0] and job.data[0]:
+        own = _read(job, job.data[0], like)
+        return list(own)
+    found: list[LoggedWorld | None] = []
+    for entry in job.data:
+        if not entry:
+            found.append(None)
+            continue
+        key = entry.get("key")
+        own = [one for one in _read(job, entry, like) if one.key == key]
+        if not own:
+            raise InvalidRecord(f"{entry} has no agent {key}", code="no-agent")
+        found.append(own[0])
+    return found
+
+
+def _read(job: Job, entry: Table, like: Any) -> list[LoggedWorld]:
+    if GIVEN in entry:
+        raise InvalidInput(
+            "the logs of this run were given as objects and are in no file: give them again, "
+            "data=...",
+            code="data-was-given",
+        )
+    if ("file" in entry) == ("minari" in entry):
+        raise InvalidInput(f"data has {entry!r}: give file or minari", code="bad-data")
+    where = f"minari:{entry['minari']}" if "minari" in entry else job.base / str(entry["file"])
+    sizes = {key: entry[key] for key in SIZES if key in entry}
+    return logged_worlds(where, like=like, columns=entry.get("columns"), **sizes)
+
+
+def _prior(job: Job, table: Table) -> Prior:
+    weight = table.get("weight", 1.0)
+    if "run" in table:
+        return prior_of(job.base / str(table["run"]), weight)
+    from fedlsvi.storage.job import load_arrays
+
+    arrays = load_arrays("warm_start.file", job.base / str(table["file"]))
+    if set(arrays) != {"w", "gram"}:
+        raise InvalidInput(
+            f"warm_start.file has arrays {sorted(arrays)}, not w and gram", code="bad-warm_start"
+        )
+    lam, samples = float(table.get("lam", 1.0)), int(table.get("samples", 0))
+    return Prior(arrays["w"], arrays["gram"], lam, float(weight), samples)
+
+
+def described(
+    plan: Plan, kept: dict[str, dict[str, np.ndarray]]
+) -> tuple[list[Table], Table | None]:
+    """The tables of `data` and `warm_start` of a plan; arrays go into `kept`."""
+    data: list[Table] = []
+    for env, log in zip(plan.envs, plan.logs, strict=False):
+        if log is None or log is env:  # one that is all an agent has stands in its place
+            data.append({})
+            continue
+        spec = log.spec()
+        data.append({GIVEN: log.name} if spec["name"] is None else dict(spec["params"]))
+    data = data if any(data) else []
+    if plan.prior is None:
+        return data, None
+    prior = plan.prior
+    kept[PRIOR] = {"w": prior.w, "gram": prior.gram}
+    numbers = {"weight": prior.weight, "lam": prior.lam, "samples": prior.samples}
+    return data, {"file": PRIOR, **numbers}

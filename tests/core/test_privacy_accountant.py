@@ -1,0 +1,70 @@
+"""(ε, δ) of Gaussian noise, against Google's dp-accounting and by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy.stats import norm
+
+from fedlsvi.core.prefix_tree import levels
+from fedlsvi.core.privacy_accountant import delta_of, epsilon_of, mu_of
+from fedlsvi.core.private_release import PrivateRelease
+
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+def google() -> tuple[Any, Any]:
+    """dp-accounting's mechanisms and distributions, where its version keeps them."""
+    pytest.importorskip("dp_accounting")
+    try:
+        from dp_accounting import privacy_loss_distribution, privacy_loss_mechanism
+    except ImportError:
+        from dp_accounting.pld import privacy_loss_distribution, privacy_loss_mechanism
+    return privacy_loss_mechanism, privacy_loss_distribution
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.2367, 0.5, 1.02, 3.0])
+def test_delta_is_that_of_dp_accounting(mu: float) -> None:
+    mechanisms, _ = google()
+    theirs = mechanisms.GaussianPrivacyLoss(1.0 / mu)
+    for epsilon in EPSILONS:
+        assert delta_of(mu, epsilon) == pytest.approx(
+            theirs.get_delta_for_epsilon(epsilon), rel=1e-6, abs=1e-15
+        )
+
+
+def test_the_whole_tree_composes_to_what_was_promised() -> None:
+    """The nodes that a round lies in, one release after another, as dp-accounting composes them."""
+    _, distributions = google()
+    epsilon, interval = 1.0, 1e-4
+    release = PrivateRelease(epsilon, 1e-5, 1, 33, 5, 8, 20, "packed", False, True, 40)
+    each = release.units / (math.ldexp(release.sensitivity, release.bits) + release._rounded)
+    one = distributions.PrivacyLossDistribution
+    make = getattr(one, "from_gaussian_mechanism", None) or distributions.from_gaussian_mechanism
+    node = make(each, value_discretization_interval=interval)
+    spent = node.self_compose(levels(33)).get_epsilon_for_delta(1e-5)
+    # their discretisation rounds up, by at most its interval for each release
+    assert epsilon - 1e-6 <= spent <= epsilon + levels(33) * interval
+
+
+def test_by_hand_and_back() -> None:
+    phi = norm.cdf
+    assert delta_of(1.0, 1.0) == pytest.approx(phi(-0.5) - math.e * phi(-1.5), abs=1e-15)
+    assert delta_of(0.0, 1.0) == 0.0
+    for epsilon in EPSILONS[1:]:
+        for delta in (1e-9, 1e-6, 1e-2):
+            mu = mu_of(epsilon, delta)
+            assert delta_of(mu, epsilon) == pytest.approx(delta, rel=1e-9)
+            assert epsilon_of(mu, delta) == pytest.approx(epsilon, abs=1e-9)
+    assert epsilon_of(1e-9, 1e-6) == 0.0
+
+
+def test_spending_grows_with_the_levels_of_the_tree() -> None:
+    release = PrivateRelease(2.0, 1e-6, 1, 9, 3, 4, 5, "packed", False, True, 40)
+    spent = [release.spent(k) for k in range(11)]
+    assert spent[0] == 0.0
+    assert spent == sorted(spent)
+    assert spent[4] < spent[8] == spent[9] == spent[10] == 2.0
+    assert spent[4] == spent[7]

@@ -1,0 +1,93 @@
+"""Kills a run over frames again and again and resumes it, in a process of its own:
+
+    python killing_frames.py PROBLEM AGGREGATION COHORTS EPISODES KILLS FOLDER PATH…
+
+One process holds the server and all agents, and is killed with SIGKILL at a random instant after it
+has got further. The process imports and compiles once; every attempt is a fork of it. It prints one
+JSON object: the kills, the rounds, and whether the run ended with the bytes of the undisturbed one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def kill(
+    problem: str, aggregation: str, cohorts: int, episodes: int, kills: int, folder: Path
+) -> dict[str, Any]:
+    """Do it, in another process."""
+    numbers = [str(number) for number in (cohorts, episodes, kills)]
+    paths = [path for path in sys.path if path]
+    command = [sys.executable, __file__, problem, aggregation, *numbers, str(folder), *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main(
+    name: str, aggregation: str, cohorts: int, episodes: int, kills: int, folder: Path
+) -> dict[str, Any]:
+    import problems
+    from fedlsvi import FedLSVI, resume
+    from transports_over_frames import over_frames
+
+    problem = getattr(problems, name)()
+    options: dict[str, Any] = {"features": problem.features, "progress": False}
+
+    def learner(kind: str) -> FedLSVI:
+        return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=kind)  # type: ignore[arg-type]
+
+    def play() -> None:
+        kept = {"transport": over_frames(cohorts, folder / "journals"), "checkpoint_seconds": 0}
+        if (folder / "run").exists():
+            resume(folder / "run", env=problem.envs, **options, **kept)
+        else:
+            own = learner(aggregation)
+            own.learn(problem.envs, episodes, 1, folder=folder / "run", **options, **kept)
+
+    plain = "exact" if aggregation == "secure" else aggregation
+    here = learner(plain).learn(problem.envs, episodes, 1, **options)
+    killed, ended, instants = 0, False, random.Random(0)
+    while not ended:
+        child = os.fork()
+        if child == 0:
+            try:
+                play()
+                os._exit(0)
+            except BaseException as error:
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                os._exit(1)
+        if killed < kills:
+            wait_for_more(child, folder / "run" / "records.jsonl")
+            time.sleep(instants.uniform(0.0, 0.05))
+            os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, -signal.SIGKILL), code
+        ended, killed = code == 0, killed + (code != 0)
+    run = resume(folder / "run", env=problem.envs, features=problem.features, progress=False)
+    equal = run.w.tobytes() == here.w.tobytes() and run.gram.tobytes() == here.gram.tobytes()
+    return {"kills": killed, "rounds": here.rounds, "equal": equal and run.taus == here.taus}
+
+
+def wait_for_more(child: int, records: Path) -> None:
+    """Until the child has written a record more, or has ended."""
+    before = records.stat().st_size if records.exists() else 0
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and (
+        not records.exists() or records.stat().st_size == before
+    ):
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = sys.argv[7:]
+    problem, aggregation, *numbers = sys.argv[1:6]
+    print(json.dumps(main(problem, aggregation, *map(int, numbers), Path(sys.argv[6]))))  # type: ignore[arg-type]

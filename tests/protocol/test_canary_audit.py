@@ -1,0 +1,91 @@
+"""An audit: how well can whoever sees everything tell whether a canary episode was there?
+
+Thousands of small releases with and without it go through the sites' own code, and the best test
+there is (the likelihood ratio; the auditor knows all other data) gives a lower bound on ε by
+Clopper and Pearson. It must stay below the ε that was promised, and rise above it where noise is a
+third of what it should be: an audit that could not fail would prove nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.private_release import PrivateRelease
+from fedlsvi.protocol.aggregation import FixedPointSums
+from fedlsvi.protocol.messages import Increments, NextStates
+from fedlsvi.protocol.private_noise import NodeNoise, new_noise_key
+from fedlsvi.protocol.transport import layout
+from repeats import repeats
+
+TRIALS = repeats(5000, 100_000)
+EPSILON, DELTA, ROUNDS = 1.0, 1e-5, 4
+STATES, H, SITES = 2, 2, 3
+
+
+def upload(p: Parameters, x: int) -> np.ndarray:
+    """(words,) of a site whose only episode of the round stays in state x and is always rewarded,
+    as it is encoded."""
+    gram, u = np.zeros((1, H, STATES)), np.zeros((1, H, STATES))
+    table = np.zeros((H - 1, STATES, STATES))
+    gram[0, :, x], u[0, :, x], table[:, x, x] = 1.0, 1.0, 1.0
+    reply = Increments(gram, u, (NextStates(np.empty(0, np.int64), table.ravel()),))
+    return FixedPointSums(layout(p), p.scale_bits).words(reply)
+
+
+def parameters() -> Parameters:
+    settings = Settings(
+        n_agents=SITES, exchange="one-trip", aggregation="secure", rounds=ROUNDS,
+        privacy={"epsilon": EPSILON, "delta": DELTA, "colluders": 0},
+    )  # fmt: skip
+    return settings.resolve(ROUNDS, H, STATES, True, states=STATES)
+
+
+def scores(p: Parameters, canary: int, direction: np.ndarray) -> np.ndarray:
+    """(TRIALS,) statistics of releases whose first site had this first episode: noise and sums are
+    those of the sites, of all trials side by side."""
+    assert p.release is not None
+    sigma, found = np.tile(p.release.shares(SITES), TRIALS), np.zeros(TRIALS)
+    sites = [NodeNoise(new_noise_key(), m, sigma, ROUNDS) for m in range(SITES)]
+    prefix = np.zeros(sigma.size, np.uint64)
+    for k in range(1, ROUNDS + 1):
+        for m, noise in enumerate(sites):
+            x = canary if (k, m) == (1, 0) else 1
+            prefix = prefix + np.tile(upload(p, x), TRIALS) + noise.words(k)
+        if k in (1, 2, 4):  # the nodes that round 1 lies in, each with noise of its own
+            found += prefix.view(np.int64).reshape(TRIALS, -1) @ direction
+    return found
+
+
+def lower_bound(without: np.ndarray, with_: np.ndarray, confidence: float = 0.999) -> float:
+    """ε is at least this, with the confidence for each of a few thresholds."""
+    best, n = 0.0, len(without)
+    for threshold in np.quantile(without, [0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995]):
+        hits, alarms = int((with_ > threshold).sum()), int((without > threshold).sum())
+        if hits == 0 or alarms == n:
+            continue
+        power = beta.ppf(1.0 - confidence, hits, n - hits + 1)
+        level = beta.ppf(confidence, alarms + 1, n - alarms)
+        if power > DELTA:
+            best = max(best, float(np.log((power - DELTA) / level)))
+    return best
+
+
+def audit() -> float:
+    p = parameters()
+    assert p.release is not None
+    moved = upload(p, 0).view(np.int64) - upload(p, 1).view(np.int64)
+    direction = moved / np.square(p.release.shares(1).astype(float))
+    return lower_bound(scores(p, 1, direction), scores(p, 0, direction))
+
+
+def test_the_canary_is_as_hidden_as_was_promised() -> None:
+    assert audit() < EPSILON
+
+
+def test_a_third_of_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = PrivateRelease.shares
+    monkeypatch.setattr(PrivateRelease, "shares", lambda self, parties: whole(self, parties) // 3)
+    assert audit() > EPSILON

@@ -1,0 +1,272 @@
+"""Further jobs of the parties on NVIDIA FLARE: other settings, a site that is held, jobs that no
+party may run, sites with logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parties import FEDERATION, SITES, await_rounds, in_this_process, processes, submit
+
+import fedlsvi
+from canary import contents, leaks, mark
+from fedlsvi.cli import main
+from fedlsvi.envs import RandomMDP, record_episodes, write_records
+from fedlsvi.policy import Policy
+from fedlsvi.remote.audit import verify
+from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.flare import project
+from fedlsvi.remote.flare.log import line
+from fedlsvi.storage import checkpoint
+from repeats import only_ci, repeats
+from variants import MIXED, assert_kept, paid
+
+# FLARE's threads use what its libraries call deprecated
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+AWAY = replace(
+    FEDERATION, name="away", episodes=2000, settings={"gamma": 60.0},
+    retry={"deadline": 8.0, "attempts": 1, "absent": "carry"},
+)  # fmt: skip
+SECURE = {"gamma": 30.0, "aggregation": "secure"}
+PLAYED: dict[str, dict[str, Any]] = {
+    # all at once, and each by itself where CI is set
+    "together": SECURE | {"overshoot": "keep", "min_round": 6, "cap": 1.5},
+    "secure": SECURE,
+    "kept": {"gamma": 60.0, "overshoot": "keep"},
+    **{f"varied-{i}": paid(own, 3, 5, 36 + 8) for i, own in enumerate(MIXED)},
+}
+PLAYED = dict(list(PLAYED.items())[: repeats(1, len(PLAYED))])
+"""The settings of further runs, by the names of their federations."""
+
+SPOILT = [
+    # what is changed in a job, and what its administrator is told
+    ("code", "server: BYOC not permitted"),
+    ("class", "{number}/log.txt in the kit of a site"),
+    ("server", "the server refused a class that the job names: Component 'fedlsvi.FedLSVI'"),
+][: repeats(2, 3)]
+
+UNANSWERED = "agent 1 carried (no answer to"
+
+
+def made(name: str) -> Federation:
+    """The federation of one of the further runs."""
+    short = 60 if "aggregation" in PLAYED[name] else FEDERATION.episodes
+    return replace(FEDERATION, name=name, episodes=short, settings=PLAYED[name])
+
+
+@pytest.fixture(scope="module")
+def others(finished: Path, spoilt: Any) -> Path:
+    """More jobs of the same parties, at once with those that no party may run: where the server
+    keeps their runs."""
+    for number in submit(finished, *map(made, PLAYED)):
+        assert project.wait(finished, number, 240.0) == project.COMPLETED
+    return project.server_folder(finished).parent
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_run_is_the_one_of_this_process(others: Path, name: str) -> None:
+    """Triggers, episodes beyond the signal that are kept, and secure sums, which are those of
+    "exact" in this process: to the bit, and in what was sent."""
+    settings, federation = PLAYED[name], made(name)
+    if settings.get("aggregation") == "secure":
+        federation = replace(federation, settings=settings | {"aggregation": "exact"})
+    server, ends, ledger = in_this_process(federation)
+    run = fedlsvi.load(others / name)
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == server.w.tobytes()
+    assert run.gram_packed.tobytes() == server.gram.tobytes()
+    if "overshoot" in settings:
+        assert sum(record.overshoot for record in run.records) > 0
+    if "varied" in name:
+        assert_kept(run, MIXED[int(name[-1])])
+    for category in ("init", "up_stats", "down_model"):
+        if federation.settings == settings:
+            assert run.ledger.scalars[category] == ledger.scalars[category]
+    for site in SITES:  # nothing was sent twice where nothing was killed
+        assert verify(others.parents[1] / site / "fedlsvi" / name / "sent.jsonl").again == 0
+
+
+@pytest.mark.parametrize("name", [name for name in PLAYED if "aggregation" in PLAYED[name]])
+def test_secure_sums_send_nothing_unmasked(others: Path, name: str) -> None:
+    """Keys signed with the certificates of three kits, masked uploads, and no log that has an
+    upload without a mask."""
+    run = fedlsvi.load(others / name)
+    bound = run.bounds["scalars"]
+    assert bound.measured == bound.bound
+    for site in SITES:
+        sent = verify(others.parents[1] / site / "fedlsvi" / name / "sent.jsonl")
+        assert sent.scalars["MaskedUpload"] == run.rounds * 5 * (36 + 8) + 5 * 8  # the last pass
+        assert "Upload" not in sent.scalars
+
+
+@pytest.fixture(scope="module")
+def spoilt(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Jobs that no party may run, as the administrator could submit them: by what was changed,
+    their numbers."""
+    assert not list((finished / "job").glob("**/*.py"))
+    connection, numbers = project.console(finished), {}
+    for change, _ in SPOILT:
+        part, own = ("server", "Coordinator") if change == "server" else ("client", "Site")
+        job = tmp_path_factory.mktemp("spoilt") / change
+        shutil.copytree(finished / "job" / "trial", job)
+        meta = (job / "meta.json").read_text()
+        assert '"trial"' in meta
+        (job / "meta.json").write_text(meta.replace('"trial"', '"spoilt"'))
+        (config,) = job.glob(f"**/config_fed_{part}.json")
+        if change == "code":
+            (config.parent.parent / "custom").mkdir()
+            (config.parent.parent / "custom" / "extra.py").write_text("print('here')")
+        else:
+            named = config.read_text()
+            ours = f"fedlsvi.remote.flare.job.{own}"
+            assert ours in named
+            config.write_text(named.replace(ours, "fedlsvi.FedLSVI"))
+        numbers[change] = connection.submit(job)
+    connection.close()
+    return numbers
+
+
+def test_the_reason_of_a_failure_reaches_the_terminal(
+    finished: Path, spoilt: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A site whose environment is not the federation's: the operator reads which site and what kind
+    of error, in one sentence; the text of the error stays at the site."""
+    settings = finished / "kits" / "site-3" / "local" / "fedlsvi.toml"
+    before = settings.read_text()
+    assert "horizon = 5" in before
+    settings.write_text(before.replace("horizon = 5", "horizon = 4"))
+    assert main(["federate", "start", str(finished), "--wait", "240"]) == 1
+    settings.write_text(before)
+    sentence = (
+        "site site-3 cannot take part: join failed with InvalidEnvironment; "
+        "the log at that site has the text"
+    )
+    assert sentence in capsys.readouterr().out
+    logs = [path.read_text() for path in (finished / "kits" / "site-3").glob("*/log.txt")]
+    assert any("has horizon 4, the federation agreed on 5" in log for log in logs)
+    assert main(["federate", "status", str(finished)]) == 0
+    said = capsys.readouterr().out
+    assert sentence in said
+    assert "connected: site-1, site-2, site-3" in said
+    assert f"episode {FEDERATION.episodes} of {FEDERATION.episodes}" in said
+
+
+@pytest.mark.parametrize(("change", "said"), SPOILT)
+def test_a_job_with_code_or_other_classes_is_refused(
+    change: str, said: str, finished: Path, spoilt: dict[str, str]
+) -> None:
+    """Even from the administrator: no party runs what came with a job. Who submitted it is told
+    what was refused, or where that stands."""
+    number = spoilt[change]
+    assert project.wait(finished, number, 240.0) != project.COMPLETED
+    assert said.format(number=number) in project.reason(finished, number)
+    if change == "class":
+        log = (finished / "kits" / "site-1" / number / "log.txt").read_text()
+        assert "Component 'fedlsvi.FedLSVI'" in log
+
+
+def test_an_administrator_elsewhere_hears_of_rounds_and_notes(
+    finished: Path, others: Path, tmp_path: Path
+) -> None:
+    """With the settings and the administrator's kit alone: what the records have."""
+    (tmp_path / "kits").mkdir()
+    (tmp_path / "kits" / project.ADMIN).symlink_to(finished / "kits" / project.ADMIN)
+    connection = project.console(finished)
+    for name in ("trial", *PLAYED):
+        rows = (others / name / "records.jsonl").read_text().splitlines()
+        last = json.loads(rows[-1])
+        notes = [line(note) for row in rows for note in json.loads(row)["notes"]]
+        found = connection.progress(name)
+        assert (found["rounds"], found["episodes"]) == (last["k"], last["last"])
+        assert found["notes"][: len(notes)] == notes
+    connection.close()
+    text = (finished / "federation.toml").read_text()
+    (tmp_path / "federation.toml").write_text(text)
+    assert project.progress(tmp_path)["rounds"] is None
+    assert project.status(tmp_path)["episodes"] == FEDERATION.episodes
+
+
+@only_ci
+def test_a_site_that_is_held_is_carried_and_taken_back(finished: Path) -> None:
+    """A site's process is held for some rounds, as by a network that fails, and goes on. No job has
+    to be started again. All features sum to one, so 1ᵀΛ1 − λd counts episodes: none is missing and
+    none is there twice. A busy machine may be late with any site, also at the end: of one that is
+    away then, the last checkpoint says up to which episode Λ_h has it."""
+    (number,) = submit(finished, AWAY)
+    others = project.server_folder(finished).parent
+    records = others / "away" / "records.jsonl"
+    await_rounds(records, 2)
+    held = processes(finished, "site-2", number)["job"]
+    before = records.read_text().count(UNANSWERED)
+    os.kill(held, signal.SIGSTOP)
+    try:
+        end = time.monotonic() + 240.0
+        while records.read_text().count(UNANSWERED) == before:
+            assert time.monotonic() < end, "the site that is held is not carried"
+            time.sleep(0.05)
+        await_rounds(records, len(records.read_text().splitlines()) + 2)
+    finally:
+        os.kill(held, signal.SIGCONT)
+    assert project.wait(finished, number, 240.0) == project.COMPLETED
+    rows = (others / "away" / "records.jsonl").read_text().splitlines()
+    notes = [note for row in rows for note in json.loads(row)["notes"] if "agent 1 " in note]
+    assert any(UNANSWERED in note for note in notes)
+    assert any("agent 1 carried, away since round" in note for note in notes)
+    lost = next(i for i, note in enumerate(notes) if UNANSWERED in note)
+    assert any("agent 1 taken back" in note for note in notes[lost:])
+    gram = fedlsvi.load(others / "away").gram
+    episodes = gram.sum(axis=(1, 2)) - 8 * AWAY.parameters(3).lam
+    last = checkpoint.newest(others / "away", lambda note: None)
+    assert last is not None
+    upto = [upto for _, upto, _ in last[0].plain["transport"]["carried"]["away"].values()]
+    upto += [[AWAY.episodes] * AWAY.horizon] * (3 - len(upto))
+    np.testing.assert_allclose(episodes, np.sum(upto, axis=0), rtol=1e-12)
+
+
+@only_ci
+def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
+    """Three sites with a log and no environment, one with a CSV file: w is that of all records in
+    one place, each site keeps the policy, and no reward left."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    logs = [record_episodes(env, 30 + m, agent=m, ends=[1]) for m in range(3)]
+    for log in logs:
+        log["reward"] = mark(log["reward"])
+    federation = Federation(
+        "records", episodes=32, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
+        settings={"beta": 0.3}, retry=FEDERATION.retry,
+    )  # fmt: skip
+    before = {}
+    for site, log, kind in zip(SITES, logs, ("parquet", "csv", "parquet"), strict=True):
+        settings = finished / "kits" / site / "local" / "fedlsvi.toml"
+        write_records(log, settings.with_name(f"log.{kind}"))
+        before[settings] = settings.read_text()
+        settings.write_text(f'data = "log.{kind}"\n')
+    (number,) = submit(finished, federation)
+    assert project.wait(finished, number, 240.0) == project.COMPLETED
+    for settings, text in before.items():
+        settings.write_text(text)
+    folder = project.server_folder(finished).parent / "records"
+    run = fedlsvi.load(folder)
+    one = {name: np.concatenate([log[name] for log in logs]) for name in logs[0]}
+    one["episode"] = np.concatenate([log["episode"] + 100 * m for m, log in enumerate(logs)])
+    pooled = fedlsvi.offline(one, env=env, beta=0.3, progress=False)
+    here = fedlsvi.offline(logs, env=env, beta=0.3, progress=False)
+    assert run.algorithm == "pevi"
+    assert np.abs(run.w - pooled.w).max() < 1e-9
+    assert run.w.tobytes() == here.w.tobytes()
+    assert run.rounds == 1
+    for category in ("init", "up_stats", "down_model"):
+        assert run.ledger.scalars[category] == here.ledger.scalars[category]
+    for site in SITES:
+        learned = Policy.load(finished / "kits" / site / "fedlsvi" / "records" / "policy")
+        assert np.array_equal(learned.table, pooled.policy.table)
+    assert leaks({"server": contents(folder)}) == {}

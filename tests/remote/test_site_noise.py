@@ -1,0 +1,167 @@
+"""Private runs at sites: the same noise after a restart, never twice, and nothing after the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import problems
+from expecting import refused
+from fedlsvi import FedLSVI
+from fedlsvi.errors import DamagedFile, MessageRefused
+from fedlsvi.protocol import simulated_sites
+from fedlsvi.protocol.messages import Increments, NextStates, Stop
+from fedlsvi.remote import site_noise
+from fedlsvi.remote.guard import Refusal
+from fedlsvi.remote.noisy_guard import NoisyGuard
+from fedlsvi.remote.request_order import RequestOrder
+from fedlsvi.remote.requirements import Requirements
+from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
+from transports_over_frames import assert_same, over_frames
+
+PROBLEM = problems.simplex()
+PRIVACY = {"epsilon": 2.0, "delta": 1e-6}
+
+
+def learner(aggregation: Any = "secure") -> FedLSVI:
+    return FedLSVI(
+        n_agents=5, exchange="one-trip", aggregation=aggregation, rounds=6, privacy=PRIVACY
+    )
+
+
+def learn(aggregation: Any, **options: Any) -> Any:
+    return learner(aggregation).learn(
+        PROBLEM.envs, 60, 3, features=PROBLEM.features, progress=False, **options
+    )
+
+
+@pytest.fixture
+def one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every site draws from the same secret, so that runs can be compared."""
+    for module in (simulated_sites, site_noise):
+        monkeypatch.setattr(module, "new_noise_key", lambda: bytes(range(32)))
+
+
+@pytest.mark.usefixtures("one_key")
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_frames_carry_what_one_process_computes(aggregation: str, tmp_path: Path) -> None:
+    here = learn(aggregation, cohorts=3)
+    there = learn(aggregation, transport=over_frames(3, tmp_path))
+    assert_same(there, here)
+    for folder in tmp_path.glob("agents-*"):
+        run = next(iter(_runs(folder)))
+        assert sorted(released(folder, run)) == [1, 2, 3, 4, 5, 6]
+
+
+def _runs(folder: Path) -> set[int]:
+    data = (folder / RELEASED).read_bytes()
+    return {run for run, _, _ in site_noise.RECORD.iter_unpack(data)}
+
+
+def plan() -> Any:
+    return learner().prepare(PROBLEM.envs, 60, 3, features=PROBLEM.features).plan
+
+
+def noise(folder: Path | None = None, run: int = 7) -> SiteNoise:
+    return SiteNoise(plan().parameters, run, (0, 2), folder, durable=False)
+
+
+def test_a_restarted_site_adds_the_same_noise(tmp_path: Path) -> None:
+    p = plan().parameters
+    points = [t for t in range(1, 61) if p.trigger.number(t)]
+    words = [np.arange(p.release.shares(1).size, dtype=np.uint64) * k for k in range(1, 7)]
+    first = noise(tmp_path)
+    sent = [first.add(t, w, 3) for t, w in zip(points, words, strict=True)]
+    for again in (noise(tmp_path), first):
+        for t, w, before in zip(points, words, sent, strict=True):
+            assert again.add(t, w, 3).tobytes() == before.tobytes()
+    other = noise(tmp_path / "other") if (tmp_path / "other").mkdir() is None else first
+    assert other.add(points[0], words[0], 3).tobytes() != sent[0].tobytes()
+
+
+def test_other_content_behind_the_same_noise_is_refused(tmp_path: Path) -> None:
+    site, p = noise(tmp_path), plan().parameters
+    t = next(t for t in range(1, 61) if p.trigger.number(t))
+    words = np.zeros(p.release.shares(1).size, np.uint64)
+    site.add(t, words, 3)
+    for again in (site, noise(tmp_path)):
+        with refused(MessageRefused, "noise-used", "1"):
+            again.add(t, words + np.uint64(1), 3)
+
+
+def test_a_lost_secret_is_not_replaced(tmp_path: Path) -> None:
+    site, p = noise(tmp_path), plan().parameters
+    t = next(t for t in range(1, 61) if p.trigger.number(t))
+    site.add(t, np.zeros(p.release.shares(1).size, np.uint64), 3)
+    noise(tmp_path, run=8)  # another run has a secret of its own
+    next(tmp_path.glob("noise-*7.json")).unlink()
+    with refused(DamagedFile, "noise-lost", "1"):
+        noise(tmp_path)
+
+
+def test_a_record_that_a_kill_left_unfinished_is_cut(tmp_path: Path) -> None:
+    site, p = noise(tmp_path), plan().parameters
+    t = next(t for t in range(1, 61) if p.trigger.number(t))
+    words = np.zeros(p.release.shares(1).size, np.uint64)
+    sent = site.add(t, words, 3)
+    with (tmp_path / RELEASED).open("ab") as file:
+        file.write(b"half")
+    assert noise(tmp_path).add(t, words, 3).tobytes() == sent.tobytes()
+
+
+def test_nothing_is_sent_off_the_schedule_or_after_it(tmp_path: Path) -> None:
+    """A server that would end rounds elsewhere, or go on, hears a refusal."""
+    p, cohort = plan().parameters, plan().cohort(0, 2)
+    points = [t for t in range(1, 61) if p.trigger.number(t)]
+    assert points[-1] == 60
+    site, words = noise(tmp_path), np.zeros(p.release.shares(1).size, np.uint64)
+    for t in (0, 61, 200, *(t for t in range(1, 60) if t not in points)):
+        with refused(MessageRefused, "off-schedule"):
+            site.add(t, words, 3)
+    cohort.experience.begin(0)
+    order = RequestOrder(p)
+    order.check(Stop(points[0]), cohort.experience)
+    for t in (points[0] + 1, points[1]):
+        with refused(MessageRefused, "bad-stop"):
+            order.check(Stop(t), cohort.experience)
+
+
+def test_the_guard_lets_noise_pass_and_no_more() -> None:
+    p = plan().parameters
+    exact = replace(p, aggregation="exact")
+    guard = NoisyGuard(exact, 5)
+    guard.sends(Stop(next(t for t in range(1, 61) if p.trigger.number(t))))
+    size = (1, p.horizon, p.dim * (p.dim + 1) // 2)
+    table = NextStates(np.empty(0, np.int64), np.zeros((p.horizon - 1) * p.dim * p.states))
+    for worst, fine in ((5.0 * p.release.sigma, True), (50.0 * p.release.sigma, False),
+                        (np.nan, False), (np.inf, False)):  # fmt: skip
+        gram = np.zeros(size)
+        gram[0, 0, 0] = worst
+        reply = Increments(gram, np.zeros((1, p.horizon, p.dim)), (table,))
+        if fine:
+            guard.check(0, reply)
+        else:
+            with pytest.raises(Refusal):
+                guard.check(0, reply)
+
+
+@pytest.mark.parametrize(
+    ("require", "job", "lacks"),
+    [
+        ({"epsilon": 2.0}, PRIVACY, False),
+        ({"epsilon": 1.0}, PRIVACY, True),
+        ({"epsilon": 2.0, "delta": 1e-7}, PRIVACY, True),
+        ({"epsilon": 2.0}, None, True),
+        ({"epsilon": 2.0}, {"epsilon": "2"}, True),
+        ({"unit": "user"}, PRIVACY, True),
+        ({"unit": "user"}, {**PRIVACY, "unit": "user"}, False),
+        ({}, None, False),
+    ],
+)
+def test_a_site_requires_a_budget(require: dict[str, Any], job: Any, lacks: bool) -> None:
+    settings = {} if job is None else {"privacy": job}
+    assert bool(Requirements.of(require).missing(settings)) is lacks
