@@ -20,7 +20,7 @@ from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.remote.site_settings import SiteSettings
 from literal import literal_fed_lsvi
 from literal_pevi import pevi, transitions
-from problems import one_hot_table
+from problems import one_hot, one_hot_table
 from repeats import repeats
 from transports_over_frames import over_frames
 
@@ -206,7 +206,8 @@ def test_the_mask_of_an_environment_holds_for_its_logs() -> None:
 @pytest.mark.parametrize("stationary", [False, True])
 def test_a_warm_start_plays_only_what_its_log_has_seen(stationary: bool) -> None:
     """Each agent has a log and a mask of its own, in the round of logs and in those it plays."""
-    env, parts = ward(), [record_episodes(ward(), 8 + m, seed=m, agent=m) for m in range(SITES)]
+    env = one_hot(3, S=S, A=A, H=H).one
+    parts = [record_episodes(env, 8 + m, seed=m, agent=m) for m in range(SITES)]
     masks = [seen_actions(counted(log), 3) for log in parts]
     assert 0.3 < np.mean(masks) < 0.95
     settings: dict[str, Any] = {"gamma": 5.0, "beta": 0.6, "lam": 0.7, "preset": "paper"}
