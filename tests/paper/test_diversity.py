@@ -171,6 +171,12 @@ def test_what_is_refused() -> None:
             FedLSVI(2, diversity=wrong)  # type: ignore[arg-type]
     with refused(InvalidSetting, "bad-diversity", "Drift"):
         continuous().learn(S, diversity=0.2)
+    one, mask = chain().one, np.ones((4, 2), bool)
+    mask[0, 0] = False
+    masked = FiniteMDP(one.P, one.r, horizon=5, initial=0, allowed=mask)
+    with refused(InvalidSetting, "bad-diversity", "allowed"):
+        make_plan(Settings(2, diversity=0.2), masked, 10, 0)
+    assert make_plan(Settings(2), masked, 10, 0).parameters.diversity == 0.0
     assert continuous().learn(S, preset="practical").parameters.diversity == 0.0
 
 

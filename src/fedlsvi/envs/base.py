@@ -32,6 +32,9 @@ class Environment(ABC):
     """Whether the same actions may lead to the same episode again and again: nothing, or nothing
     that is known of, is left to chance after the first state."""
 
+    allowed: Any = None
+    """Which actions are allowed in which state; None is all of them (`fedlsvi.envs.allowed`)."""
+
     draws_at_reset: int = 1
     draws_per_step: int = 1
 

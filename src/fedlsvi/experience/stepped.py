@@ -95,7 +95,7 @@ class GymExperience:
         m, self._horizon, self.dim = len(agents), env.horizon, values.features.dim
         self._after = [env.absorbing_reward for env in envs]
         self.block = max(1, min(COPIES, LOOKAHEAD_BYTES // (8 * m * env.horizon * self.dim)))
-        self.stores = [EpisodeStore(env.horizon, (env.state_dim,)) for _ in agents]
+        self.stores = [EpisodeStore(env.horizon, (env.width,)) for _ in agents]
         self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
         self.floor, self.diversity = 1, 0.0
@@ -342,7 +342,11 @@ class GymFiniteExperience:
         for (lo, hi, env), players in zip(self._runs, self._players, strict=True):
             policy = self._policy
 
-            def act(h: int, x: np.ndarray, live: np.ndarray, p: Any = policy) -> np.ndarray:
+            def act(
+                h: int, x: np.ndarray, live: np.ndarray, p: Any = policy, world: GymWorld = env
+            ) -> np.ndarray:
+                if self.values.unseen:
+                    self._take_masks(world, x)
                 actions: np.ndarray = p[h - 1, x]
                 return actions
 
@@ -355,6 +359,14 @@ class GymFiniteExperience:
         self.length += n
         self._last = n
         self.block = self._runs[0][2].lookahead(self.block)
+
+    def _take_masks(self, env: GymWorld, x: np.ndarray) -> None:
+        """States that are seen for the first time show which actions they allow; no episode of the
+        round was there before, so that the policy is still one table."""
+        new = np.unique(x[~self.values.shown[x]])
+        if len(new):
+            self.values.show(new, env.allowed[0, new])
+            self._policy[:, new] = self.values.policy[:, new]
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -458,6 +470,9 @@ class GymFiniteExperience:
             name: np.concatenate([getattr(seen, name) for seen in all_seen])
             for name in ("keys", "counts", "earned")
         }
+        if self.values.unseen:
+            parts["masks"] = self.values.allowed[0].astype(np.uint8)  # type: ignore[index]
+            parts["shown"] = self.values.shown.astype(np.uint8)
         return parts | {"sizes": sizes}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
@@ -465,6 +480,9 @@ class GymFiniteExperience:
         keys, (n_states, n_actions) = state["keys"], self._shape
         if keys.size and not 0 <= keys.min() <= keys.max() < n_states * n_actions * n_states:
             raise ValueError("keys of transitions that do not exist")
+        if self.values.unseen:
+            shown = np.flatnonzero(state["shown"])
+            self.values.show(shown, state["masks"][shown].astype(bool))
         at = 0
         for step, sizes in zip(self.seen, state["sizes"], strict=True):
             for seen, size in zip(step, sizes.tolist(), strict=True):
