@@ -23,6 +23,7 @@ NAMES = (
     "comparators",
     "gym_stepping",
     "gym_learning",
+    "allowed_actions",
     "walk",
 )
 

@@ -24,6 +24,7 @@ Features = Array | Callable[[Array], Array]
 Transition = tuple[State, int, float, State]
 Bonus = float | Sequence[float]  # β, or one for each step
 Model = tuple[Array, Array]
+Allowed = Callable[[int, State], Sequence[int]]  # (h, x) ↦ the actions that may be taken
 
 NEAR_TIE = 1e-9
 """Two scores closer than this may be ordered by round-off; see `Greedy`."""
@@ -36,6 +37,7 @@ class LiteralRun:
     taus: list[int] = field(default_factory=lambda: [1])
     models: list[Model] = field(default_factory=list)  # after the synchronisation of round k
     policies: list[Any] = field(default_factory=list)  # during round k, (H, S); None if continuous
+    own: list[list[Any]] = field(default_factory=list)  # the same for each agent
     signals: list[set[int]] = field(default_factory=list)  # agents that signalled in round k
     firing: list[set[tuple[int, int]]] = field(default_factory=list)  # (agent, h) above threshold
     trajectories: list[list[list[Transition]]] = field(default_factory=list)  # [t−1][m][h−1]
@@ -156,9 +158,14 @@ def tapered(beta: float, H: int, value_range: float = math.inf) -> list[float]:
     return [beta * v / left[0] for v in left]
 
 
-def value(phi: Array, w: Array, gram: Array, beta: float, upper: float) -> float:
-    """V(x) = max_a Π_[0, upper] score(x, a)."""
-    return max(min(max(float(q), 0.0), upper) for q in scores(phi, w, gram, beta))
+def value(
+    phi: Array, w: Array, gram: Array, beta: float, upper: float,
+    which: Sequence[int] | None = None,
+) -> float:  # fmt: skip
+    """V(x) = max_a Π_[0, upper] score(x, a), over the actions `which`."""
+    every = scores(phi, w, gram, beta)
+    some = every if which is None else [every[a] for a in which]
+    return max(min(max(float(q), 0.0), upper) for q in some)
 
 
 def fires(gram: Array, local: Array, dt: int, gamma: float, cap: float = math.inf) -> bool:
@@ -198,7 +205,9 @@ class Greedy:
         beta: Bonus,
         run: LiteralRun,
         advised: Array | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
+        self.allowed = allowed
         self.phi, self.model, self.beta, self.run, self.advised = phi, model, beta, run, advised
         self.known: dict[tuple[int, int], int] = {}
 
@@ -212,8 +221,9 @@ class Greedy:
     def _decide(self, h: int, x: State) -> int:
         w, gram = self.model
         score = scores(self.phi(x), w[h - 1], gram[h - 1], at_step(self.beta, h))
-        best = greedy_index(score)
-        others = np.delete(score, best)
+        which = range(len(score)) if self.allowed is None else self.allowed(h, x)
+        best = which[greedy_index(np.array([score[a] for a in which]))]
+        others = np.array([score[a] for a in which if a != best])
         self.run.decisions += 1
         if others.size and 0.0 < abs(score[best] - others.max()) < NEAR_TIE:
             self.run.near_ties += 1
@@ -241,13 +251,16 @@ def follow(table: Array) -> Callable[[int, State], int]:
     return lambda h, x: int(table[h - 1, x])
 
 
-def freeze(run: LiteralRun, policy: Greedy, world: World, H: int) -> Callable[[int, State], int]:
-    """The policy of a round; finite problems tabulate it, so that whole tables can be compared."""
-    if world.finite:
-        states = range(world.env.n_states)
-        run.policies.append(np.array([[policy(h, x) for x in states] for h in range(1, H + 1)]))
-    else:
-        run.policies.append(None)
+def freeze(
+    run: LiteralRun, policy: Greedy, world: World, H: int, others: Sequence[Greedy] = ()
+) -> Callable[[int, State], int]:
+    """The policy of a round; finite problems tabulate it, so that whole tables can be compared.
+    `others` are those of agents 1, 2, … where they have their own."""
+    steps = range(1, H + 1)
+    states = range(world.env.n_states) if world.finite else ()
+    tables = [np.array([[own(h, x) for x in states] for h in steps]) for own in (policy, *others)]
+    run.policies.append(tables[0] if world.finite else None)
+    run.own.append(tables)
     return policy
 
 
@@ -273,6 +286,7 @@ def literal_fed_lsvi(
     growth: float = 0.0,
     stationary: bool = False,
     there: Callable[[int, int], Sequence[int]] | None = None,
+    allowed: Sequence[Allowed] | None = None,
     logs: Sequence[Sequence[Sequence[Transition]]] | None = None,
     only_logged: Sequence[int] = (),
     prior: tuple[Array, Array] | None = None,
@@ -282,11 +296,12 @@ def literal_fed_lsvi(
     `points`; γ is max(growth·t, 1) for a round that begins after episode t; `stationary` takes
     every step's data for every step, with one Λ, whose determinant counts as step H's; in round k,
     which begins after episode t, only the agents there(k, t) play, each its own next episode, and
-    the others' last b stands. Agent m's data begin with logs[m][h−1] at step h, of which the server
-    hears in a round before the first; `only_logged` agents play nothing. `prior` is Λ₀ − λI (H, d,
-    d) and b₀ (H, d), known to the server from the start. `stale` takes V_{h+1} from the model
-    before the synchronisation; `weight` counts every sample that often at the server, never in the
-    trigger; `keys` gives the agents other agents' draws."""
+    the others' last b stands. Agent m takes, and expects to take, only actions of allowed[m]. Its
+    data begin with logs[m][h−1] at step h, of which the server hears in a round before the first;
+    `only_logged` agents play nothing. `prior` is Λ₀ − λI (H, d, d) and b₀ (H, d), known to the
+    server from the start. `stale` takes V_{h+1} from the model before the synchronisation; `weight`
+    counts every sample that often at the server, never in the trigger; `keys` gives the agents
+    other agents' draws."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
@@ -304,10 +319,12 @@ def literal_fed_lsvi(
             data[m][i] += [] if few else list(logs[m][i])
             told[m, i] = len(data[m][i])
         for i in reversed(range(H)):
-            ahead, b = values_after(i + 1, phi, (w, gram), beta, upper), known_before[i].copy()
+            b = known_before[i].copy()
             for m in range(M):
+                which = None if allowed is None else allowed[m]
+                ahead_of_m = values_after(i + 1, phi, (w, gram), beta, upper, which)
                 for part in data[m] if stationary else [data[m][i]]:
-                    b += response(part, phi, ahead)
+                    b += response(part, phi, ahead_of_m)
                     for x, a, _, _ in part:
                         gram[i] += np.outer(phi(x)[a], phi(x)[a])
             w[i] = np.linalg.solve(gram[i], b)
@@ -320,14 +337,19 @@ def literal_fed_lsvi(
         local = np.zeros((M, H, d, d))  # A5–A7
         who = range(M) if there is None else there(len(run.signals) + 1, t)
         advised = advice_for(advice, len(run.signals))
-        policy = freeze(run, Greedy(phi, (w, gram), beta, run, advised), agents[0], H)  # A2, A29
+        follows = [
+            Greedy(phi, (w, gram), beta, run, advised, None if allowed is None else allowed[m])
+            for m in range(1 if allowed is None else M)
+        ]  # A2, A29
+        freeze(run, follows[0], agents[0], H, follows[1:])
+        follows = follows if allowed is not None else follows * M
         signalling: set[int] = set()
         while not signalling and t < T:  # A8
             t, dt = t + 1, dt + 1  # A9
             run.trajectories.append([[] for _ in range(M)])
             for m in (m for m in who if m not in only_logged):
                 own[m] += 1
-                run.trajectories[-1][m] = agents[m].play(own[m], policy, H)  # A10–A16
+                run.trajectories[-1][m] = agents[m].play(own[m], follows[m], H)  # A10–A16
                 for i, (x, a, r, y) in enumerate(run.trajectories[-1][m]):
                     data[m][i].append((x, a, r, y))  # A14
                     local[m, i] += np.outer(phi(x)[a], phi(x)[a])  # A15
@@ -347,7 +369,10 @@ def literal_fed_lsvi(
         w, gram = w.copy(), gram.copy()
         for i in reversed(range(H)):  # S7, A25
             source = (old_w, old_gram) if stale else (w, gram)
-            ahead = values_after(i + 1, phi, source, beta, upper)  # A24, A29
+            ahead = [
+                values_after(i + 1, phi, source, beta, upper, which)
+                for which in (allowed or [None] * M)
+            ]  # A24, A29
             b = known_before[i].copy()
             for m in range(M):
                 new = seen[m, i]
@@ -358,25 +383,29 @@ def literal_fed_lsvi(
                         new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
                         told[m, i] += len(waiting)
                     known = data[m] if stationary else [data[m][i][: told[m, i]]]
-                    sent[m, i] = sum(response(part, phi, ahead) for part in known)
+                    sent[m, i] = sum(response(part, phi, ahead[m]) for part in known)
                 b += weight * sent[m, i]  # A26, A27, S8, S10
                 gram[i] = gram[i] + weight * new  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
         run.models.append((w, gram))
-    run.regret = literal_regret(run, agents)
+    run.regret = literal_regret(run, agents, allowed)
     return run
 
 
 def values_after(
-    h: int, phi: Callable[[State], Array], model: Model, beta: Bonus, upper: Sequence[float]
-) -> Callable[[State], float]:
+    h: int, phi: Callable[[State], Array], model: Model, beta: Bonus, upper: Sequence[float],
+    allowed: Allowed | None = None,
+) -> Callable[[State], float]:  # fmt: skip
     """V_{h+1} of the model; V_{H+1} = 0."""
     w, gram = model
 
     def ahead(y: State) -> float:
         if isinstance(y, Ended):
             return y.worth if y.rate is None else (len(w) - h) * y.rate
-        return 0.0 if h == len(w) else value(phi(y), w[h], gram[h], at_step(beta, h + 1), upper[h])
+        if h == len(w):
+            return 0.0
+        which = None if allowed is None else allowed(h + 1, y)
+        return value(phi(y), w[h], gram[h], at_step(beta, h + 1), upper[h], which)
 
     return ahead
 
@@ -399,23 +428,31 @@ def response(
     return total
 
 
-def backward_values(env: Any, policy: Array | None) -> Array:
+def backward_values(env: Any, policy: Array | None, allowed: Allowed | None = None) -> Array:
     """V₁ of a finite problem by the Bellman recursion: of the policy (H, S), or the optimum."""
     v = np.zeros(env.n_states)
     for h in range(env.horizon, 0, -1):
         q = np.asarray(env.reward(h)) + np.asarray(env.transition(h)) @ v
+        if policy is None and allowed is not None:
+            v = np.array([max(q[x, a] for a in allowed(h, x)) for x in range(len(q))])
+            continue
         v = q.max(axis=1) if policy is None else q[np.arange(len(q)), policy[h - 1]]
     return v
 
 
-def literal_regret(run: LiteralRun, agents: Sequence[World]) -> Array | None:
+def literal_regret(
+    run: LiteralRun, agents: Sequence[World], allowed: Sequence[Allowed] | None = None
+) -> Array | None:
     """Σ_{s ≤ t} Σ_m V*_m(x₁) − V^π_m(x₁) of finite problems, at the states that came."""
     if not agents[0].finite:
         return None
     per_episode = []
-    best = [backward_values(world.env, None) for world in agents]
-    for policy, first, stop in zip(run.policies, run.taus[:-1], run.taus[1:], strict=True):
-        got = [backward_values(world.env, policy) for world in agents]
+    sets = allowed or [None] * len(agents)
+    best = [backward_values(a.env, None, own) for a, own in zip(agents, sets, strict=True)]
+    tabled = run.own or [[table] for table in run.policies]
+    for tables, first, stop in zip(tabled, run.taus[:-1], run.taus[1:], strict=True):
+        each = tables if len(tables) > 1 else tables * len(agents)
+        got = [backward_values(a.env, own) for a, own in zip(agents, each, strict=True)]
         for t in range(first, stop):
             row = run.trajectories[t - 1]
             starts = [(m, path[0][0]) for m, path in enumerate(row) if path]

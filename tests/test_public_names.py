@@ -13,7 +13,7 @@ PUBLIC = {
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet
         GymMDP GymWorld HardChain LinearMDP LoggedWorld NChain RandomLinearMDP RandomMDP RiverSwim
         XiCloseMDP as_environment check_env from_spec gymnasium logged_worlds make names
-        record_episodes register write_records xi_close
+        record_episodes register restrict write_records xi_close
     """,
     "fedlsvi.features": """
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap

@@ -70,6 +70,8 @@ class Algorithm(ABC):
         reward_range: tuple[float, float] | Literal["clip"] | None = None,
         repeat: int = 1,
         clip_rewards: bool = False,
+        allowed: Any = None,
+        at_least: int = 1,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -100,6 +102,12 @@ class Algorithm(ABC):
                 that random play shows, and clips what lies outside.
             repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
             clip_rewards: Clip its rewards outside `reward_range` and count them.
+            allowed: Actions that may be taken: booleans (S, A) or (H, S, A), or a function from
+                (h, states) to booleans (n, A), in addition to the environment's own; "env" takes a
+                Gymnasium environment's, such as `info["action_mask"]`, which else are not heeded;
+                "seen", with `data=`, those that an agent's own log has seen at least `at_least`
+                times in the state.
+            at_least: See `allowed`.
             env_kwargs: Arguments of `gymnasium.make`.
             progress: A progress bar; None shows one in a terminal.
             observers: Called with the record of each round; the run ends after it where one returns
@@ -126,7 +134,8 @@ class Algorithm(ABC):
         seed = secrets.randbits(31) if seed is None else seed
         env, logs = worlds_and_logs(
             env, data, self.settings.n_agents, columns, horizon=horizon, reward_range=reward_range,
-            kwargs=env_kwargs, repeat=repeat, clip_rewards=clip_rewards,
+            kwargs=env_kwargs, repeat=repeat, clip_rewards=clip_rewards, allowed=allowed,
+            at_least=at_least,
         )  # fmt: skip
         known = self._known_before(logs, warm_start, warm_weight)
         session = self.prepare(

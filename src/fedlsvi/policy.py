@@ -108,7 +108,8 @@ class Policy:
 
     @cached_property
     def _built(self) -> tuple[Values, Spaces]:
-        return self.build()
+        values, spaces = self.build()
+        return values.free(), spaces
 
     @property
     def values(self) -> Values:
@@ -155,6 +156,7 @@ class Policy:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = True,
+        action_masks: Any = None,
     ) -> tuple[Any, Any]:
         """As in Stable-Baselines3: (action, state), where the state is the next step.
 
@@ -168,6 +170,8 @@ class Policy:
             state: What the last call returned; None at the beginning of an episode.
             episode_start: Whether each episode of the batch begins here.
             deterministic: Is ignored: the policy is.
+            action_masks: Which actions are allowed, (A,), as `info["action_mask"]` has it; with
+                `episode_start`, a batch of these.
         """
         if episode_start is None:
             h = 1 if state is None else min(int(state), self.horizon)
@@ -175,13 +179,14 @@ class Policy:
                 self._count_stateless()
             else:
                 self.__dict__["_stateless"] = False
-            return self.action(observation, h), h + 1
+            return self.action(observation, h, action_masks), h + 1
         began = np.asarray(episode_start, bool)
         steps = np.ones(len(began), np.int64) if state is None else np.array(state, np.int64)
         steps[began] = 1
+        masks = [None] * len(steps) if action_masks is None else action_masks
         batch = [
-            self.action(one, min(int(h), self.horizon))
-            for one, h in zip(observation, steps, strict=True)
+            self.action(one, min(int(h), self.horizon), mask)
+            for one, h, mask in zip(observation, steps, masks, strict=True)
         ]
         return np.array(batch), steps + 1
 
@@ -196,16 +201,36 @@ class Policy:
             )
         self.__dict__["_stateless"] = True
 
-    def action(self, state: Any, step: int) -> int:
+    def action(self, state: Any, step: int, allowed: Any = None) -> int:
         """The action at step h = 1 … H, as the environment numbers it, in a state as it shows it:
-        a number, an array, or a tuple or dictionary of these."""
-        chosen = self.actions(step, self.spaces.state(state))
+        a number, an array, or a tuple or dictionary of these. `allowed` (A,) is what
+        `info["action_mask"]` holds: a policy learned in a black box with masks needs it."""
+        mask = None if allowed is None else np.asarray(allowed)[None]
+        chosen = self.actions(step, self.spaces.state(state), mask)
         return int(chosen[0]) + self.spaces.first_action
 
-    def actions(self, step: int, states: np.ndarray) -> np.ndarray:
+    def actions(self, step: int, states: np.ndarray, allowed: Any = None) -> np.ndarray:
         """The actions, numbered from 0, in a batch of states at step h = 1 … H.
 
         States are what the learner sees: numbers from 0, int (n,), or flattened, float (n, s).
+        `allowed` (n, A) says which actions are allowed there, in place of the mask of the
+        environment in which the policy was learned.
         """
         h = integer("step", step, 1, most=self.horizon, error=InvalidInput)
-        return self.values.act(h, self.spaces.states(states))
+        states = self.spaces.states(states)
+        if allowed is None and self.values.told:
+            raise InvalidInput(
+                "this policy was learned where each observation came with its allowed actions: "
+                'give allowed=info["action_mask"]',
+                code="needs-mask",
+            )
+        if allowed is None:
+            return self.values.act(h, states)
+        mask, shape = np.asarray(allowed), (len(states), self.spaces.n_actions)
+        if mask.shape != shape or not (mask != 0).any(axis=1).all():
+            raise InvalidInput(
+                f"allowed has shape {mask.shape}: give booleans {shape} with at least one allowed "
+                "action for each state",
+                code="bad-allowed",
+            )
+        return self.values.act(h, states, np.ascontiguousarray(mask != 0))

@@ -14,6 +14,7 @@ from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
 from fedlsvi.core.statistics import full
+from fedlsvi.envs.allowed import RESTRICTED
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.logged.world import LoggedWorld
@@ -288,11 +289,16 @@ class Run(RunViews):
 
     @property
     def environment_name(self) -> str:
-        """The registered name of the (first) environment, its Gymnasium id, or its given name."""
+        """The registered name of the (first) environment, its Gymnasium id, or its given name; and
+        whether it allows only some actions."""
         first = self.environment[0]
+        masked = "allowed" in first["params"]
+        while first["name"] == RESTRICTED:
+            first = first["params"]["env"]
         made = first["params"]
         named = None if first["name"] == "arrays" else first["name"]
-        return str(made.get("id") or named or made.get("title") or "arrays")
+        title = str(made.get("id") or named or made.get("title") or "arrays")
+        return f"{title} with masks" if masked else title
 
     @property
     def epsilon_spent(self) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.algorithms import registry
+from fedlsvi.algorithms.shared.settings import PRACTICAL
 from fedlsvi.core import theory
 from fedlsvi.envs import FiniteMDP
 
@@ -83,16 +84,16 @@ def test_late_cells_of_ucbvi(epsilon: float, apart: float) -> None:
     assert player.agents.late == pytest.approx(apart + 546.0 * beta, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", RANDOMISED)
 @pytest.mark.parametrize(
-    ("settings", "sigma"),
+    ("name", "settings", "sigma"),
     [
-        ({"preset": "paper"}, 6.0),  # H√d
-        ({"preset": "paper", "value_range": 1.0}, 6.0),
-        ({}, 0.3),  # a tenth of the value range, as β
-        ({"value_range": 2.0}, 0.2),
-        ({"value_range": 7.0}, 0.3),  # no value is above H
-        ({"preset": "paper", "sigma": 0.25}, 0.25),
+        ("coopts-phe", {"preset": "paper"}, 6.0),  # H√d
+        ("coopts-lmc", {"preset": "paper", "value_range": 1.0}, 6.0),
+        ("coopts-phe", {}, 0.0375),  # 1/80 of the value range
+        ("coopts-lmc", {}, 0.075),  # 1/40
+        ("coopts-phe", {"value_range": 2.0}, 0.025),
+        ("coopts-lmc", {"value_range": 7.0}, 0.075),  # no value is above H
+        ("coopts-lmc", {"preset": "paper", "sigma": 0.25}, 0.25),
     ],
 )
 def test_scale_of_the_noise(name: str, settings: dict[str, Any], sigma: float) -> None:
@@ -119,14 +120,14 @@ def test_radii_of_plus_plus_in_the_paper() -> None:
 @pytest.mark.parametrize(
     ("settings", "radii"),
     [
-        ({}, [0.2, 0.2, 0.8]),
-        ({"value_range": 2.0}, [0.1, 0.1, 0.2]),
-        ({"value_range": 7.0}, [0.2, 0.2, 0.8]),
+        ({}, [0.1, 0.1, 0.4]),
+        ({"value_range": 2.0}, [0.05, 0.05, 0.1]),
+        ({"value_range": 7.0}, [0.1, 0.1, 0.4]),
         ({"c": 1.0}, [2.0, 2.0, 8.0]),
     ],
 )
 def test_radii_of_plus_plus_in_practice(settings: dict[str, Any], radii: list[float]) -> None:
-    """H = 4, R = min(H, value_range), c = .1: β = β̄ = cR/√H = cR/2, β̃ = Rβ. c_D = 1/(4d³H) makes
+    """H = 4, R = min(H, value_range), c = .05: β = β̄ = cR/√H = cR/2, β̃ = Rβ. c_D = 1/(4d³H) makes
     4c_Dd³H² = H, and c_σ = 1/(2d³H²) makes 2c_σd³H² = 1, whatever d is. λ = .001/H²."""
     agent = prepared("lsvi-ucb-pp", standstill(2, 2, 4), 3, 10, **settings).agent
     assert np.allclose(agent.gram, 0.001 / 16.0, rtol=1e-14)
@@ -172,3 +173,16 @@ def test_agents_that_learn_alone_do_not_pay_for_those_who_differ(name: str, pres
     assert width(name, 64) == pytest.approx(alone, rel=1e-9)
     assert width("centralised", 64) == pytest.approx(8.0 * alone, rel=1e-9)
     assert width("fed-lsvi", 64) == pytest.approx(8.0 * alone, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", ["fed-ucbvi", "fedq-hoeffding", "fedq-bernstein", "fedq-advantage"]
+)
+def test_the_papers_preset_keeps_the_papers_constant(name: str) -> None:
+    """c = 1 with preset="paper", the study's with preset="practical", and what is given with both:
+    the number in force is the one that multiplies the bonus."""
+    for preset, c in (("paper", 1.0), ("practical", PRACTICAL[name])):
+        player = prepared(name, standstill(2, 2, 3), 2, 50, preset=preset)
+        assert player.tables.c == c
+        assert prepared(name, standstill(2, 2, 3), 2, 50, preset=preset, c=0.3).tables.c == 0.3
+    assert PRACTICAL[name] < 1.0  # the theorems' constants do not learn

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedlsvi.algorithms.shared.settings import PRACTICAL
 from fedlsvi.cli import main
 from fedlsvi.experiments import compare, ranking, reproduce, runner, tune
 from fedlsvi.experiments.sweeps import random_linear, run_spec
@@ -135,7 +136,7 @@ def test_other_features_in_the_same_file_are_another_question(
 
 
 @pytest.mark.parametrize("preset", ["practical", "paper"])
-@pytest.mark.parametrize("name", ["fed-lsvi", "coopts-phe", "lsvi-ucb-pp", "fed-ucbvi"])
+@pytest.mark.parametrize("name", ["fed-lsvi", *PRACTICAL])
 def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
     """Given as a setting, it changes nothing."""
     shared = {"episodes": 30, "n_agents": 2, "preset": preset, "env": {"name": "random-linear"}}
@@ -177,7 +178,8 @@ def test_tune_reports_on_instances_that_took_no_part(
     by_name = {row["algorithm"]: row for row in found["tuned"]}
     assert by_name["fed-lsvi"]["parameter"] == "beta"
     assert by_name["fed-ucbvi"]["parameter"] == "c"
-    jobs = [json.loads(line)["job"] for line in Path("t/runs.jsonl").read_text().splitlines()]
+    entries = [json.loads(line) for line in Path("t/runs.jsonl").read_text().splitlines()]
+    jobs = [entry["job"] for entry in entries]
     assert {job["env"]["seed"] for job in jobs} == {0, 1, 100, 101}
     for name, row in by_name.items():
         tuned = [j for j in jobs if j["algorithm"] == name and j["seed"] < 100]
@@ -186,6 +188,14 @@ def test_tune_reports_on_instances_that_took_no_part(
         at_the_end = row["value"] in (min(scales), max(scales))
         assert row["edge"] == at_the_end
         assert not at_the_end or row["factor"] in (tune.LEAST, tune.MOST)
+        held = [
+            entry["outcome"] for entry in entries
+            if entry["job"]["seed"] >= 100 and entry["job"].get(row["parameter"]) == row["value"]
+            and entry["job"]["algorithm"] == name
+        ]  # fmt: skip
+        assert len(held) == 2
+        for key in ("scalars", "rounds"):
+            assert row[key]["median"] == np.mean([outcome[key] for outcome in held])
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["runs_made"] == 0
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedlsvi.core import theory
-from fedlsvi.experiments import reproduce
+from fedlsvi.experiments import reproduce, sweeps
 from fedlsvi.experiments.runner import Outcome, RunSpec
+from fedlsvi.experiments.studies import single_agent
+from fedlsvi.experiments.sweeps import random_linear, run_spec
 from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
 from fedlsvi.report.intervals import Interval
 
@@ -199,6 +202,41 @@ def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) 
     judged = {check.claim.split(":")[0] for check in found.checks if check.counts}
     assert judged == {"random-linear", "n-chain", "river-swim"}
     assert len({row[0] for row in found.rows}) == 7  # all families are in the table
+
+
+def test_the_page_says_which_numbers_have_too_few_seeds_for_an_interval() -> None:
+    def cells(counts: dict[str, int]) -> list[RunSpec]:
+        return [RunSpec({}, {"arm": arm, "seed": i}) for arm, n in counts.items() for i in range(n)]
+
+    assert reproduce.seeds(cells({"a": 6, "b": 6})).endswith("interval in brackets")
+    mixed = reproduce.seeds(cells({"a": 6, "b": 2}))
+    assert "6 seeds, with the 95 %" in mixed
+    assert mixed.endswith("some have 2 seeds and the min–max")
+    assert "95 %" not in reproduce.seeds(cells({"a": 3, "b": 2}))
+
+
+def test_no_bound_on_rounds_is_above_the_episodes() -> None:
+    cell = run_spec("fed-lsvi", random_linear(0), 20, 1, 0, {})
+    short = _outcome(cell, 1.0, 7)
+    assert short.bounds["theorem_3"] > 20.0  # the formula alone
+    assert sweeps.theorem_3(short) == 20.0
+    assert single_agent.most_policies(short) == 20.0
+    long = replace(short, episodes=10**6)
+    assert sweeps.theorem_3(long) < 10**6
+    assert single_agent.most_policies(long) == sweeps.theorem_3(long)  # a cap of 2 costs nothing
+
+
+@pytest.mark.parametrize("claim", ["theorem-1", "theorem-2"])
+def test_the_table_says_what_a_verdict_at_the_practical_beta_is_worth(
+    claim: str, tmp_path: Path
+) -> None:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
+        return cell.table["episodes"] ** 0.4 * _noise(rng), 70
+
+    found = made_up(claim, law)
+    assert "guarantees nothing" in found.scope
+    reproduce.write(tmp_path, claim, replace(found, panels=found.panels[:1]), "", "")
+    assert f"**{found.verdict}** ({found.scope})" in reproduce.index(tmp_path)
 
 
 def test_communication_needs_flat_scalars() -> None:

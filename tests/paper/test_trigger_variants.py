@@ -18,7 +18,7 @@ from fedlsvi.algorithms.shared.thompson_kernels import best_sample
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.core.trigger import Trigger, schedule
-from fedlsvi.core.value import backup, backup_diagonal, choose
+from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, choose
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
 from literal import greedy_index
@@ -137,11 +137,11 @@ def test_ties_go_to_the_lowest_index_on_every_backend() -> None:
     y = rng.normal(size=(500, 6, 11))
     y /= np.linalg.norm(y, axis=2, keepdims=True)
     values, greedy, norms = np.empty(500), np.empty(500, np.int32), np.empty(500)
-    backup(y, np.zeros(11), 1.0, 5.0, values, greedy, norms)
+    backup(y, np.zeros(11), 1.0, 5.0, values, greedy, norms, EVERY, UNKEPT)
     assert (greedy == 0).all()
     index = np.arange(3000).reshape(500, 6)
     gram = 1.0 + 1e-12 * rng.random(3000)
-    backup_diagonal(index, np.zeros(3000), gram, 1.0, 5.0, values, greedy)
+    backup_diagonal(index, np.zeros(3000), gram, 1.0, 5.0, values, greedy, EVERY, UNKEPT)
     assert (greedy == 0).all()
     assert np.allclose(values, 1.0)
     score = 1.0 + 1e-12 * rng.random((500, 6, 3))

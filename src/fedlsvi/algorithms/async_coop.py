@@ -195,6 +195,7 @@ class AsyncCoop(Comparator):
     """Agents that upload one by one, when a determinant has grown. Other settings: as `FedLSVI`."""
 
     name = "async-coop"
+    masks = "known"
     settings_type = AsyncSettings
     play_type = AsyncPlay
     sums_of = "server"

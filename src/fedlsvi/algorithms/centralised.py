@@ -274,6 +274,7 @@ class Centralised(Comparator):
     """LSVI-UCB on all trajectories, pooled after every episode. Settings: as `FedLSVI`."""
 
     name = "centralised"
+    masks = "known"
     settings_type = CentralisedSettings
     play_type = CentralisedPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)

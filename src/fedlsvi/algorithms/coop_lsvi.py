@@ -152,6 +152,7 @@ class CoopLSVI(Comparator):
     """Raw transitions both ways, triggered by log-determinants. Other settings: as `FedLSVI`."""
 
     name = "coop-lsvi"
+    masks = "known"
     settings_type = CoopSettings
     play_type = CoopPlay
     sums_of = "agents"

@@ -36,6 +36,8 @@ class LMCSettings(PHESettings):
         steps: J, Langevin steps per episode.
     """
 
+    algorithm = "coopts-lmc"
+
     steps: int = 4
 
     def __post_init__(self) -> None:

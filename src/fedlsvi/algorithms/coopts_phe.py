@@ -15,7 +15,7 @@ take. From memory: the clip at H − h + 1 (that of the practical preset) and σ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fedlsvi.algorithms.shared import thompson_kernels
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.lsvi_sums import rebuild
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE, RandomisedSettings
+from fedlsvi.algorithms.shared.settings import PRACTICAL, RandomisedSettings
 from fedlsvi.checks import number
 from fedlsvi.config import Parameters
 from fedlsvi.experience.values import TabularValues
@@ -44,12 +44,23 @@ class PHESettings(RandomisedSettings):
         sigma: Scale of the noise; None takes the preset's.
     """
 
+    algorithm: ClassVar[str] = "coopts-phe"
+
     sigma: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sigma is not None:
             number("sigma", self.sigma, 0.0, "sigma=0 does not explore at all")
+
+    def scale(self, p: Parameters) -> float:
+        """σ: as given, H√d in the paper's preset, or a fraction of the value range."""
+        if self.sigma is not None:
+            return float(self.sigma)
+        if p.preset == "paper":
+            return float(p.horizon * np.sqrt(p.dim))
+        top = p.horizon if p.value_range is None else min(float(p.horizon), p.value_range)
+        return PRACTICAL[self.algorithm] * top
 
 
 class PHEAgent(CoopAgent):
@@ -60,7 +71,7 @@ class PHEAgent(CoopAgent):
 
     def __init__(self, plan: Plan, m: int, meter: GroupMeter, settings: PHESettings) -> None:
         p = plan.parameters
-        self.sigma, self.seed = scale(settings.sigma, p), plan.seed
+        self.sigma, self.seed = settings.scale(p), plan.seed
         self.noise = np.empty((p.horizon, settings.samples, p.dim))
         super().__init__(plan, m, meter, settings)
 
@@ -96,16 +107,6 @@ class PHEPlay(RandomisedPlay):
 
     algorithm = "coopts-phe"
     agent_type = PHEAgent
-
-
-def scale(sigma: float | None, p: Parameters) -> float:
-    """σ: as given, H√d in the paper's preset, or a fraction of the value range."""
-    if sigma is not None:
-        return float(sigma)
-    if p.preset == "paper":
-        return float(p.horizon * np.sqrt(p.dim))
-    top = p.horizon if p.value_range is None else min(float(p.horizon), p.value_range)
-    return PRACTICAL_SCALE * top
 
 
 class CoopTSPHE(Comparator):

@@ -43,6 +43,8 @@ class UCBVISettings(TabularSettings):
         epsilon: ε_p, how far apart the agents' transition probabilities may be.
     """
 
+    algorithm = "fed-ucbvi"
+
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
@@ -136,7 +138,7 @@ class UCBVIPlay(RoundsPlay):
         self.agents: UCBVIAgents = UCBVIAgents(plan, late_threshold(plan, settings.epsilon))
 
     def make_tables(self) -> TabularServer:
-        return UCBVIServer(self.plan, self.settings.c)
+        return UCBVIServer(self.plan, self.settings.scale)
 
     def begin_round(self) -> None:
         if self.t == 0:  # π = 0 and N = 0 are known to all

@@ -45,6 +45,8 @@ class AdvantageSettings(TabularSettings):
             set.
     """
 
+    algorithm = "fedq-advantage"
+
     reference: int = 200
 
     def __post_init__(self) -> None:
@@ -171,7 +173,7 @@ class AdvantagePlay(FedQPlay):
         self.agents: AdvantageAgents = AdvantageAgents(plan)
 
     def make_tables(self) -> TabularServer:
-        return AdvantageServer(self.plan, self.settings.c, self.settings.reference)
+        return AdvantageServer(self.plan, self.settings.scale, self.settings.reference)
 
     def begin_round(self) -> None:
         server = self.tables

@@ -13,6 +13,8 @@ From memory: ι = log(2SAHMT/p), and that β_{t₀} is the one computed at the c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
@@ -24,6 +26,13 @@ from fedlsvi.algorithms.shared.fedq import TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
+
+
+@dataclass(frozen=True)
+class BernsteinSettings(TabularSettings):
+    """Settings of FedQ-Bernstein: `TabularSettings`."""
+
+    algorithm = "fedq-bernstein"
 
 
 @njit(cache=True, nogil=True)
@@ -77,7 +86,7 @@ class BernsteinPlay(HoeffdingPlay):
     algorithm = "fedq-bernstein"
 
     def make_tables(self) -> TabularServer:
-        return BernsteinServer(self.plan, self.settings.c)
+        return BernsteinServer(self.plan, self.settings.scale)
 
     def answers(self) -> Message:
         n, r, v, square = self.agents.means()
@@ -88,7 +97,7 @@ class FedQBernstein(Comparator):
     """Federated Q-learning with a Bernstein bonus. Settings: `TabularSettings`."""
 
     name = "fedq-bernstein"
-    settings_type = TabularSettings
+    settings_type = BernsteinSettings
     play_type = BernsteinPlay
     tabular = True
 

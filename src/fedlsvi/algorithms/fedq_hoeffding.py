@@ -15,6 +15,7 @@ the same loop here, because n steps towards one target are its α_agg step. From
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -26,6 +27,13 @@ from fedlsvi.algorithms.shared.fedq import FedQPlay, TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
+
+
+@dataclass(frozen=True)
+class HoeffdingSettings(TabularSettings):
+    """Settings of FedQ-Hoeffding: `TabularSettings`."""
+
+    algorithm = "fedq-hoeffding"
 
 
 @njit(cache=True, nogil=True)
@@ -77,7 +85,7 @@ class HoeffdingPlay(FedQPlay):
     algorithm = "fedq-hoeffding"
 
     def make_tables(self) -> TabularServer:
-        return HoeffdingServer(self.plan, self.settings.c)
+        return HoeffdingServer(self.plan, self.settings.scale)
 
     def begin_round(self) -> None:
         server, p = self.tables, self.plan.parameters
@@ -96,7 +104,7 @@ class FedQHoeffding(Comparator):
     """Federated Q-learning with a Hoeffding bonus. Settings: `TabularSettings`."""
 
     name = "fedq-hoeffding"
-    settings_type = TabularSettings
+    settings_type = HoeffdingSettings
     play_type = HoeffdingPlay
     tabular = True
 

@@ -130,11 +130,15 @@ class Independent(Comparator):
     name = "independent"
     settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
+    masks = "told"
     published = True
     sums_of = "agents"
     counts_where_large = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         dense = keeps_sums(plan) and not plan.parameters.stationary
+        if plan.masked:  # sums have one mask, of all agents and known beforehand
+            one = plan.same_masks(0, len(plan.envs))
+            dense = dense and one and not isinstance(plan.envs[0], GymWorld)
         kind = IndependentPlay if dense else CohortIndependentPlay
         return kind(plan, self.settings, keep_models)

@@ -34,7 +34,7 @@ from numba import njit
 from fedlsvi.algorithms.low_switching import scalars
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
-from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE, SharedSettings
+from fedlsvi.algorithms.shared.settings import PRACTICAL, SharedSettings
 from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number
 from fedlsvi.config import PRACTICAL_LAM, Parameters, Preset
@@ -91,16 +91,23 @@ class PlusSettings(SharedSettings):
         """β, β̄, β̃ with ℓ = log(dHK/(δλ)), K = MT."""
         H, d = p.horizon, p.dim
         if self.preset == "practical":
-            c = PRACTICAL_SCALE if self.c is None else self.c
+            c = self.scale
             top = float(H) if p.value_range is None else min(float(H), p.value_range)
             beta = c * top / math.sqrt(H)
             return beta, beta, top * beta
         log = math.log(d * H * p.n_agents * p.episodes / (p.confidence * p.lam))
-        c, root = 1.0 if self.c is None else self.c, math.sqrt(d * p.lam)
+        c, root = self.scale, math.sqrt(d * p.lam)
         beta = H * root + math.sqrt(d) * log
         bar = H * root + d**1.5 * H * log
         tilde = H**2 * root + d**1.5 * H**2 * log
         return c * beta, c * bar, c * tilde
+
+    @property
+    def scale(self) -> float:
+        """c in force."""
+        if self.c is not None:
+            return float(self.c)
+        return 1.0 if self.preset == "paper" else PRACTICAL["lsvi-ucb-pp"]
 
     def factors(self, p: Parameters) -> tuple[float, float]:
         """4c_Dd³H² and 2c_σd³H²."""

@@ -118,6 +118,8 @@ class PEVI(Algorithm):
         n_states: int | None = None,
         n_actions: int | None = None,
         columns: Columns | None = None,
+        allowed: Any = None,
+        at_least: int = 1,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
@@ -145,6 +147,9 @@ class PEVI(Algorithm):
             n_states: Number of states; None is the environment's, or the largest one plus 1.
             n_actions: Number of actions, likewise.
             columns: What the columns are called in the log, by our names.
+            allowed: Actions that the policy may take, as in `FedLSVI.learn`; or "seen": those that
+                an agent's own log has seen at least `at_least` times in the state.
+            at_least: See `allowed`.
             env_kwargs: Arguments of `gymnasium.make`, where `env` is an id.
             progress: As in `FedLSVI.learn`, like all arguments after it.
         """
@@ -162,7 +167,7 @@ class PEVI(Algorithm):
                 features = like.default_features()  # a log has none of its own
             logs = logged_worlds(
                 data, like=like, horizon=horizon, n_states=n_states, n_actions=n_actions,
-                reward_range=reward_range, columns=columns,
+                reward_range=reward_range, columns=columns, allowed=allowed, at_least=at_least,
             )  # fmt: skip
         return super().learn(
             logs, episodes, seed, features=features, progress=progress, observers=observers,  # type: ignore[arg-type]
@@ -225,7 +230,7 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
     choice("preset", preset, ("practical", "paper"))
     own = ("beta", "lam", "value_range", "packing", "confidence", "c_beta", "stationary")
     settings = {key: given.pop(key) for key in own if key in given}
-    sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns")
+    sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns", "allowed", "at_least")
     limits = {key: given.pop(key) for key in sizes if key in given}
     like = given.pop("env", None)
     like = None if like is None else as_environment(like)

@@ -69,4 +69,5 @@ class RareSwitch(Comparator):
     settings_type = RareSwitchSettings
     play_type = RareSwitchPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
+    masks = "told"
     published = True

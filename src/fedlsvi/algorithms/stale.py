@@ -65,6 +65,7 @@ class Stale(Comparator):
     name = "stale"
     settings_type = StaleSettings
     worlds = (Environment,)
+    masks = "told"
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         p = plan.parameters

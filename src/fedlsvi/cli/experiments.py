@@ -138,7 +138,7 @@ def tune(
         best = {name: sorted({choose(tuned[name], highest), 1.0}) for name in question.names}
         cells = plan.specs(others, best)
         new += _play(cells, results, jobs, quiet)
-    found = rows(scales, tuned, grouped(cells, results.outcomes), highest)
+    found = rows(scales, tuned, cells, results.outcomes, highest)
     files.write(folder / "table.md", markdown(*table(found)).encode() + b"\n")
     files.write_json(folder / "summary.json", {"tuned": [row.to_dict() for row in found]})
     if form == "json":

@@ -26,6 +26,7 @@ class Logs:
     actions: int | None
     reward_range: tuple[float, float] | None
     column: tuple[str, ...]
+    seen: int | None
 
     def worlds(self) -> list[LoggedWorld]:
         """The logs, checked; one for each agent."""
@@ -46,7 +47,7 @@ class Logs:
         data: Any = list(self.records) if len(self.records) > 1 else self.records[0]
         return logged_worlds(
             data, like=like, n_states=self.states, n_actions=self.actions, columns=columns or None,
-            **given,  # type: ignore[arg-type]
+            allowed=None if self.seen is None else "seen", at_least=self.seen or 1, **given,  # type: ignore[arg-type]
         )  # fmt: skip
 
 
@@ -68,6 +69,9 @@ log_options = bundle(
            show_default="0 1", help="Rewards that 0 and 1 stand for."),
     option("--column", multiple=True, metavar="OURS=THEIRS", section=_log,
            help="What a column is called, e.g. action=dose or observation=age,sofa. Repeatable."),
+    option("--seen", type=click.IntRange(min=1), metavar="N", section=_log,
+           show_default="every action",
+           help="Allow only actions that an agent's log has N times in the state."),
 )  # fmt: skip
 
 

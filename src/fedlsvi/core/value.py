@@ -2,6 +2,9 @@
 
 With Λ = LLᵀ, y = L⁻¹φ and z = Lᵀw, both terms come from y alone: φᵀw = yᵀz and ‖φ‖_{Λ⁻¹} = ‖y‖.
 `upper` is the only place in fedlsvi where the bonus is computed.
+
+Where not every action is allowed in every state, the maximum runs over A_x ⊂ A: kernels take
+`allowed` (n, A), or `EVERY`, and this is the only place where a mask decides anything.
 """
 
 from __future__ import annotations
@@ -12,6 +15,12 @@ from numba import njit
 TIE = 1e-9
 """An action replaces one of a lower index only where its score is larger by this fraction: equal
 scores that rounding orders differently on another CPU give the same policy."""
+
+EVERY = np.empty((0, 0), np.bool_)
+"""In place of a mask: every action is allowed."""
+
+UNKEPT = np.empty((0, 0))
+"""In place of an array for scores: nobody asks for them."""
 
 
 @njit(inline="always")
@@ -28,13 +37,14 @@ def upper(mean, norm2, beta):  # type: ignore[no-untyped-def]
 
 # reassociation lets the two sums over d use vector registers; their order is fixed by d and the CPU
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyped-def]
+def backup(y, z, beta, ceiling, values, greedy, norms, allowed, scores):  # type: ignore[no-untyped-def]
     """values[x] = max_a Q(x,a) and greedy[x] = argmax_a of the unclipped score, lowest index first;
-    norms[x] = ‖φ(x, greedy[x])‖²_{Λ⁻¹}.
+    norms[x] = ‖φ(x, greedy[x])‖²_{Λ⁻¹}; scores[x, a], where they are asked for.
 
     y is (n, A, d): the whitened features of every action in n states.
     """
     n, n_actions, dim = y.shape
+    masked, kept = allowed.size > 0, scores.size > 0
     for x in range(n):
         best, top, chosen, norm = -np.inf, -np.inf, 0, 0.0
         for a in range(n_actions):
@@ -44,6 +54,10 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
                 mean += y[x, a, i] * z[i]
                 norm2 += y[x, a, i] * y[x, a, i]
             score = upper(mean, norm2, beta)
+            if kept:
+                scores[x, a] = score
+            if masked and not allowed[x, a]:
+                continue
             top = max(top, score)
             if beats(score, best):
                 best, chosen, norm = score, a, norm2
@@ -53,12 +67,15 @@ def backup(y, z, beta, ceiling, values, greedy, norms):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def maximum(phi, norms2, w, beta, ceiling, values):  # type: ignore[no-untyped-def]
+def maximum(phi, norms2, w, beta, ceiling, values, allowed):  # type: ignore[no-untyped-def]
     """values[x] = max_a Q(x,a), given φ (n, A, d) itself and ‖φ‖²_{Λ⁻¹} (n, A)."""
     n, n_actions, dim = phi.shape
+    masked = allowed.size > 0
     for x in range(n):
         top = -np.inf
         for a in range(n_actions):
+            if masked and not allowed[x, a]:
+                continue
             mean = 0.0
             for i in range(dim):
                 mean += phi[x, a, i] * w[i]
@@ -78,6 +95,20 @@ def choose(score, greedy):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def settle(score, allowed, ceiling, values, greedy):  # type: ignore[no-untyped-def]
+    """`backup` from scores (n, A) that are known: only the mask (n, A) is new."""
+    for x in range(score.shape[0]):
+        best, top, chosen = -np.inf, -np.inf, 0
+        for a in range(score.shape[1]):
+            if allowed[x, a]:
+                top = max(top, score[x, a])
+                if beats(score[x, a], best):
+                    best, chosen = score[x, a], a
+        values[x] = min(max(top, 0.0), ceiling)
+        greedy[x] = chosen
+
+
+@njit(cache=True, nogil=True)
 def take_rows(y, greedy, rows):  # type: ignore[no-untyped-def]
     """rows[x] = y[x, greedy[x]]: the whitened features of the greedy actions."""
     for x in range(y.shape[0]):
@@ -86,14 +117,21 @@ def take_rows(y, greedy, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def backup_diagonal(index, w, gram, beta, ceiling, values, greedy):  # type: ignore[no-untyped-def]
+def backup_diagonal(  # type: ignore[no-untyped-def]
+    index, w, gram, beta, ceiling, values, greedy, allowed, scores
+):
     """`backup` for one-hot features: φ(x,a) = e_i with i = index[x,a], so ‖φ‖²_{Λ⁻¹} = 1/Λ_ii."""
     n, n_actions = index.shape
+    masked, kept = allowed.size > 0, scores.size > 0
     for x in range(n):
         best, top, chosen = -np.inf, -np.inf, 0
         for a in range(n_actions):
             i = index[x, a]
             score = upper(w[i], 1.0 / gram[i], beta)
+            if kept:
+                scores[x, a] = score
+            if masked and not allowed[x, a]:
+                continue
             top = max(top, score)
             if beats(score, best):
                 best, chosen = score, a

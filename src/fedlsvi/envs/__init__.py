@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fedlsvi.registry import lazy_exports
 
 if TYPE_CHECKING:
+    from fedlsvi.envs.allowed import restrict as restrict
     from fedlsvi.envs.base import Environment as Environment
     from fedlsvi.envs.chains import DeepSea as DeepSea
     from fedlsvi.envs.chains import NChain as NChain
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        "allowed": "restrict",
         "base": "Environment",
         "chains": "DeepSea NChain RiverSwim",
         "conformance": "check_env",

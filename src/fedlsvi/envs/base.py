@@ -28,6 +28,9 @@ class Environment(ABC):
     """Whether neither the law of the next state nor the reward depends on the step h, so that what
     was seen at one step tells about all of them. A class that knows this says so."""
 
+    allowed: Any = None
+    """Which actions are allowed in which state; None is all of them (`fedlsvi.envs.allowed`)."""
+
     draws_at_reset: int = 1
     draws_per_step: int = 1
 

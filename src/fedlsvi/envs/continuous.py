@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,28 @@ class ContinuousMDP(Environment):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rewards (n,) and next states (n, s) from states, actions and uniforms (n, draws)."""
 
+    given_mask: Policy | None = None
+    """The mask that `restrict` gave."""
+
+    def actions(self, h: int, x: np.ndarray) -> np.ndarray:
+        """Which actions are allowed at step h in the states x (n, s): booleans (n, A), one true in
+        each row at least. Written only where not all are: V* is then that of the allowed ones."""
+        raise NotImplementedError
+
+    @property
+    def allowed(self) -> Policy | None:
+        """The checked mask; None where every action is allowed."""
+        if self.given_mask is not None:
+            return self._given
+        return self._own if self.writes("actions") else None
+
+    def _own(self, h: int, x: np.ndarray) -> np.ndarray:
+        return checked_mask(self, self.actions(h, x), h, x)
+
+    def _given(self, h: int, x: np.ndarray) -> np.ndarray:
+        assert self.given_mask is not None
+        return checked_mask(self, self.given_mask(h, x), h, x)
+
     def default_features(self) -> FeatureMap:
         raise no_features(f"{self.name} has states of dimension {self.state_dim}")
 
@@ -65,3 +88,23 @@ class ContinuousMDP(Environment):
             f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret",
             code="unknown-values",
         )
+
+
+def checked_mask(env: Environment, mask: Any, h: int, x: np.ndarray) -> np.ndarray:
+    """What a function of states says is allowed, bool (n, A), one action in each row at least."""
+    found = np.asarray(mask)
+    if found.shape != (len(x), env.n_actions) or found.dtype.kind not in "biu":
+        raise InvalidEnvironment(
+            f"the mask of {env.name} has shape {found.shape} and type {found.dtype} for {len(x)} "
+            f"states: give booleans {(len(x), env.n_actions)}",
+            code="bad-allowed",
+        )
+    found = found.astype(bool)
+    if not found.any(axis=1).all():
+        k = int(np.flatnonzero(~found.any(axis=1))[0])
+        raise InvalidEnvironment(
+            f"{env.name} allows no action in state {np.round(x[k], 6).tolist()} at step {h}: "
+            "allow one at least",
+            code="no-action",
+        )
+    return found

@@ -11,7 +11,14 @@ import numpy as np
 
 from fedlsvi.envs import planning
 from fedlsvi.envs.base import Environment
-from fedlsvi.envs.validation import count, horizon_of, initial_laws, rewards, transitions
+from fedlsvi.envs.validation import (
+    count,
+    horizon_of,
+    initial_laws,
+    mask_table,
+    rewards,
+    transitions,
+)
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot, TableFeatures
@@ -34,6 +41,8 @@ class FiniteMDP(Environment):
             (agent m uses entry m mod M); or "uniform". Integers are states, floats are laws.
         phi: Features (S, A, d) in which the problem is linear, if any; else features are one-hot.
         name: What reports call it.
+        allowed: Actions that may be taken, booleans (S, A) or (H, S, A); None is all of them. V* is
+            that of the allowed actions.
     """
 
     first_observation: int = 0
@@ -51,6 +60,7 @@ class FiniteMDP(Environment):
         initial: Any = 0,
         phi: Any = None,
         name: str = "FiniteMDP",
+        allowed: Any = None,
     ) -> None:
         self.name = name
         self.P = transitions(P)
@@ -69,13 +79,16 @@ class FiniteMDP(Environment):
         self._initial = initial_laws(initial, self.n_states)
         self._features: FeatureMap = OneHot() if phi is None else TableFeatures(phi)
         self._features = self._features.bind(self)
+        if allowed is not None:
+            self.allowed = mask_table(allowed, self.n_states, self.n_actions, self.horizon)
         self._freeze()
 
     def _freeze(self) -> None:
         """Nobody writes into what an environment is made of."""
         known = vars(self)
         computed = [known.get(name, ()) for name in ("tables", "initial_tables", "_optimum")]
-        for array in chain((self.P, self.r, self.reward_on_transition, self._initial), *computed):
+        made_of = (self.P, self.r, self.reward_on_transition, self._initial, self.allowed)
+        for array in chain(made_of, *computed):
             if array is not None:
                 array.setflags(write=False)
 
@@ -121,7 +134,7 @@ class FiniteMDP(Environment):
 
     @cached_property
     def _optimum(self) -> tuple[np.ndarray, np.ndarray]:
-        optimum = planning.optimal(self.P, self.r, self.horizon)
+        optimum = planning.optimal(self.P, self.r, self.horizon, self.allowed)
         for array in optimum:
             array.setflags(write=False)
         return optimum
@@ -178,9 +191,16 @@ class FiniteMDP(Environment):
         return sparse_planning.cells(self.P)
 
     def uniform_values(self) -> np.ndarray:
-        """V of the policy that draws every action with probability 1/A."""
+        """V of the policy that draws every allowed action with the same probability."""
+        return self.policy_values(self.uniform_policy())
+
+    def uniform_policy(self) -> np.ndarray:
+        """(H, S, A): every allowed action has the same probability."""
         shape = (self.horizon, self.n_states, self.n_actions)
-        return self.policy_values(np.full(shape, 1.0 / self.n_actions))
+        if self.allowed is None:
+            return np.full(shape, 1.0 / self.n_actions)
+        share = self.allowed / self.allowed.sum(axis=-1, keepdims=True)
+        return np.ascontiguousarray(np.broadcast_to(share, shape))
 
     # ── sampling ────────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +240,8 @@ class FiniteMDP(Environment):
     def fingerprint(self) -> str:
         """SHA-256 of everything that determines its trajectories and default features."""
         digest = hashlib.sha256(f"{self.horizon}".encode())
-        for array in (self.P, self.r, self.reward_on_transition, self._initial, self.phi):
+        parts = [self.P, self.r, self.reward_on_transition, self._initial, self.phi]
+        for array in parts if self.allowed is None else [*parts, self.allowed]:
             digest.update(b"none" if array is None else f"{array.shape}".encode() + array.tobytes())
         return digest.hexdigest()
 

@@ -17,13 +17,18 @@ def at(array: np.ndarray, h: int) -> np.ndarray:
     return part
 
 
-def optimal(P: np.ndarray, r: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """V* (H+1, S) and the greedy policy (H, S); ties go to the lowest action."""
+def optimal(
+    P: np.ndarray, r: np.ndarray, horizon: int, allowed: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """V* (H+1, S) and the greedy policy (H, S); ties go to the lowest action. `allowed` is a mask
+    (1 or H, S, A)."""
     n_states = P.shape[-1]
     values = np.zeros((horizon + 1, n_states))
     policy = np.empty((horizon, n_states), np.int64)
     for h in range(horizon, 0, -1):
         q = at(r, h) + at(P, h) @ values[h]
+        if allowed is not None:
+            q = np.where(at(allowed, h), q, -np.inf)
         policy[h - 1] = q.argmax(axis=1)
         values[h - 1] = q.max(axis=1)
     return values, policy

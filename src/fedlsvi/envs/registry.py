@@ -101,4 +101,9 @@ register(
     "one agent's MDP, xi-close to a linear reference (Definition 2)",
     {"reference": {"name": "random-linear", "params": {}}},
 )
+register(
+    "restricted",
+    "fedlsvi.envs.allowed:restricted",
+    "another environment, in which only some actions are allowed",
+)
 GYMNASIUM = REGISTRY.rows["gymnasium"]

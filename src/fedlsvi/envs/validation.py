@@ -207,3 +207,28 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
         )
     check_laws("initial", np.atleast_2d(laws), ("agent", "x"))
     return np.atleast_2d(laws)
+
+
+def mask_table(value: Any, n_states: int, n_actions: int, horizon: int) -> np.ndarray:
+    """Allowed actions as booleans (1 or H, S, A), of which every state has one."""
+    table = np.asarray(value)
+    shape = (n_states, n_actions)
+    numbers = table.dtype.kind in "iuf" and bool(np.isin(table, (0, 1)).all())
+    if table.shape not in (shape, (1, *shape), (horizon, *shape)) or not (
+        table.dtype.kind == "b" or numbers
+    ):
+        raise InvalidEnvironment(
+            f"allowed has shape {table.shape} and type {table.dtype}: give true and false, or 0 "
+            f"and 1, of shape (S, A) = {shape} or (H, S, A) = {(horizon, *shape)}",
+            code="bad-allowed",
+        )
+    mask = np.ascontiguousarray(table.reshape(-1, *shape), np.bool_)
+    if not mask.any(axis=2).all():
+        h, x = (int(i) for i in np.argwhere(~mask.any(axis=2))[0])
+        step = f" at step {h + 1}" if len(mask) > 1 else ""
+        raise InvalidEnvironment(
+            f"allowed offers no action in state {x}{step}: allow one at least, also where nothing "
+            "can be done any more",
+            code="no-action",
+        )
+    return mask

@@ -197,7 +197,8 @@ class PooledHistory:
                     own.measure(at, end, factor, buffers)
                 chosen, phi = own.features(at, end, buffers)
                 if factor is not None:
-                    limits = (model.betas[h], model.ceilings[h], found[: end - at])
+                    mask = model.mask(h + 1, own.following[at:end])
+                    limits = (model.betas[h], model.ceilings[h], found[: end - at], mask)
                     maximum(phi, own.norms2[at:end], model.weights[h], *limits)
                     found[: end - at][own.ended[at:end]] = left * self.after[i]
                 np.matmul(own.rewards[at:end] + found[: end - at], chosen, out=parts[part])

@@ -90,7 +90,7 @@ class GymExperience:
         m, self._horizon, self.dim = len(agents), env.horizon, values.features.dim
         self._after = [env.absorbing_reward for env in envs]
         self.block = max(1, min(COPIES, LOOKAHEAD_BYTES // (8 * m * env.horizon * self.dim)))
-        self.stores = [EpisodeStore(env.horizon, (env.state_dim,)) for _ in agents]
+        self.stores = [EpisodeStore(env.horizon, (env.width,)) for _ in agents]
         self._trigger = RowTrigger(m, env.horizon, self.dim)
         self._scratch = [values.scratch() for _ in range(workers.threads)]
         self.floor = 1

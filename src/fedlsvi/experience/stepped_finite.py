@@ -89,7 +89,11 @@ class GymFiniteExperience:
         for (lo, hi, env), players in zip(self._runs, self._players, strict=True):
             policy = self._policy
 
-            def act(h: int, x: np.ndarray, live: np.ndarray, p: Any = policy) -> np.ndarray:
+            def act(
+                h: int, x: np.ndarray, live: np.ndarray, p: Any = policy, world: GymWorld = env
+            ) -> np.ndarray:
+                if self.values.unseen:
+                    self._take_masks(world, x)
                 actions: np.ndarray = p[h - 1, x]
                 return actions
 
@@ -102,6 +106,14 @@ class GymFiniteExperience:
         self.length += n
         self._last = n
         self.block = self._runs[0][2].lookahead(self.block)
+
+    def _take_masks(self, env: GymWorld, x: np.ndarray) -> None:
+        """States that are seen for the first time show which actions they allow; no episode of the
+        round was there before, so that the policy is still one table."""
+        new = np.unique(x[~self.values.shown[x]])
+        if len(new):
+            self.values.show(new, env.allowed[0, new])
+            self._policy[:, new] = self.values.policy[:, new]
 
     def first_firing(self, rule: Rule, n: int) -> Firing:
         """Search the first n of the episodes explored last."""
@@ -200,6 +212,9 @@ class GymFiniteExperience:
             name: np.concatenate([getattr(seen, name) for seen in all_seen])
             for name in ("keys", "counts", "earned")
         }
+        if self.values.unseen:
+            parts["masks"] = self.values.allowed[0].astype(np.uint8)  # type: ignore[index]
+            parts["shown"] = self.values.shown.astype(np.uint8)
         return parts | {"sizes": sizes}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
@@ -207,6 +222,9 @@ class GymFiniteExperience:
         keys, (n_states, n_actions) = state["keys"], self._shape
         if keys.size and not 0 <= keys.min() <= keys.max() < n_states * n_actions * n_states:
             raise ValueError("keys of transitions that do not exist")
+        if self.values.unseen:
+            shown = np.flatnonzero(state["shown"])
+            self.values.show(shown, state["masks"][shown].astype(bool))
         at = 0
         for step, sizes in zip(self.seen, state["sizes"], strict=True):
             for seen, size in zip(step, sizes.tolist(), strict=True):

@@ -3,18 +3,25 @@
 `TabularValues` keeps tables for a finite state space and renews one step's rows when that step's
 model arrives; `BlockValues` evaluates blocks of continuous states on demand. Every cohort, the
 evaluator and an exported policy use these two classes, so all of them see the same numbers.
+
+Where not every action is allowed in every state, both know the mask, and V and π are those of the
+allowed actions. Scores φᵀw + β‖φ‖_{Λ⁻¹} do not depend on it: `TabularValues` then keeps them too,
+so that another mask needs no other model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import cast
 
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor, DiagonalFactor, factorise
-from fedlsvi.core.value import backup, backup_diagonal, take_rows
+from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, settle, take_rows
+from fedlsvi.errors import InvalidInput
 from fedlsvi.features.base import FeatureMap
+from fedlsvi.features.columns import WithoutMask
 from fedlsvi.features.tabular import OneHot, TableFeatures
 
 ROWS = 1024
@@ -22,8 +29,22 @@ ROWS = 1024
 another shape may round differently and a run must not depend on how its work is cut."""
 
 
+Mask = Callable[[int, np.ndarray], np.ndarray]
+"""mask(h, x (n, s)) → bool (n, A): the actions that are allowed at step h in a batch of states."""
+
+
 class TabularValues:
-    """V_h and π_h over all states, with the whitened feature rows of the greedy actions."""
+    """V_h and π_h over all states, with the whitened feature rows of the greedy actions.
+
+    Args:
+        features: φ as a table.
+        horizon: H.
+        beta: β.
+        top: (H,) upper clips.
+        diagonal: Whether features are one-hot and Λ is its diagonal.
+        allowed: Bool (1 or H, S, A); None allows every action.
+        unseen: Whether masks become known state by state, as a black box shows them (`show`).
+    """
 
     def __init__(
         self,
@@ -33,6 +54,8 @@ class TabularValues:
         top: np.ndarray,
         diagonal: bool = False,
         taper: np.ndarray | None = None,
+        allowed: np.ndarray | None = None,
+        unseen: bool = False,
     ) -> None:
         n_states, n_actions, self.dim = features.n_states, features.n_actions, features.dim
         self.beta, self.ceilings = beta, top
@@ -47,6 +70,13 @@ class TabularValues:
         self.norms = np.zeros((horizon, n_states))
         self.slots = np.zeros((horizon, n_states), np.int64)
         self._states = np.arange(n_states)
+        self.allowed = None if allowed is None else np.array(allowed, np.bool_)
+        kept = (0, 0, 0) if allowed is None else (horizon, n_states, n_actions)
+        self.scores = np.empty(kept)
+        self.unseen, self.shown = unseen, np.full(n_states, not unseen)
+        self._models: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # where masks become known
+        self.told = False  # whether who acts must say what is allowed
+        self._stale = False  # whether `marks` are those of a mask that is no more
         self._whitened = np.empty((0 if diagonal else n_states * n_actions, self.dim))
         # of the step updated last: steps below it may share them
         self._gram, self._factor = np.empty(0), cast("DenseFactor | DiagonalFactor", None)
@@ -61,6 +91,10 @@ class TabularValues:
     def marks(self) -> tuple[np.ndarray, ...]:
         """What the trigger needs of the greedy actions: whitened rows y, ‖y‖² and, for one-hot
         features, the coordinate that is 1."""
+        if self._stale:
+            self._stale = False
+            for h in range(len(self.policy), 0, -1):
+                self.update(h, *self._models[h])
         return self.rows, self.norms, self.slots
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
@@ -69,11 +103,15 @@ class TabularValues:
         fresh = gram.size > 0
         if fresh:
             self._gram, self._factor = gram, factorise(gram)
+        if self.unseen:
+            self._models[h] = w.copy(), gram.copy()
         gram, factor = self._gram, self._factor
         values, greedy = self.values[h - 1], self.policy[h - 1]
-        beta, top = self.betas[h - 1], self.ceilings[h - 1]
+        beta, top, mask, scores = self.betas[h - 1], self.ceilings[h - 1], EVERY, UNKEPT
+        if self.allowed is not None:
+            mask, scores = at_step(self.allowed, h), self.scores[h - 1]
         if isinstance(factor, DiagonalFactor):
-            backup_diagonal(self.index, w, gram, beta, top, values, greedy)
+            backup_diagonal(self.index, w, gram, beta, top, values, greedy, mask, scores)
             self.slots[h - 1] = self.index[self._states, greedy]
             self.norms[h - 1] = 1.0 / gram[self.slots[h - 1]]
         else:
@@ -82,21 +120,75 @@ class TabularValues:
                 factor.whiten(self.phi.reshape(-1, dim), out=self._whitened)
             whitened = self._whitened.reshape(n_states, n_actions, dim)
             target = w @ factor.lower
-            backup(whitened, target, beta, top, values, greedy, self.norms[h - 1])
+            norms = self.norms[h - 1]
+            backup(whitened, target, beta, top, values, greedy, norms, mask, scores)
             take_rows(whitened, greedy, self.rows[h - 1])
 
     def another(self, beta: float) -> TabularValues:
         """Tables of its own, to be filled with another β, the same at every step."""
         made = copy(self)
         made.beta, made.taper = beta, np.ones_like(self.taper)
-        for name in ("values", "policy", "rows", "norms", "slots", "_whitened"):
+        for name in ("values", "policy", "rows", "norms", "slots", "_whitened", "scores", "shown"):
             setattr(made, name, getattr(self, name).copy())
+        made.allowed = None if self.allowed is None else self.allowed.copy()
+        made._models = dict(self._models)
         return made
 
-    def act(self, h: int, states: np.ndarray) -> np.ndarray:
-        """π_h at a batch of states."""
+    def act(self, h: int, states: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
+        """π_h at a batch of states; with `allowed` (n, A), the best of those actions."""
         actions: np.ndarray = self.policy[h - 1, states]
+        if allowed is None:
+            return actions
+        if not len(self.scores):
+            raise InvalidInput(
+                "this policy was learned with every action allowed, and holds no second choice: "
+                'learn with the mask (FiniteMDP(allowed=...), or allowed="env")',
+                code="no-second-choice",
+            )
+        actions, values = np.empty(len(states), np.int32), np.empty(len(states))
+        settle(self.scores[h - 1][states], allowed, self.ceilings[h - 1], values, actions)
         return actions
+
+    def free(self) -> TabularValues:
+        """What acts elsewhere: where masks came from a black box they have to be given (`told`)."""
+        if not self.unseen:
+            return self
+        made = self.another(self.beta)
+        assert made.allowed is not None
+        made.policy[:], made.told = self.policy_under(None), True
+        return made
+
+    def policy_under(self, allowed: np.ndarray | None) -> np.ndarray:
+        """π (H, S) of the same model where `allowed` (1 or H, S, A) is the mask; None is all."""
+        if self.allowed is None:
+            assert allowed is None
+            return self.policy
+        every = np.ones((1, *self.scores.shape[1:]), np.bool_)
+        mask, policy = every if allowed is None else allowed, np.empty_like(self.policy)
+        values = np.empty(policy.shape[1])
+        for h, greedy in enumerate(policy, start=1):
+            settle(self.scores[h - 1], np.array(at_step(mask, h)), 0.0, values, greedy)
+        return policy
+
+    def show(self, states: np.ndarray, allowed: np.ndarray) -> None:
+        """In these states a black box allows the actions of `allowed` (n, A): V and π are renewed
+        there at once, `marks` when they are next asked for."""
+        assert self.allowed is not None
+        self.allowed[0, states] = allowed
+        self.shown[states] = True
+        if not self._models:  # nothing was broadcast yet
+            return
+        self._stale = True
+        values, greedy = np.empty(len(states)), np.empty(len(states), np.int32)
+        for h in range(1, len(self.policy) + 1):
+            settle(self.scores[h - 1][states], allowed, self.ceilings[h - 1], values, greedy)
+            self.values[h - 1, states], self.policy[h - 1, states] = values, greedy
+
+
+def at_step(allowed: np.ndarray, h: int) -> np.ndarray:
+    """The mask (S, A) of step h, of one for all steps or one for each."""
+    mask: np.ndarray = allowed[h - 1 if len(allowed) > 1 else 0]
+    return mask
 
 
 class BlockValues:
@@ -110,9 +202,11 @@ class BlockValues:
         top: np.ndarray,
         rows: int = ROWS,
         taper: np.ndarray | None = None,
+        allowed: Mask | None = None,
     ) -> None:
         self.features, self.beta, self.ceilings, self.rows = features, beta, top, rows
         self.taper = np.ones(horizon) if taper is None else taper
+        self.allowed, self.told = allowed, False  # told: whether who acts must say what is allowed
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
@@ -135,7 +229,7 @@ class BlockValues:
     def frozen(self) -> BlockValues:
         """The model as it is now; factors are replaced by `update`, never changed in place."""
         size = (len(self.factors), self.beta, self.ceilings, self.rows, self.taper)
-        copy = BlockValues(self.features, *size)
+        copy = BlockValues(self.features, *size, self.allowed)
         copy.factors, copy.targets = list(self.factors), list(self.targets)
         return copy
 
@@ -144,6 +238,26 @@ class BlockValues:
         made = self.frozen()
         made.beta, made.taper = beta, np.ones_like(self.taper)
         return made
+
+    def free(self) -> BlockValues:
+        """What acts elsewhere: where masks came from a black box they have to be given (`told`)."""
+        if not isinstance(self.features, WithoutMask):
+            return self
+        made = self.under(None)
+        made.features, made.told = self.features.features, True
+        return made
+
+    def under(self, allowed: Mask | None) -> BlockValues:
+        """The same model, where another mask holds."""
+        made = self.frozen()
+        made.allowed = allowed
+        return made
+
+    def mask(self, h: int, states: np.ndarray) -> np.ndarray:
+        """Bool (n, A) of a batch of states, as the kernels take it."""
+        if self.allowed is None or h > len(self.factors):
+            return EVERY
+        return np.ascontiguousarray(self.allowed(h, states), np.bool_)
 
     def scratch(self) -> tuple[np.ndarray, ...]:
         """Buffers for `block`: one set per thread."""
@@ -166,12 +280,17 @@ class BlockValues:
         self.features.fill(states, phi[:n])
         dim = phi.shape[2]
         factor.whiten(phi.reshape(-1, dim), out=whitened.reshape(-1, dim))
-        beta, top = self.betas[h - 1], self.ceilings[h - 1]
-        backup(whitened[:n], self.targets[h - 1], beta, top, values[:n], greedy[:n], norms)
+        beta, top, mask = self.betas[h - 1], self.ceilings[h - 1], self.mask(h, states)
+        found = (values[:n], greedy[:n], norms)
+        backup(whitened[:n], self.targets[h - 1], beta, top, *found, mask, UNKEPT)
         return whitened[:n]
 
-    def act(self, h: int, states: np.ndarray) -> np.ndarray:
-        """π_h at a batch of states, with the very numbers the agents see."""
+    def act(self, h: int, states: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
+        """π_h at a batch of states, with the very numbers the agents see; with `allowed` (n, A),
+        the best of those actions."""
+        if allowed is not None:
+            known = allowed
+            return self.under(lambda h, x: known[: len(x)]).act_quickly(h, states)
         greedy, values = np.empty(len(states), np.int32), np.empty(len(states))
         scratch = self.scratch()
         for at in range(0, len(states), self.size):
@@ -188,5 +307,6 @@ class BlockValues:
         whitened = factor.whiten(phi.reshape(-1, self.features.dim)).reshape(phi.shape)
         greedy, values = np.empty(len(states), np.int32), np.empty(len(states))
         beta, top, norms = self.betas[h - 1], self.ceilings[h - 1], np.empty(len(states))
-        backup(whitened, self.targets[h - 1], beta, top, values, greedy, norms)
+        mask = self.mask(h, states)
+        backup(whitened, self.targets[h - 1], beta, top, values, greedy, norms, mask, UNKEPT)
         return greedy

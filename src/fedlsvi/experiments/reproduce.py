@@ -17,7 +17,7 @@ from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.studies import CLAIMS
 from fedlsvi.experiments.sweeps import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
-from fedlsvi.report.intervals import interval_name
+from fedlsvi.report.intervals import FEWEST, interval_name
 from fedlsvi.report.plotting import paint
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import parse_json
@@ -82,7 +82,6 @@ def page(
     """
     runs = distinct(specs)
     spent = sum(outcomes[spec.key].seconds for spec in runs)
-    n = len({spec.labels["seed"] for spec in specs})
     checks = [
         [c.claim + ("" if c.counts else " (informational)"), c.measured, c.verdict]
         for c in found.checks
@@ -95,12 +94,27 @@ def page(
         f"![{found.title}]({name}.png)",
         found.setup,
         f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} minutes of computing. Numbers "
-        f"are medians of {n} seeds, with the {interval_name(n)} in brackets.",
+        f"are medians of {seeds(specs)}.",
         *found.notes,
         "## Numbers",
         markdown(found.header, found.rows),
     ]
     return "\n\n".join(lines) + "\n"
+
+
+def seeds(specs: Sequence[RunSpec]) -> str:
+    """How many seeds a number comes from, and what its brackets are; some arms may have fewer."""
+    arms: dict[str, set[int]] = {}
+    for spec in specs:
+        arm = {key: value for key, value in spec.labels.items() if key != "seed"}
+        arms.setdefault(repr(sorted(arm.items())), set()).add(spec.labels["seed"])
+    counts = {len(found) for found in arms.values()}
+    n = max(counts)
+    text = f"{n} seeds, with the {interval_name(n)} in brackets"
+    if min(counts) == n:
+        return text
+    fewer = f"; some have {min(counts)} seeds"
+    return text + fewer + (f" and the {interval_name(2)}" if min(counts) < FEWEST <= n else "")
 
 
 def with_scope(found: Finding) -> str:

@@ -8,7 +8,7 @@ return over the last tenth of the episodes. What is reported comes from instance
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.algorithms.coopts_phe import scale as noise
-from fedlsvi.algorithms.shared.settings import PRACTICAL_SCALE
 from fedlsvi.config import Parameters
 from fedlsvi.envs import registry as environments
 from fedlsvi.errors import InvalidInput
@@ -64,11 +62,13 @@ def scale_of(name: str, p: Parameters) -> Scale:
     known = algorithms.entry(name).parameters()
     if "beta" in known:
         return Scale("beta", p.beta, p.taper)
-    if "sigma" in known:
-        return Scale("sigma", noise(None, p))
-    if "c" in known:
-        preset = 1.0 if p.preset == "paper" else PRACTICAL_SCALE
-        return Scale("c", preset if known["c"] is None else float(known["c"]))
+    for parameter in ("sigma", "c"):
+        if parameter not in known:
+            continue
+        if known[parameter] is not None:
+            return Scale(parameter, float(known[parameter]))
+        settings: Any = algorithms.make(name, preset=p.preset).settings
+        return Scale(parameter, settings.scale(p) if parameter == "sigma" else settings.scale)
     raise InvalidInput(
         f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune", code="no-scale"
     )
@@ -204,6 +204,8 @@ class Row:
     held_out: Interval
     default: Interval  # held out, at the default scale
     edge: bool  # the chosen factor is at an end of the grid
+    scalars: Interval  # held out, at the chosen factor
+    rounds: Interval
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
@@ -216,33 +218,54 @@ class Row:
             "held_out": self.held_out.to_dict(),
             "held_out_default": self.default.to_dict(),
             "edge": self.edge,
+            "scalars": self.scalars.to_dict(),
+            "rounds": self.rounds.to_dict(),
         }
 
 
+Grouped = Mapping[str, Mapping[float, Sequence[float]]]
+"""A number of each run, by algorithm and factor."""
+
+
 def grouped(
-    specs: Sequence[RunSpec], outcomes: Mapping[str, Outcome]
+    specs: Sequence[RunSpec],
+    outcomes: Mapping[str, Outcome],
+    measure: Callable[[Outcome], float] = score,
 ) -> dict[str, dict[float, list[float]]]:
-    """Scores by algorithm and factor."""
+    """Scores, or something else, by algorithm and factor."""
     found: dict[str, dict[float, list[float]]] = {}
     for spec in specs:
         row = found.setdefault(spec.labels["algorithm"], {})
-        row.setdefault(spec.labels["factor"], []).append(score(outcomes[spec.key]))
+        row.setdefault(spec.labels["factor"], []).append(measure(outcomes[spec.key]))
     return found
 
 
 def rows(
     scales: Mapping[str, Scale],
-    tuning: Mapping[str, Mapping[float, Sequence[float]]],
-    testing: Mapping[str, Mapping[float, Sequence[float]]],
+    tuning: Grouped,
+    cells: Sequence[RunSpec],
+    outcomes: Mapping[str, Outcome],
     highest: bool = False,
 ) -> list[Row]:
-    """Every algorithm at its chosen factor, the best first on the instances held out."""
+    """Every algorithm at its chosen factor, the best first on the instances held out.
+
+    Args:
+        scales: What was tuned, by algorithm.
+        tuning: Scores on the tuning instances.
+        cells: Runs on the instances held out, at the chosen factor and at the default.
+        outcomes: Of these runs, by key.
+        highest: Whether scores are returns.
+    """
+    testing = grouped(cells, outcomes)
+    sent = grouped(cells, outcomes, lambda o: float(o.scalars))
+    rounds = grouped(cells, outcomes, lambda o: float(o.rounds))
     found = []
     for name, scores in tuning.items():
         factor = choose(scores, highest)
         row = Row(name, scales[name], factor, float(np.mean(scores[factor])),
                   median(testing[name][factor]), median(testing[name][1.0]),
-                  factor in (min(scores), max(scores)))  # fmt: skip
+                  factor in (min(scores), max(scores)),
+                  median(sent[name][factor]), median(rounds[name][factor]))  # fmt: skip
         found.append(row)
     return sorted(found, key=lambda row: row.held_out.mid, reverse=highest)
 
@@ -250,10 +273,11 @@ def rows(
 def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table."""
     header = ["", "algorithm", "parameter", "chosen", "× default", "tuning mean", "held out",
-              "held out, default"]  # fmt: skip
+              "held out, default", "scalars", "rounds"]  # fmt: skip
     return header, [
         [str(i), r.name, r.scale.parameter, f"{r.factor * r.scale.default:.4g}",
          f"{r.factor:g}" + (" (end of the grid)" if r.edge else ""), f"{r.tuned:.4f}",
-         r.held_out.text(".4f"), r.default.text(".4f")]
+         r.held_out.text(".4f"), r.default.text(".4f"), f"{r.scalars.mid:,.0f}",
+         f"{r.rounds.mid:,.0f}"]
         for i, r in enumerate(found, 1)
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from numba import njit
 
 from fedlsvi.core.alias import pick
 from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
+from fedlsvi.envs.allowed import same_mask
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.experience.values import BlockValues, TabularValues
@@ -61,10 +62,16 @@ class FiniteEvaluator:
         ]
 
     def begin(self) -> None:
-        policy = self.values.policy
         self._gaps = [
-            env.optimal_values()[0] - env.policy_values(policy)[0] for env, _ in self._groups
+            env.optimal_values()[0] - env.policy_values(self._policy(env))[0]
+            for env, _ in self._groups
         ]
+
+    def _policy(self, env: FiniteMDP) -> np.ndarray:
+        """The table that agents in this environment follow, whose mask may be their own."""
+        if env.allowed is None or same_mask(env.allowed, self.values.allowed):
+            return self.values.policy
+        return self.values.policy_under(env.allowed)
 
     def regret(self, first: int, n: int) -> np.ndarray:
         out = np.zeros(n)
@@ -106,7 +113,8 @@ class ContinuousEvaluator:
         """(m, n) V* − V^π of agents in one environment, from the same episode on."""
         u = uniforms(self.seed, agents, first, n, env.draws_at_reset)
         x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
-        gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
+        policy = self._policy if env.allowed is None else self._policy.under(env.allowed)
+        gap = env.optimal_values_at(x) - env.policy_values_at(policy.act_quickly, x)
         found: np.ndarray = gap.reshape(len(agents), n)
         return found
 

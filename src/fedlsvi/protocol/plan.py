@@ -16,6 +16,7 @@ import numpy as np
 from fedlsvi.checks import check_seed, integer
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
+from fedlsvi.envs.allowed import same_mask
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -49,6 +50,7 @@ from fedlsvi.experience.warm import WarmExperience
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
+from fedlsvi.features.columns import WithoutMask
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
@@ -146,19 +148,36 @@ class Plan:
             "shortest_log": min((log.log.episodes for log in logs), default=0),
         }
 
-    def values(self) -> TabularValues | BlockValues:
-        """An empty model; the first broadcast fills it."""
-        p = self.parameters
-        if hasattr(self.world, "n_states"):
+    def values(self, agent: int = 0) -> TabularValues | BlockValues:
+        """An empty model; the first broadcast fills it. The agent's environment has the mask."""
+        p, env = self.parameters, self.envs[agent]
+        size, stepped = (p.horizon, p.bonus, p.ceilings), isinstance(env, GymWorld)
+        if hasattr(env, "n_states"):
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
-            return TabularValues(
-                self.features, p.horizon, p.bonus, p.ceilings, diagonal, p.taper_factors
-            )
+            unseen = stepped and env.allowed is not None
+            mask = np.ones_like(env.allowed) if unseen else env.allowed
+            return TabularValues(self.features, *size, diagonal, p.taper_factors, mask, unseen)
+        if stepped and env.allowed is not None:  # states carry their masks
+            seen = WithoutMask(self.features, env.state_dim)  # type: ignore[attr-defined]
+            return BlockValues(seen, *size, FEW_ROWS, p.taper_factors, seen.allowed)
         # a site that has only logs does not know what others play: the same blocks everywhere
-        few = isinstance(self.world, GymWorld) or p.logged
-        rows = FEW_ROWS if few else ROWS
-        return BlockValues(self.features, p.horizon, p.bonus, p.ceilings, rows, p.taper_factors)
+        rows = FEW_ROWS if stepped or p.logged else ROWS
+        return BlockValues(self.features, *size, rows, p.taper_factors, env.allowed)
+
+    @property
+    def masked(self) -> bool:
+        """Whether some action is not allowed in some state of some agent, or may be."""
+        return any(env.allowed is not None for env in self.envs)
+
+    def same_masks(self, lo: int, hi: int) -> bool:
+        """Whether agents lo … hi−1 are allowed the same actions."""
+        first = self.envs[lo]
+        told = isinstance(first, GymWorld) and first.masked  # it shows its masks as it is played
+        return all(
+            one is first or (not told and same_mask(one.allowed, first.allowed))
+            for one in self.envs[lo + 1 : hi]
+        )
 
     def check_source(self) -> None:
         """Refuse to be optimistic about a log, or to be pessimistic and play."""
@@ -184,7 +203,15 @@ class Plan:
     ) -> Cohort:
         """Agents lo … hi−1, with memories of their own; values and threads may be shared."""
         self.check_source()
-        p, values = self.parameters, self.values() if values is None else values
+        p, shared = self.parameters, values is not None
+        if not self.same_masks(0 if shared else lo, hi):
+            raise InvalidSetting(
+                f"agents {lo} to {hi - 1} share one policy, but not the same allowed actions: give "
+                "each a place of its own, cohorts=n_agents, and leave participation= and present= "
+                "out",
+                code="masks-differ",
+            )
+        values = self.values(lo) if values is None else values
         workers = Workers(self.threads) if workers is None else workers
         agents = np.arange(lo, hi)
         experience = self._experience(agents, values, workers)
@@ -237,9 +264,11 @@ class Plan:
         return experience
 
     def cohorts(self, n: int) -> list[Cohort]:
-        """All agents, in n equal shares."""
-        cuts = [self.parameters.n_agents * c // n for c in range(n + 1)]
-        return [self.cohort(lo, hi) for lo, hi in pairwise(cuts)]
+        """All agents, in n equal shares; where masks differ, in so many more."""
+        M = self.parameters.n_agents
+        cuts = {M * c // n for c in range(n + 1)}
+        cuts |= {m for m in range(1, M) if not self.same_masks(m - 1, m + 1)}
+        return [self.cohort(lo, hi) for lo, hi in pairwise(sorted(cuts))]
 
     def describe(self) -> list[dict[str, Any]]:
         """How to make the environments again: one entry for all agents, or one for each."""
@@ -299,6 +328,18 @@ def make_plan(
     if parameters.stationary and not steady:
         _refuse_steps(envs)
     _check_room(parameters, first)
+    if logs and any(isinstance(env, GymWorld) and env.masked for env in envs):
+        raise InvalidSetting(
+            "the environment tells its masks with each observation, and the observations in a log "
+            'have none: leave data= out, or allowed="env"',
+            code="masks-and-logs",
+        )
+    if parameters.exchange == "one-trip" and any(env.allowed is not None for env in envs):
+        raise InvalidSetting(
+            'exchange="one-trip" lets the server compute the values of all states, and only the '
+            "agents know which actions are allowed there: leave it out",
+            code="one-trip-masks",
+        )
     if prior is not None:
         prior.check(parameters)
     return Plan(envs, phi, parameters, int(seed), threads, block, tuple(logs), prior)

@@ -12,7 +12,8 @@
 A site that has records and nothing to play in takes part in `algorithm = "pevi"`, and in Fed-LSVI
 where the job says how many logged episodes count (`logged`). There a site may have both:
 
-    data = "records.parquet"         # beside the settings file, or a whole path
+    data = "records.parquet"         # beside the settings file, or a whole path; or a table:
+    # data = {file = "records.parquet", allowed = "seen", at_least = 5}
     [features]                       # where the job names none
     name = "own"
 """
@@ -28,6 +29,7 @@ from typing import Any
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
 from fedlsvi.checks import integer
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.logged.beside import Logs
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
@@ -109,14 +111,19 @@ class SiteSettings:
         logs = self._logs(federation, n_agents, first, self.data)
         if offline:
             return logs, ()
-        return logs if self.env is None else self.env, tuple(logs)
+        if self.env is None or self.data.get("allowed") is None:
+            return logs if self.env is None else self.env, tuple(logs)
+        worlds = per_agent(self.env, n_agents)  # which keep to what the logs allow
+        masked = {id(log): restrict(worlds[0], log.allowed) for log in logs}
+        return [masked[id(log)] for log in logs], tuple(logs)
 
     def _logs(
         self, federation: Any, n_agents: int, first: int, data: dict[str, Any]
     ) -> list[LoggedWorld]:
         """Its log, read with the federation's sizes, for every agent."""
         given = dict(data)
-        refuse_unknown("key of data", given, ("file", "columns", "n_states", "n_actions"))
+        known = ("file", "columns", "n_states", "n_actions", "allowed", "at_least")
+        refuse_unknown("key of data", given, known)
         own_world = None if self.env is None else per_agent(self.env, 1)[0]
         n_actions = given.get("n_actions", federation.n_actions)
         n_actions = getattr(own_world, "n_actions", None) if n_actions is None else n_actions
@@ -133,6 +140,7 @@ class SiteSettings:
         own = logged_worlds(
             given["file"], horizon=federation.horizon, n_states=n_states, n_actions=n_actions,
             reward_range=federation.reward_range, columns=given.get("columns"),
+            allowed=given.get("allowed"), at_least=given.get("at_least", 1),
         )  # fmt: skip
         if len(own) != self.agents:
             raise InvalidInput(
@@ -161,7 +169,7 @@ def environment(table: dict[str, Any]) -> Any:
     make: Any = _function(what) if ways[0] == "entry" else what
     taken = signature(make).parameters if ways[0] == "entry" else {}
     # sizes of a Gymnasium environment, unless the function takes them itself
-    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range")
+    sizes = {key: rest.pop(key) for key in ("horizon", "reward_range", "allowed")
              if key in rest and key not in taken}  # fmt: skip
     if ways[0] == "entry":
         try:

@@ -84,6 +84,7 @@ def make_figure(
     size: tuple[float, float] = (5.2, 3.8),
     across: bool = False,
     legend_below: bool = False,
+    columns: int = 1,
 ) -> Any:
     """A Matplotlib figure with one panel for each function.
 
@@ -93,17 +94,22 @@ def make_figure(
         size: Inches of one panel.
         across: Panels stand side by side, and not below each other.
         legend_below: One legend for all panels, below them.
+        columns: How many panels stand in a row, where not all of them do.
     """
     check_matplotlib()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, columns = (1, len(draws)) if across else (len(draws), 1)
+    columns = len(draws) if across else columns
+    rows = -(-len(draws) // columns)
     with rc_context(STYLE):
         made = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         FigureCanvasAgg(made)
         panels = made.subplots(rows, columns, squeeze=False).ravel()
+        for axes in panels[len(draws) :]:
+            axes.remove()
+        panels = panels[: len(draws)]
         for axes, draw in zip(panels, draws, strict=True):
             draw(axes)
         if legend_below:

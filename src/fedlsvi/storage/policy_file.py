@@ -1,6 +1,7 @@
 """A policy as two files: numbers in safetensors, everything else in JSON; nothing executes.
 
-A table of actions where states are finite. Otherwise the factors L_h of Λ_h = L_h L_hᵀ and the
+A table of actions where states are finite; with the scores of all actions where a black box tells
+only with each observation which are allowed. Otherwise the factors L_h of Λ_h = L_h L_hᵀ and the
 targets w_hᵀL_h, with which a loaded policy acts on the very numbers of the saved one. The JSON is
 sealed and has the hash of the numbers, so that what was altered is noticed. φ at a few made-up
 states tells whether features that are given again are the same.
@@ -71,6 +72,9 @@ BOTH: Shape = {
     "spaces": SPACES,
     "arrays": files.STAMP,
 }
+MASKED = "masked"
+"""Field of a policy that has to be told which actions are allowed; others do not have it."""
+
 TABLE: Shape = {**BOTH, "kind": re.compile("table")}
 LINEAR: Shape = {
     **BOTH,
@@ -95,6 +99,8 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
     if isinstance(values, TabularValues):
         arrays = {"actions": values.policy}
         head["kind"] = "table"
+        if values.told:
+            arrays["scores"] = values.scores
     else:
         factors = [factor for factor in values.factors if factor is not None]
         arrays = {
@@ -110,6 +116,8 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
             "ceilings": values.ceilings.tolist(),
             "rows": values.rows,
         }
+    if values.told or (isinstance(values, BlockValues) and values.allowed is not None):
+        head[MASKED] = True  # no file can hold a function
     folder = Path(path)
     files.make_folder(folder)
     head["arrays"] = files.write_arrays(folder / NUMBERS, arrays)
@@ -125,7 +133,8 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         )
     path = files.inside(folder, WORDS)
     head = files.read_json(path, {"format": int, str: Any})
-    check_shape(path, head, TABLE if head.get("kind") == "table" else LINEAR)
+    shape = TABLE if head.get("kind") == "table" else LINEAR
+    check_shape(path, head, {**shape, MASKED: bool} if MASKED in head else shape)
     arrays = files.read_arrays(files.inside(folder, NUMBERS), head["arrays"])
     wrong = _misfit(head, arrays)
     if wrong is not None:
@@ -137,6 +146,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         with suspect(path):
             values = _linear(head, arrays, spaces, features)
             _check_sample(folder, values.features, arrays)
+    values.told = bool(head.get(MASKED, False))
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 
@@ -146,6 +156,8 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
     n_actions, n_states, dim = (spaces[key] for key in ("n_actions", "n_states", "state_dim"))
     if head["kind"] == "table":
         sizes: dict[str, tuple[int | None, ...]] = {"actions": (horizon, n_states)}
+        if head.get(MASKED):
+            sizes["scores"] = (horizon, n_states, n_actions)
         if count_observations(spaces["observation"]) is None:
             return "observations are not numbers of states"
     else:
@@ -176,6 +188,7 @@ def _table(arrays: Arrays) -> TabularValues:
     empty = OneHot(n_states, 1)
     values = TabularValues(empty, horizon, 0.0, np.zeros(horizon), diagonal=True)
     values.policy[:] = arrays["actions"]
+    values.scores = arrays.get("scores", values.scores)
     return values
 
 

@@ -9,6 +9,7 @@ from gymnasium.utils.env_checker import check_env
 
 from expecting import refused
 from fedlsvi.envs import FiniteMDP, RiverSwim, registry
+from fedlsvi.envs.allowed import RESTRICTED
 from fedlsvi.envs.gym.convert import REGISTERED
 from fedlsvi.envs.gym.export import MDPEnv
 from fedlsvi.envs.gym.ids import IDS, register_all
@@ -23,7 +24,8 @@ def test_every_environment_passes_gymnasiums_own_check(id: str) -> None:
 
 
 def test_every_registered_environment_has_an_id() -> None:
-    assert sorted([*IDS.values(), REGISTERED]) == registry.names()
+    others = [REGISTERED, RESTRICTED]  # which are made of other environments
+    assert sorted([*IDS.values(), *others]) == registry.names()
     for id, name in IDS.items():
         made = registry.entry(name).constructor
         assert id == f"fedlsvi/{made.__name__}-v0"  # type: ignore[attr-defined]

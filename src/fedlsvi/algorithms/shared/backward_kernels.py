@@ -51,6 +51,7 @@ def backward_dense(phi, u, response, gram, beta, top, w, values, policy):  # typ
     whitener = np.empty((dim, dim))
     whitened = np.empty((n_states * n_actions, dim))
     b, norms = np.empty(dim), np.empty(n_states)
+    every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
         factor(gram[h], lower, whitener)
@@ -58,17 +59,18 @@ def backward_dense(phi, u, response, gram, beta, top, w, values, policy):  # typ
         z = np.dot(b, whitener)  # L⁻¹b = Lᵀw
         w[h] = np.dot(whitener, z)
         y = whitened.reshape(n_states, n_actions, dim)
-        backup(y, z, beta[h], top[h], values[h], policy[h], norms)
+        backup(y, z, beta[h], top[h], values[h], policy[h], norms, every, unkept)
 
 
 @njit(cache=True, nogil=True)
 def backward_diagonal(index, u, response, gram, beta, top, w, values, policy):  # type: ignore[no-untyped-def]
     """The same for one-hot features: Λ_h is the vector of its diagonal."""
     b = np.empty(u.shape[1])
+    every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
         w[h] = b / gram[h]
-        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h])
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept)
 
 
 @njit(cache=True, nogil=True)
@@ -80,6 +82,7 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type
     whitener = np.empty((dim, dim))
     whitened = np.empty((n_states * n_actions, dim))
     z = np.empty(dim)
+    every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(w.shape[0]):
         factor(gram[h], lower, whitener)
         np.dot(flat, whitener, whitened)
@@ -88,15 +91,16 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type
             for j in range(i + 1):
                 z[j] += lower[i, j] * w[h, i]
         y = whitened.reshape(n_states, n_actions, dim)
-        backup(y, z, beta[h], top[h], values[h], policy[h], norms[h])
+        backup(y, z, beta[h], top[h], values[h], policy[h], norms[h], every, unkept)
         take_rows(y, policy[h], rows[h])
 
 
 @njit(cache=True, nogil=True)
 def rebuild_diagonal(index, w, gram, beta, top, values, policy, slots, norms):  # type: ignore[no-untyped-def]
     """The same for one-hot features."""
+    every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(w.shape[0]):
-        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h])
+        backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept)
         for x in range(policy.shape[1]):
             slots[h, x] = index[x, policy[h, x]]
             norms[h, x] = 1.0 / gram[h, slots[h, x]]

@@ -189,6 +189,9 @@ class Comparator(Algorithm):
     """Whether it counts transitions instead where `keeps_sums` says that sums are too many."""
     published: ClassVar[bool] = False
     """Whether stationary="auto" is False where the world is known: it was published like that."""
+    masks: ClassVar[Literal["none", "known", "told"]] = "none"
+    """What it knows of allowed actions: nothing; masks that all agents share and that are known
+    beforehand; or also those that a black box tells, and others for each agent."""
     needs_table: ClassVar[bool] = False
     """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
@@ -229,6 +232,7 @@ class Comparator(Algorithm):
         if self.published and not isinstance(envs[0], GymWorld) and settings.stationary == "auto":
             settings = replace(settings, stationary=False)
         plan = make_plan(settings, env, episodes, seed, given, threads, block)
+        check_masks(self.name, plan, self.masks)
         p, n_states = plan.parameters, getattr(plan.envs[0], "n_states", 0)
         parties = {"nobody": 0, "server": 1, "agents": p.n_agents}
         if not self.counts_where_large or keeps_sums(plan):
@@ -255,4 +259,21 @@ def check_world(name: str, env: Any, worlds: tuple[type, ...], needs_table: bool
     raise InvalidEnvironment(
         f"{name} needs a finite state space, {env.name} has a continuous one: choose {ANYWHERE}",
         code="needs-finite-states",
+    )
+
+
+def check_masks(name: str, plan: Plan, masks: str) -> None:
+    """Refuse masks that the algorithm does not know."""
+    if not plan.masked or masks == "told":
+        return
+    told = any(isinstance(env, GymWorld) for env in plan.envs)
+    if masks == "known" and not told and plan.same_masks(0, len(plan.envs)):
+        return
+    what = "which actions are allowed"
+    if masks == "known":
+        what = "masks that a black box tells" if told else "masks that differ between agents"
+    raise InvalidEnvironment(
+        f"{name} does not know {what}, and would take others: choose "
+        '"fed-lsvi", "independent", "periodic", "stale" or "low-switching", or allow every action',
+        code="masks-not-supported",
     )

@@ -10,10 +10,12 @@ import numpy as np
 
 from fedlsvi.algorithms.shared import backward_kernels as kernels
 from fedlsvi.algorithms.shared.channel import Message
+from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import identity, pack, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.experience.accumulation import respond
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 
@@ -78,9 +80,20 @@ class LSVISums:
     def backward_pass(self) -> None:
         """Compute w, V and π from all sums, h = H … 1."""
         v, diagonal = self.values, self.gram.ndim == 2
+        if v.allowed is not None:
+            self._masked_pass()
+            return
         kernel = kernels.backward_diagonal if diagonal else kernels.backward_dense
         phi, sums = v.index if diagonal else v.phi, (self.u, self.response, self.gram)
         kernel(phi, *sums, v.betas, v.ceilings, self.w, v.values, v.policy)
+
+    def _masked_pass(self) -> None:
+        """`backward_pass` where not every action is allowed, one step after the other."""
+        v, b = self.values, np.empty(self.w.shape[1])
+        for h in range(len(self.w), 0, -1):
+            respond(v.values[h], self.u[h - 1], self.response[h - 1], b)
+            self.w[h - 1] = factorise(self.gram[h - 1]).solve(b)
+            v.update(h, self.w[h - 1], self.gram[h - 1])
 
     def mark(self) -> None:
         """Measure `growth` from here on."""
@@ -115,7 +128,10 @@ def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str
     """Fill V, π and what the trigger needs from a received model (w, packed Λ)."""
     full = unpack(gram, w.shape[1], packing)  # type: ignore[arg-type]
     v = values
-    if full.ndim == 2:
+    if v.allowed is not None:
+        for h in range(len(w), 0, -1):
+            v.update(h, w[h - 1], full[h - 1])
+    elif full.ndim == 2:
         kernels.rebuild_diagonal(
             v.index, w, full, v.betas, v.ceilings, v.values, v.policy, v.slots, v.norms
         )

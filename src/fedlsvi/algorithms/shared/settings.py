@@ -14,8 +14,17 @@ from fedlsvi.checks import integer, number
 from fedlsvi.config import Parameters, Preset, Settings
 from fedlsvi.core.statistics import Packing
 
-PRACTICAL_SCALE = 0.1
-"""σ of CoopTS and c of LSVI-UCB++ in the practical preset, in units of the value range."""
+PRACTICAL = {
+    "fed-ucbvi": 2.0**-4,
+    "fedq-hoeffding": 2.0**-13,
+    "fedq-bernstein": 2.0**-11,
+    "fedq-advantage": 0.5,
+    "lsvi-ucb-pp": 0.05,
+    "coopts-phe": 0.0125,
+    "coopts-lmc": 0.025,
+}
+"""The scale of exploration in the practical preset, from a study (docs/comparing.md): c of the
+tabular algorithms and of LSVI-UCB++; σ of CoopTS, in units of the value range."""
 
 
 class SharedSettings:
@@ -124,22 +133,32 @@ class TabularSettings(SharedSettings):
     """Algorithms that count, with one-hot features whatever the environment's own are.
 
     Attributes:
-        c: Scale of the bonus; 1 is the paper's.
+        c: Scale of the bonus; 1 is the paper's, and None takes the preset's.
     """
+
+    algorithm: ClassVar[str]
 
     shared = ("n_agents", "value_range", "preset", "confidence")
     # Λ = I + N and β = 0: `w` then is Q itself, and its greedy policy is the algorithm's
     fixed: ClassVar = {"gamma": 1.0, "beta": 0.0, "lam": 1.0, "packing": "diagonal"}
 
     n_agents: int = 1
-    c: float = 1.0
+    c: float | None = None
     value_range: float | None = None
     preset: Preset = "practical"
     confidence: float = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("c", self.c, 0.0, "the scale of the bonus; 1 is the paper's form")
+        if self.c is not None:
+            number("c", self.c, 0.0, "the scale of the bonus; 1 is the paper's form")
+
+    @property
+    def scale(self) -> float:
+        """c in force."""
+        if self.c is not None:
+            return float(self.c)
+        return 1.0 if self.preset == "paper" else PRACTICAL[self.algorithm]
 
 
 def threshold_of(setting: float | str, p: Parameters) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def check_calls(name: str, env: Any) -> None:
             code="bad-reset",
         )
     try:
-        answer = env.step(env.action_space.start)
+        answer = env.step(permitted(env, begun[1]))
     except FedLSVIError:
         raise
     except Exception as error:  # a wrapper of Gymnasium's may be the first to notice
@@ -142,10 +143,10 @@ def repeats(env: Any, steps: int = 3) -> bool:
     """Whether two episodes with the same seed and actions begin alike."""
     seen = []
     for _ in range(2):
-        state, _ = env.reset(seed=1)
+        state, info = env.reset(seed=1)
         trace = [state]
         for _ in range(steps):
-            state, reward, terminated, truncated, _ = env.step(env.action_space.start)
+            state, reward, terminated, truncated, info = env.step(permitted(env, info))
             trace += [state, reward]
             if terminated or truncated:
                 break
@@ -153,6 +154,15 @@ def repeats(env: Any, steps: int = 3) -> bool:
     return len(seen[0]) == len(seen[1]) and all(
         _alike(a, b) for a, b in zip(seen[0], seen[1], strict=True)
     )
+
+
+def permitted(env: Any, info: Any, k: int = 0) -> Any:
+    """The k-th of the actions that an info allows, as the environment numbers it; any action where
+    it says nothing."""
+    n, first = int(env.action_space.n), env.action_space.start
+    mask = np.asarray(info.get("action_mask", 1)) if isinstance(info, Mapping) else np.ones(n)
+    allowed = np.flatnonzero(mask) if mask.shape == (n,) and mask.any() else np.arange(n)
+    return first + allowed[k % len(allowed)]
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -18,9 +18,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fedlsvi.checks import integer
+import numpy as np
+
+from fedlsvi.checks import choice, integer
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.base import Environment, comes_back, plain
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.action_masks import known_masks, tells_masks
 from fedlsvi.envs.gym.contract import (
     check_calls,
     check_kind,
@@ -37,6 +41,12 @@ from fedlsvi.errors import FedLSVIError, InvalidEnvironment, UnknownName
 REGISTERED = "gymnasium"
 """Name of the registry's row."""
 
+
+MASKS = ("env", "all")
+"""Whose masks hold, where none are given."""
+
+TOLD = np.empty((0, 0), bool)
+"""In place of masks: infos tell them."""
 
 CLIP = "clip"
 """The reward range that random play shows; what lies outside is clipped."""
@@ -57,6 +67,7 @@ class GymMDP(FiniteMDP):
         reward_range: tuple[float, float],
         name: str,
         clip: bool = False,
+        allowed: np.ndarray | None = None,
     ) -> None:
         low, high = reward_range
         seen = tables.reward_range
@@ -69,7 +80,9 @@ class GymMDP(FiniteMDP):
         shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
         if shifted.ndim == 3:
             shifted = shifted[None]  # never mistaken for rewards per step
-        super().__init__(tables.P, shifted, horizon=horizon, initial=tables.initial, name=name)
+        super().__init__(
+            tables.P, shifted, horizon=horizon, initial=tables.initial, name=name, allowed=allowed
+        )
         self.reward_range = (low, high)
         self.first_observation, self.first_action = tables.first_observation, tables.first_action
 
@@ -92,6 +105,7 @@ class Options(NamedTuple):
     tables: bool
     repeat: int = 1
     clip_rewards: bool = False
+    allowed: Any = None
 
     def decisions(self, steps: int | None) -> int | None:
         """H where none is given: a time limit in steps, in decisions of `repeat` steps each."""
@@ -106,6 +120,7 @@ def gymnasium(
     tables: bool = True,
     repeat: int = 1,
     clip_rewards: bool = False,
+    allowed: str | None = None,
 ) -> Environment:
     """The environment of a Gymnasium id.
 
@@ -118,9 +133,11 @@ def gymnasium(
         tables: False steps the environment even where it knows its own table.
         repeat: Steps for which an action is held; their rewards add up.
         clip_rewards: Clip a reward outside the range, and count it, instead of refusing it.
+        allowed: "env" takes only the actions that the environment itself allows; None or "all"
+            takes any.
     """
     options = dict(kwargs or {})
-    given = _checked(Options(horizon, reward_range, options, tables, repeat, clip_rewards))
+    given = _checked(Options(horizon, reward_range, options, tables, repeat, clip_rewards, allowed))
     env = _from_spec(find_spec(id), given)
     if comes_back(options):  # else no file can hold them: the environment has no record
         made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.step_range)}
@@ -128,6 +145,8 @@ def gymnasium(
             made["repeat"] = given.repeat
         if given.clip_rewards:
             made["clip_rewards"] = True
+        if given.allowed is not None:
+            made["allowed"] = given.allowed
         env.record(REGISTERED, id=id, **made, kwargs=plain(options), tables=tables)
     return env
 
@@ -141,7 +160,11 @@ def _checked(given: Options) -> Options:
     hint = "1 decides anew at every step"
     times = integer("repeat", given.repeat, 1, hint, error=InvalidEnvironment)
     clipped = given.clip_rewards or given.reward_range == CLIP
-    return given._replace(repeat=times, clip_rewards=clipped)
+    allowed = given.allowed
+    if isinstance(allowed, str):
+        allowed = choice("allowed", allowed, MASKS, error=InvalidEnvironment)
+        allowed = None if allowed == "all" else allowed
+    return given._replace(repeat=times, clip_rewards=clipped, allowed=allowed)
 
 
 def _from_spec(spec: Any, given: Options) -> GymMDP | GymWorld:
@@ -158,6 +181,7 @@ def as_environment(
     tables: bool = True,
     repeat: int = 1,
     clip_rewards: bool = False,
+    allowed: Any = None,
 ) -> Any:
     """Turn whatever `learn` takes as `env` into an environment.
 
@@ -171,12 +195,22 @@ def as_environment(
         tables: False steps the environment even where it knows its own table.
         repeat: Steps for which an action is held, for Gymnasium environments.
         clip_rewards: Clip rewards outside the range and count them, likewise.
+        allowed: "env" takes only the actions that a Gymnasium environment itself allows, "all" any.
+            For environments of this package a mask, as in `fedlsvi.envs.restrict`: it is added to
+            their own.
 
     Returns:
         An `Environment`; a list of them where a list was given.
     """
-    asked = Options(horizon, reward_range, dict(kwargs or {}), tables, repeat, clip_rewards)
+    asked = Options(
+        horizon, reward_range, dict(kwargs or {}), tables, repeat, clip_rewards, allowed
+    )
     given = _checked(asked)
+    if given.allowed is not None and not isinstance(given.allowed, str):
+        made = as_environment(env, **given._replace(allowed=None)._asdict() | {"kwargs": kwargs})
+        many = made if isinstance(made, list) else [made]
+        masked = {id(one): restrict(one, given.allowed) for one in many}
+        return [masked[id(one)] for one in made] if many is made else masked[id(made)]
     if isinstance(env, Sequence) and not isinstance(env, str):
         return _for_agents(env, given)
     if isinstance(env, Environment):
@@ -213,7 +247,7 @@ def as_environment(
 def _extra(given: Options) -> dict[str, Any]:
     """What else was asked of a Gymnasium environment; None where it was not."""
     return {"repeat": None if given.repeat == 1 else given.repeat,
-            "clip_rewards": given.clip_rewards or None}  # fmt: skip
+            "clip_rewards": given.clip_rewards or None, "allowed": given.allowed}  # fmt: skip
 
 
 def _for_agents(env: Sequence[Any], given: Options) -> list[Any]:
@@ -311,6 +345,12 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | Gym
     horizon, times = integer("horizon", H, 1, error=InvalidEnvironment), given.repeat
     ranged = given.reward_range not in (None, CLIP)
     asked = check_range(given.reward_range) if ranged else None
+    if times > 1 and given.allowed is not None:
+        raise InvalidEnvironment(
+            f'repeat is {times} and allowed is "env": an action that is held may cease to be '
+            "allowed meanwhile; leave one of them out",
+            code="held-action",
+        )
     if times > 1:
         from fedlsvi.envs.gym.repeat import make_repeated
 
@@ -320,20 +360,38 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | Gym
         check_spaces(name, probe)
         check_calls(name, probe)
         found = read_tables(probe) if given.tables and times == 1 else None
+        mask = _own_masks(name, probe, found) if given.allowed is not None else None
+        if mask is TOLD:
+            found = None
         if found is not None:
             low, high = asked or found.reward_range
             high += float(low == high)  # nothing is ever paid
-            env = GymMDP(found, horizon, (low, high), name, given.clip_rewards)
+            env = GymMDP(found, horizon, (low, high), name, given.clip_rewards, mask)
             env.step_range = (low, high)
             env.maker, env.after_end = make, env.n_states > int(probe.observation_space.n)
             return env
         step = asked or stated_range(probe)
         if given.reward_range == CLIP:
-            low, high = observed_range(name, probe, horizon)
+            low, high = observed_range(name, probe, horizon, mask is not None)
             step = low / times, high / times
         pay = (times * step[0], times * step[1])
-        world = GymWorld(make, probe, name, horizon, pay, given.clip_rewards)
+        world = GymWorld(make, probe, name, horizon, pay, given.clip_rewards, mask is not None)
         world.step_range = step
         return world
     finally:
         probe.close()
+
+
+def _own_masks(name: str, probe: Any, tables: Tables | None) -> np.ndarray:
+    """The masks (S, A) of an environment with a table that can be asked for them, else `TOLD`."""
+    if tables is not None:
+        found = known_masks(probe, len(tables.P))
+        if found is not None:
+            return found
+    if not tells_masks(probe):
+        raise InvalidEnvironment(
+            f'allowed is "env", but {name} does not say which actions it allows: its reset has no '
+            'info["action_mask"], nor has it action_mask(state) or actions(state); leave it out',
+            code="no-masks",
+        )
+    return TOLD

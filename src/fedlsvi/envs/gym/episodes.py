@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlsvi.checks import plural
+from fedlsvi.envs.gym.action_masks import take_masks
 from fedlsvi.envs.gym.contract import check_answer, time_limit
 from fedlsvi.envs.gym.world import GymWorld, Where, naming, reset_seeds
 from fedlsvi.envs.spaces import numbers
@@ -49,14 +50,17 @@ class Copies:
     def begin(self, seeds: np.ndarray, where: Where) -> np.ndarray:
         """Start an episode in each of the first len(seeds) copies; returns their first states."""
         found: list[Any] = []
+        told: list[Any] = []
         try:
             for env, seed in zip(self.envs, seeds.tolist(), strict=False):
-                found.append(env.reset(seed=seed)[0])
+                seen, info = env.reset(seed=seed)
+                found.append(seen)
+                told.append(info)
         except FedLSVIError:
             raise
         except Exception as error:
             raise self._raised(error, where(len(found), 0)) from error
-        return self._states(found, 1, where)
+        return self._states(found, told, 1, where)
 
     def advance(
         self, rows: np.ndarray, actions: np.ndarray, h: int, where: Where
@@ -70,6 +74,7 @@ class Copies:
         n = len(rows)
         self.world.stepped += n
         found: list[Any] = [None] * n
+        told: list[Any] = [None] * n
         rewards = np.empty(n)
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
         envs = self.envs
@@ -80,7 +85,7 @@ class Copies:
                 answer = envs[row].step(chosen[k])
                 if type(answer) is not tuple or len(answer) != 5 or type(answer[1]) not in REAL:
                     check_answer(self.world.name, answer, where(k, h))
-                found[k], rewards[k], terminated[k], truncated[k], _ = answer
+                found[k], rewards[k], terminated[k], truncated[k], told[k] = answer
         except FedLSVIError:
             raise
         except Exception as error:
@@ -95,9 +100,10 @@ class Copies:
                 code="bad-reward",
             )
         if not terminated.any():
-            return self._states(found, h + 1, where), rewards, terminated, truncated
+            return self._states(found, told, h + 1, where), rewards, terminated, truncated
         on = np.flatnonzero(~terminated).tolist()  # nobody looks at what lies behind an end
-        states = self._states([found[k] for k in on], h + 1, lambda k, h: where(on[k], h))
+        found, told = [found[k] for k in on], [told[k] for k in on]
+        states = self._states(found, told, h + 1, lambda k, h: where(on[k], h))
         return states, rewards, terminated, truncated
 
     def map_rewards(self, raw: np.ndarray, h: int, where: Where) -> np.ndarray:
@@ -125,10 +131,11 @@ class Copies:
             f"{self.world.name} raised {said} in {where}{self.hint}", code="environment-raised"
         )
 
-    def _states(self, found: list[Any], h: int, where: Where) -> np.ndarray:
-        """Observations at step h as states; one outside its space is refused."""
+    def _states(self, found: list[Any], told: list[Any], h: int, where: Where) -> np.ndarray:
+        """Observations at step h as states, with what their infos say of allowed actions; one
+        outside its space is refused."""
         if not found:
-            return np.empty((0, *self._shape))
+            return np.empty((0, *(() if self.world.finite else (self.world.width,))))
         states = self._read(found)
         if states is None:
             k = next((k for k, one in enumerate(found) if self._read([one]) is None), 0)
@@ -138,7 +145,9 @@ class Copies:
                 "finite",
                 code="bad-observation",
             )
-        return states
+        if not self.world.masked:
+            return states
+        return take_masks(self.world, states, told, h, where)
 
     def _read(self, found: list[Any]) -> np.ndarray | None:
         """States (n,) from 0, or (n, s); None where one is not finite or not of the space.

@@ -77,7 +77,18 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             assert isinstance(self.env, ContinuousMDP)
             self.state = self.env.reset(u[None], np.array([self.agent]))[0]
         self.h = 1
-        return self.state, {"step": self.h}
+        return self.state, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """The step, and which actions are allowed where not all are."""
+        env, told = self.env, {"step": self.h}
+        if env.allowed is None or self.h > env.horizon:
+            return told
+        if isinstance(env, FiniteMDP):
+            mask = env.allowed[(self.h - 1) % len(env.allowed), self.state]
+        else:
+            mask = env.allowed(self.h, self.state[None])[0]
+        return told | {"action_mask": mask.astype(np.int8)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         env, h = self.env, self.h
@@ -99,7 +110,7 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         self.h = env.horizon + 1 if over else h + 1
         low, high = self.reward_range
         paid = low + (high - low) * reward
-        return self.state, paid, over, not over and self.h > env.horizon, {"step": self.h}
+        return self.state, paid, over, not over and self.h > env.horizon, self._info()
 
     def render(self) -> Any:
         """A line of text where the render mode is "ansi"."""

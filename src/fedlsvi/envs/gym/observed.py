@@ -11,29 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.envs.gym.contract import check_answer
+from fedlsvi.envs.gym.contract import check_answer, permitted
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment
 
 EPISODES = 32
 """Random episodes that are played to see what is paid."""
 
 
-def observed_range(name: str, env: Any, horizon: int) -> tuple[float, float]:
+def observed_range(name: str, env: Any, horizon: int, masked: bool = False) -> tuple[float, float]:
     """The smallest range that holds 0 and every reward of some random episodes.
 
     Args:
         name: What to call the environment in messages.
         env: A copy to play in.
         horizon: H.
+        masked: Take only actions that the environment allows.
     """
     rng, low, high = np.random.default_rng(0), 0.0, 0.0
     for seed in range(1, EPISODES + 1):
         try:
-            env.reset(seed=seed)
+            info = env.reset(seed=seed)[1]
             for h in range(1, horizon + 1):
-                answer = env.step(env.action_space.start + rng.integers(env.action_space.n))
+                k = rng.integers(env.action_space.n)
+                chosen = permitted(env, info, k) if masked else env.action_space.start + k
+                answer = env.step(chosen)
                 check_answer(name, answer, f"step {h} of a random episode")
-                _, paid, terminated, truncated, _ = answer
+                _, paid, terminated, truncated, info = answer
                 if np.isfinite(paid):
                     low, high = min(low, float(paid)), max(high, float(paid))
                 if terminated or truncated:

@@ -11,7 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedlsvi.checks import check_seed, integer, plural
+from fedlsvi.envs.allowed import draw_allowed
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.gym.action_masks import tells_masks
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.episodes import Copies, Players
 from fedlsvi.envs.gym.ids import needing
@@ -37,8 +40,11 @@ class Acts(Protocol):
         """H, the steps it knows."""
         ...
 
-    def actions(self, step: int, states: np.ndarray) -> np.ndarray:
-        """Actions (n,) at step h = 1 … H in a batch of states."""
+    def actions(
+        self, step: int, states: np.ndarray, allowed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Actions (n,) at step h = 1 … H in a batch of states; `allowed` (n, A) is given where a
+        black box tells which actions are."""
         ...
 
 
@@ -87,6 +93,7 @@ def evaluate_policy(
     kwargs: dict[str, Any] | None = None,
     agent: int = 0,
     repeat: int = 1,
+    allowed: str | None = None,
 ) -> Evaluation:
     """Play whole episodes and return what they earned.
 
@@ -100,6 +107,7 @@ def evaluate_policy(
         kwargs: Arguments for the environment.
         agent: Whose first states to take, where agents of an environment of this package differ.
         repeat: Steps for which an action is held, where `env` is not an environment made with it.
+        allowed: "env" takes only actions that the environment allows, likewise.
 
     Returns:
         Returns and lengths of the episodes.
@@ -122,14 +130,17 @@ def evaluate_policy(
             )
     elif policy != "random":
         raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'", code="bad-policy")
-    world = _world(env, H, kwargs, agent, repeat)
+    world = _world(env, H, kwargs, agent, repeat, allowed=allowed)
     check_same(policy, world)
     rng = np.random.default_rng([seed, 1])
 
     def act(h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
         if isinstance(policy, str):
+            mask = _masks(env, world, h, states)
+            if mask is not None:
+                return draw_allowed(rng, mask)
             return rng.integers(world.n_actions, size=len(rows))
-        return policy.actions(h, states)
+        return chosen(policy, world, h, states)
 
     players = Players(world, agents, seed, raw=True)
     returns, lengths = np.empty(n), np.empty(n, np.int64)
@@ -201,7 +212,8 @@ def record(
         state = copies.begin(reset_seeds(seed, agents, 1, 1)[0], where)
         frames = [_frame(world.name, inner, mode)]
         for h in range(1, policy.horizon + 1):
-            state, paid, ended, cut = copies.advance(row, policy.actions(h, state), h, where)
+            action = chosen(policy, world, h, state)
+            state, paid, ended, cut = copies.advance(row, action, h, where)
             total += float(paid[0])
             frames.append(_frame(world.name, inner, mode))
             if ended[0] or cut[0]:
@@ -224,11 +236,14 @@ def _world(
     kwargs: dict[str, Any] | None,
     agent: int,
     repeat: int = 1,
+    allowed: str | None = None,
     **shown: Any,
 ) -> GymWorld:
     """A world of H steps to play in, also where the table is known; `shown` is how it renders."""
     if not isinstance(env, Environment):
-        env = as_environment(env, horizon=horizon, kwargs=kwargs, tables=False, repeat=repeat)
+        env = as_environment(
+            env, horizon=horizon, kwargs=kwargs, tables=False, repeat=repeat, allowed=allowed
+        )
         kwargs = None
     if isinstance(env, list):
         raise InvalidInput(
@@ -245,9 +260,27 @@ def _world(
     make = partial(maker, **options)
     probe = make(H)
     try:
-        return GymWorld(make, probe, env.name, H, env.reward_range)
+        told = env.allowed is not None and tells_masks(probe)
+        masked = told and not isinstance(env, FiniteMDP)  # which knows all of its masks
+        return GymWorld(make, probe, env.name, H, env.reward_range, masked=masked)
     finally:
         probe.close()
+
+
+def chosen(policy: Acts, world: GymWorld, h: int, states: np.ndarray) -> np.ndarray:
+    """What a policy does in states that a world shows, among the actions that it allows there."""
+    mask = world.masks_at(states)
+    if mask is None:
+        return policy.actions(h, states)
+    return policy.actions(h, world.observed(states), mask)
+
+
+def _masks(env: Any, world: GymWorld, h: int, states: np.ndarray) -> np.ndarray | None:
+    """Which actions are allowed: by the table where it is known, else by what infos tell."""
+    if isinstance(env, FiniteMDP) and env.allowed is not None:
+        table: np.ndarray = env.allowed[(h - 1) % len(env.allowed), states]
+        return table
+    return world.masks_at(states)
 
 
 def _own(env: Environment, agent: int) -> Maker:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.allowed import take_allowed
 from fedlsvi.envs.base import Environment, no_features
 from fedlsvi.envs.gym.contract import is_kind, repeats
 from fedlsvi.envs.spaces import Description, count_observations, describe
@@ -50,8 +51,13 @@ class GymWorld(Environment):
         horizon: H.
         reward_range: The rewards that 0 and 1 stand for.
         clip: Clip a reward outside that range instead of refusing it.
+        masked: Whether `info["action_mask"]` says which actions are allowed.
 
     Attributes:
+        width: Numbers of a state that is a vector: s, and behind them its mask, A, if there is one.
+        allowed: Where states are numbers and there are masks, (1, S, A): those seen so far here;
+            True elsewhere. Where they are vectors, the function that reads masks off states.
+        known: (S,) where masks were seen.
         stepped: Steps taken so far in copies in this process, whatever became of the episodes.
         clipped: Rewards among them that were clipped.
         step_seconds: The least time that a step has taken so far.
@@ -72,7 +78,9 @@ class GymWorld(Environment):
         horizon: int,
         reward_range: tuple[float, float],
         clip: bool = False,
+        masked: bool = False,
     ) -> None:
+        self.masked = masked
         self.maker, self.name, self.horizon, self.clip = maker, name, horizon, clip
         self.stepped = self.clipped = 0
         self.step_seconds = np.inf
@@ -94,6 +102,12 @@ class GymWorld(Environment):
             flat = space if self.plain else _flat(name, space)
             self.state_dim = int(flat.shape[0])
             self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
+            self.width = self.state_dim + masked * self.n_actions
+        if masked and self.finite:
+            self.allowed = np.ones((1, self.n_states, self.n_actions), bool)
+            self.known = np.zeros(self.n_states, bool)
+        elif masked:
+            self.allowed = self._carried
         if not repeats(probe):
             warnings.warn(
                 f"{name}: reset(seed=...) does not repeat an episode, so neither can a run: let "
@@ -106,6 +120,24 @@ class GymWorld(Environment):
         """The image of 0 in [0, 1]: what every step after the end pays."""
         low, high = self.reward_range
         return (0.0 - low) / (high - low)
+
+    def _carried(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The masks (n, A) that states (n, width) carry."""
+        mask: np.ndarray = states[:, self.state_dim :] > 0.5
+        return mask
+
+    def masks_at(self, states: np.ndarray) -> np.ndarray | None:
+        """Which actions are allowed in states that were just observed, (n, A); None is all."""
+        if not self.masked:
+            return None
+        if not self.finite:
+            return self._carried(1, states)
+        table: np.ndarray = self.allowed[0, states]
+        return table
+
+    def observed(self, states: np.ndarray) -> np.ndarray:
+        """States without the masks that they carry."""
+        return states if self.finite or not self.masked else states[:, : self.state_dim]
 
     def lookahead(self, block: int) -> int:
         """How many episodes of an agent to play at once, at most `block`. It changes the time and
@@ -140,7 +172,7 @@ class GymWorld(Environment):
             ]
         finally:
             batch.close()
-        return np.stack(first)
+        return self.observed(np.stack(first))
 
     def visited(self, episodes: int) -> np.ndarray:
         """States of a few episodes in which actions take turns, the same every time."""
@@ -148,11 +180,16 @@ class GymWorld(Environment):
 
         players = Players(self, np.zeros(1, np.int64), 0, raw=True)
         try:
-            played = players.play(1, episodes, lambda h, x, rows: (rows + h) % self.n_actions)
+            played = players.play(1, episodes, self._in_turn)
         finally:
             players.close()
         seen: np.ndarray = played.states[np.arange(self.horizon) < played.lengths[:, :, None]]
-        return seen
+        return self.observed(seen)
+
+    def _in_turn(self, h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Actions that take turns, among those that are allowed."""
+        mask, k = self.masks_at(states), rows + h
+        return k % self.n_actions if mask is None else take_allowed(mask, k)
 
 
 def reset_seeds(seed: int, agents: Any, first: int, n: int) -> np.ndarray:

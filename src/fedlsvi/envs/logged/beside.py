@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.logged.allowed import SEEN
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.sources import Columns
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
@@ -16,7 +18,13 @@ Logs = tuple[LoggedWorld | None, ...]
 
 
 def worlds_and_logs(
-    env: Any, data: Any, n_agents: int, columns: Columns | None = None, **given: Any
+    env: Any,
+    data: Any,
+    n_agents: int,
+    columns: Columns | None = None,
+    allowed: Any = None,
+    at_least: int = 1,
+    **given: Any,
 ) -> tuple[Any, Logs]:
     """The environments, one for all agents or a list, and the logs.
 
@@ -27,8 +35,18 @@ def worlds_and_logs(
             the logs are among the environments, or nowhere.
         n_agents: M.
         columns: What the columns are called in the logs.
+        allowed: As in `as_environment`; or "seen": an agent plays only actions that its own log has
+            seen at least `at_least` times in the state. One without a log plays any.
+        at_least: See `allowed`.
         **given: What `as_environment` takes besides.
     """
+    seen = isinstance(allowed, str) and allowed == SEEN
+    if seen and data is None:
+        raise InvalidRecord(
+            f'allowed is "{SEEN}", and there is no log that has seen anything: give data=',
+            code="no-records",
+        )
+    given["allowed"] = None if seen else allowed
     places = list(env) if isinstance(env, list | tuple) else None
     among = sum(_is_log(one) for one in places or ())
     if data is None and among in (0, len(places or ())):  # all play, or nobody does
@@ -60,6 +78,14 @@ def worlds_and_logs(
                 f"agent {m} has neither an environment nor a log: give one of them",
                 code="nothing-to-learn-from",
             )
+    if seen:
+        places = [
+            one if one is None or log is None else restrict(one, log.seen(at_least))
+            for one, log in zip(places, logs, strict=True)
+        ]
+        for log in logs:
+            if log is not None:
+                log.allow(SEEN, at_least, log.allowed)
     worlds: list[Any] = [log if one is None else one for one, log in zip(places, logs, strict=True)]
     shared = all(one is worlds[0] for one in worlds)
     return worlds[0] if shared else worlds, logs

@@ -31,7 +31,8 @@ def record_episodes(
     Args:
         env: The simulator.
         episodes: Number of episodes.
-        behaviour: Chances of actions, (H, S, A), or a policy table, int (H, S); None is uniform.
+        behaviour: Chances of actions, (H, S, A), or a policy table, int (H, S); None is uniform
+            over the allowed actions.
         seed: Seed; another agent gets other episodes.
         agent: The agent whose first states and episodes these are.
         ends: States in which an episode is over: nothing is written of them.
@@ -51,7 +52,7 @@ def record_episodes(
 def _law(env: FiniteMDP, behaviour: np.ndarray | None) -> np.ndarray:
     shape = (env.horizon, env.n_states, env.n_actions)
     if behaviour is None:
-        return np.full(shape, 1.0 / env.n_actions)
+        return env.uniform_policy()
     given = np.asarray(behaviour)
     if given.shape == shape[:2] and given.dtype.kind in "iu":
         certain: np.ndarray = np.eye(env.n_actions)[given]

@@ -1,8 +1,9 @@
 """A block of a log's rows, with every column turned into numbers and checked for what is not one.
 
 A log has the columns episode, step, observation, action, reward and terminated, and may have
-next_observation, agent and probability (that the behaviour chose this action). Rows are counted
-from 1 in every message.
+next_observation, agent, probability (that the behaviour chose this action) and allowed (which
+actions it might have chosen, in A columns or one of lists). Rows are counted from 1 in every
+message.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from fedlsvi.errors import InvalidInput
 
 NEEDED = ("episode", "step", "observation", "action", "reward", "terminated")
-KNOWN = (*NEEDED, "next_observation", "agent", "probability")
+KNOWN = (*NEEDED, "next_observation", "agent", "probability", "allowed")
 """Columns of a log. An observation may be several columns, observation_0, observation_1, …"""
 
 
@@ -57,6 +58,7 @@ class Rows:
         following: The next observations, as `state`; None where the log has none.
         agent: (n,) whose rows they are; None where all are one agent's.
         probability: (n,) that the behaviour chose this action; None where it is not known.
+        allowed: (n, A) the actions that it might have chosen; None where nobody says.
     """
 
     first: int
@@ -69,6 +71,7 @@ class Rows:
     following: np.ndarray | None = None
     agent: np.ndarray | None = None
     probability: np.ndarray | None = None
+    allowed: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -86,7 +89,7 @@ def rows_of(columns: Mapping[str, Any], first: int) -> Rows:
     read: dict[str, Callable[[str, Any, int], np.ndarray]] = {
         "episode": integers, "step": integers, "observation": states, "action": integers,
         "reward": numbers, "terminated": booleans, "next_observation": states, "agent": integers,
-        "probability": probabilities,
+        "probability": probabilities, "allowed": masks,
     }  # fmt: skip
     own = {"observation": "state", "next_observation": "following"}
     made = {own.get(name, name): read[name](name, columns[name], first) for name in columns}
@@ -191,6 +194,34 @@ def probabilities(name: str, column: Any, first: int) -> np.ndarray:
             row=first + bad,
         )
     return array
+
+
+def masks(name: str, column: Any, first: int) -> np.ndarray:
+    """Allowed actions, bool (n, A), one of which at least is allowed in each row."""
+    array = _array(name, column, first)
+    array = numbers(name, array, first) if array.dtype.kind != "b" else array
+    if array.ndim != 2:
+        raise InvalidRecord(
+            f"{name} has shape {array.shape}: give one column for each action, {name}_0, {name}_1, "
+            "…, or a column of lists",
+            code="bad-width",
+            row=first,
+        )
+    wrong = ((array != 0) & (array != 1)).any(axis=1)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise InvalidRecord(
+            f"{name} is {array[bad].tolist()}: give 0 and 1", code="not-boolean", row=first + bad
+        )
+    found = array.astype(bool)
+    if not found.any(axis=1).all():
+        bad = int(np.flatnonzero(~found.any(axis=1))[0])
+        raise InvalidRecord(
+            f"{name} offers no action: allow the one that was taken at least",
+            code="no-action",
+            row=first + bad,
+        )
+    return found
 
 
 def _array(name: str, column: Any, first: int) -> np.ndarray:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
-from fedlsvi.envs.base import Environment, no_features, units
+from fedlsvi.checks import choice, integer
+from fedlsvi.envs.allowed import tabulated_mask
+from fedlsvi.envs.base import Environment, no_features, plain, units
+from fedlsvi.envs.continuous import checked_mask
+from fedlsvi.envs.logged.allowed import SEEN, column_masks, seen_actions, visits
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.sources import Columns, Source, as_source
 from fedlsvi.envs.logged.survey import AgentSurvey, Survey, survey
 from fedlsvi.envs.logged.transitions import Limits, Transitions, read
+from fedlsvi.envs.validation import mask_table
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
@@ -69,6 +74,34 @@ class LoggedWorld(Environment):
             span = {"reward_range": list(self.reward_range)}
             self.record(RECORDS, **made, **sizes, **who, **span)
 
+    def seen(self, at_least: int) -> np.ndarray:
+        """(S, A): the actions that the log has seen at least so often in the state."""
+        n_states = getattr(self, "n_states", 1)
+        return seen_actions(visits(self.source, self.key, n_states, self.n_actions), at_least)
+
+    def allow(self, allowed: Any, at_least: int, more: Any = None) -> None:
+        """Take only some actions into account: see `logged_worlds`; `more` is another mask."""
+        n_states = getattr(self, "n_states", None)
+        masks: list[Any] = [column_masks(self.source, self.key, n_states, self.n_actions), more]
+        if isinstance(allowed, str):
+            choice("allowed", allowed, (SEEN,), "or give a mask", error=InvalidEnvironment)
+            masks.append(self.seen(at_least))
+        else:
+            masks.append(allowed)
+        masks = [mask for mask in masks if mask is not None]
+        if n_states is None:
+            self.allowed = _joined(self, masks)
+        elif masks:
+            size = (n_states, self.n_actions, self.horizon)
+            tables = [mask_table(tabulated_mask(mask, *size), *size) for mask in masks]
+            self.allowed = mask_table(reduce(np.logical_and, tables), *size)
+        if self._parameters is not None and allowed is not None:
+            if callable(allowed):  # no file can hold it
+                self._parameters, self._made_as = None, None
+            else:
+                seen = {"at_least": at_least} if allowed == SEEN else {}
+                self._parameters |= {"allowed": plain(allowed), **seen}
+
     @property
     def absorbing_reward(self) -> float:
         """The image of 0 in [0, 1]: what every step after the end pays."""
@@ -119,6 +152,8 @@ def logged_worlds(
     n_actions: int | None = None,
     reward_range: Sequence[float] | None = None,
     columns: Columns | None = None,
+    allowed: Any = None,
+    at_least: int = 1,
 ) -> list[LoggedWorld]:
     """The logs of all agents, checked, with the same sizes.
 
@@ -131,7 +166,13 @@ def logged_worlds(
         n_actions: Number of actions, likewise.
         reward_range: The rewards that 0 and 1 stand for.
         columns: What the columns are called in the log.
+        allowed: Actions that a policy may take: booleans (S, A) or (H, S, A); a function from
+            (h, states) to booleans (n, A); or "seen", those that the agent's own log has seen at
+            least `at_least` times in the state. They add to the environment's own mask and to the
+            log's column of that name.
+        at_least: See `allowed`.
     """
+    integer("at_least", at_least, 1, "how often a log must have seen an action")
     for name, size in (("horizon", horizon), ("n_states", n_states), ("n_actions", n_actions)):
         if size is not None:
             integer(name, size, 1)
@@ -178,11 +219,30 @@ def logged_worlds(
             "give a range that contains 0",
             code="bad-reward_range",
         )
-    return [
+    worlds = [
         LoggedWorld(source, one, key, agreed, like)
         for source, one in zip(sources, found, strict=True)
         for key in one.agents
     ]
+    for world in worlds:
+        world.allow(allowed, at_least, getattr(like, "allowed", None))
+    return worlds
+
+
+def _joined(world: LoggedWorld, masks: Sequence[Any]) -> Any:
+    """The function that all masks of vectors make together; None where there is none."""
+    for mask in masks:
+        if not callable(mask):
+            raise InvalidEnvironment(
+                f"{world.name} has states that are vectors: give allowed=f with f(h, states "
+                "(n, s)) → booleans (n, A)",
+                code="bad-allowed",
+            )
+    if not masks:
+        return None
+    return lambda h, x: checked_mask(
+        world, reduce(np.logical_and, [mask(h, x) for mask in masks]), h, x
+    )
 
 
 def _complete(limits: Limits, found: Sequence[Survey]) -> Limits:
@@ -205,6 +265,8 @@ def records(
     n_states: int | None = None,
     n_actions: int | None = None,
     reward_range: Sequence[float] | None = None,
+    allowed: Any = None,
+    at_least: int = 1,
 ) -> LoggedWorld:
     """One agent's log, as settings files and run folders name it.
 
@@ -213,13 +275,14 @@ def records(
         minari: The id of a Minari data set, in place of a file.
         columns: What the columns are called in the file.
         key: The agent's number in a log with an agent column.
-        horizon, n_states, n_actions, reward_range: See `logged_worlds`.
+        horizon, n_states, n_actions, reward_range, allowed, at_least: See `logged_worlds`.
     """
     if (file is None) == (minari is None):
         raise InvalidRecord("a log is named by file or by minari: give one", code="bad-data")
     worlds = logged_worlds(
         file if file is not None else f"minari:{minari}", horizon=horizon, n_states=n_states,
-        n_actions=n_actions, reward_range=reward_range, columns=columns,
+        n_actions=n_actions, reward_range=reward_range, columns=columns, allowed=allowed,
+        at_least=at_least,
     )  # fmt: skip
     for world in worlds:
         if world.key == key:

@@ -1,0 +1,49 @@
+"""Features of states that carry their mask: the last A numbers say which actions are allowed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedlsvi.features.base import Bindable, FeatureMap
+
+
+class WithoutMask(FeatureMap):
+    """φ of the first s numbers of a state (n, s + A).
+
+    A black box tells with each observation which actions it allows. Kept in the state, the mask is
+    there wherever the state is: in buffers, checkpoints and when old states are relabelled.
+
+    Args:
+        features: The bound map on s numbers.
+        state_dim: s.
+    """
+
+    def __init__(self, features: FeatureMap, state_dim: int) -> None:
+        self.features, self.state_dim = features, state_dim
+        self.dim, self.n_actions = features.dim, features.n_actions
+        self.one_hot, self.nonnegative = features.one_hot, features.nonnegative
+        self.simplex, self.privileged = features.simplex, features.privileged
+        self.made_as = features.spec()
+
+    def _seen(self, states: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(states[:, : self.state_dim])
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        return self.features(self._seen(states))
+
+    def checked(self, states: np.ndarray) -> np.ndarray:
+        return self.features.checked(self._seen(states))
+
+    def fill(self, states: np.ndarray, out: np.ndarray) -> None:
+        self.features.fill(self._seen(states), out)
+
+    def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        return self.features.chosen(self._seen(states), actions)
+
+    def bind(self, env: Bindable) -> FeatureMap:
+        return self
+
+    def allowed(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The masks (n, A) that the states carry."""
+        mask: np.ndarray = states[:, self.state_dim :] > 0.5
+        return mask
