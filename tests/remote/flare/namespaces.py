@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,8 @@ def network() -> Iterator[None]:
             subprocess.run(["ip", "netns", "del", place.name], check=False)
             (Path("/etc/netns") / place.name / "hosts").unlink(missing_ok=True)
             (Path("/etc/netns") / place.name).rmdir()
+        with suppress(OSError):  # it may hold names of others
+            Path("/etc/netns").rmdir()
 
 
 def plug(site: str, state: str) -> None:

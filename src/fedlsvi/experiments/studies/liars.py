@@ -210,7 +210,7 @@ def play(trial: Trial) -> Result:
 def trials() -> Iterator[Trial]:
     """All runs of the study: five sites first, so that the numbers of which the limits speak are
     there early; then instance by instance."""
-    for sites in ((5,), (10, 3, 50)):
+    for sites in ((5,), (10,), (3, 50)):
         for i, m, xi in product(range(max(RUNS.values())), sites, XIS):
             if i < RUNS[m]:
                 yield from _instance(m, xi, FIRST + i, one_hot=False)
@@ -338,19 +338,17 @@ def _text(value: float, form: str) -> str:
 
 
 def draw(table: Sequence[Row], path: Path) -> None:
-    """Regret over that of honest runs, with and without exclusion, against M."""
+    """Regret over that of honest runs against M, without and with exclusion."""
     xi = XIS[1]
     panels = []
-    for attack in ATTACKS:
-        own = [r for r in table if (r.attack, r.xi, r.one_hot) == (attack, xi, False)]
-        m = np.array([r.sites for r in own], np.float64)
-        panels.append(Panel(
-            f"{attack}, ξ = {xi:g}", "sites M", "regret ÷ honest",
-            [
-                Curve("noted only", m, np.array([r.undefended for r in own]), colour=1),
-                Curve("excluded", m, np.array([r.regret for r in own]), colour=0),
-            ],
-        ))  # fmt: skip
+    for title, field in (("noted only", "undefended"), ("excluded", "regret")):
+        curves = []
+        for colour, attack in enumerate(ATTACKS):
+            own = [r for r in table if (r.attack, r.xi, r.one_hot) == (attack, xi, False)]
+            m = np.array([r.sites for r in own], np.float64)
+            regret = np.array([getattr(r, field) for r in own])
+            curves.append(Curve(attack, m, regret, colour=colour))
+        panels.append(Panel(f"{title}, ξ = {xi:g}", "sites M", "regret ÷ honest", curves))
     paint(panels, path)
 
 
