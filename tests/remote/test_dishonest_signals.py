@@ -20,7 +20,7 @@ from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.remote.codec import Address, decode_request, encode
 from fedlsvi.remote.conformance import RUN, opened, parameters
 from fedlsvi.remote.flare import job as engine
-from fedlsvi.remote.flare.job import Flare
+from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from transports_over_frames import over_frames

@@ -27,6 +27,7 @@ from fedlsvi.remote.codec import (
 from fedlsvi.remote.conformance import RUN, Echo, EchoFactory, opened, parameters, uploads
 from fedlsvi.remote.federation import Federation, package
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.frame_transport import MOST_FRAMES
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.threads import ThreadTransport
@@ -121,7 +122,7 @@ def test_a_signal_is_no_longer_than_the_layout_allows(caplog: pytest.LogCaptureF
     """A site calls the server with one: it is not decoded."""
     factory = EchoFactory(0, 6, Layout(6, 2, 3, "diagonal"))
     proxy = SimpleNamespace(name="south", handler=factory())
-    transport = flare.Flare(parameters(6), [proxy], [(0, 6)], RUN)
+    transport = Flare(parameters(6), [proxy], [(0, 6)], RUN)
     many = np.zeros(100_000, np.int64)
     transport.signalled(encode(Signal(1, many, many), Address(RUN, 1, 1, 1, 0, 100_000)), "south")
     assert "1600056 bytes" in caplog.text

@@ -15,7 +15,7 @@ from fedlsvi.algorithms import make
 from fedlsvi.envs import RandomMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.learner import unattended
-from fedlsvi.report import figure, run_page, write_report
+from fedlsvi.report import figure, rounds, write_report
 from fedlsvi.report.comparison import comparable, comparison_figure
 from fedlsvi.report.groups import Group, grouped
 from fedlsvi.report.html import measured, number
@@ -113,11 +113,11 @@ def test_all_who_fire_alone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [r for r in run.records if len([h for _, h in r.triggers if h]) == 2]
     assert both
     assert all(record.signals == 0 for record in both)
-    assert run_page.synchronisations(run).count("and 1 more") == len(both)
-    monkeypatch.setattr(run_page, "SHOWN", 3)
+    assert rounds.synchronisations(run).count("and 1 more") == len(both)
+    monkeypatch.setattr(rounds, "SHOWN", 3)
     thinned = make("independent").learn(ENV, 3000, 0, progress=False)
     left = thinned.rounds - sum(r.rounds for r in (*thinned.records[:3], *thinned.records[-3:]))
-    assert f"{left:,} rounds: records.jsonl" in run_page.synchronisations(thinned)
+    assert f"{left:,} rounds: records.jsonl" in rounds.synchronisations(thinned)
 
 
 def test_a_run_whose_environment_cannot_be_made_has_a_page(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedlsvi.algorithms import make
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP
 from fedlsvi.errors import InvalidInput, UnknownName
 from fedlsvi.features import FourierFeatures
-from fedlsvi.report import compare_regret, figure, run_page, write_report
+from fedlsvi.report import compare_regret, figure, rounds, run_page, write_report
 from fedlsvi.report.comparison import judged, ranking, verdict
 from fedlsvi.report.figures import DRAW
 from fedlsvi.report.groups import Group, grouped
@@ -164,7 +164,7 @@ def test_every_round_is_listed_with_who_fired(page: str, runs: list[Run]) -> Non
 
 
 def test_scalars_of_the_rounds_add_up(runs: list[Run]) -> None:
-    text = run_page.synchronisations(runs[0])
+    text = rounds.synchronisations(runs[0])
     cells = re.findall(r'data-head="scalars"><span>([\d,]+)</span>', text)
     sent = [int(cell.replace(",", "")) for cell in cells]
     assert len(sent) == len(runs[0].records)
@@ -172,16 +172,16 @@ def test_scalars_of_the_rounds_add_up(runs: list[Run]) -> None:
 
 
 def test_long_runs_are_cut_in_the_middle(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_page, "SHOWN", 3)
-    text = run_page.synchronisations(runs[0])
+    monkeypatch.setattr(rounds, "SHOWN", 3)
+    text = rounds.synchronisations(runs[0])
     assert text.count("<tr>") == 1 + 3 + 1 + 3
     assert f"{len(runs[0].records) - 6:,} rounds: records.jsonl" in text
 
 
 def test_anomalies_are_listed(runs: list[Run]) -> None:
-    assert run_page.remarks(runs[0]) == ""
+    assert rounds.remarks(runs[0]) == ""
     odd = replace(runs[0].records[3], notes=["agent 1 was excluded: <late>"], overshoot=2)
-    text = run_page.remarks(replace(runs[0], records=[*runs[0].records[:3], odd]))
+    text = rounds.remarks(replace(runs[0], records=[*runs[0].records[:3], odd]))
     assert "2 episodes beyond a signal were kept" in text
     assert "<td>4</td><td>agent 1 was excluded: &lt;late&gt;</td>" in text
 
@@ -195,10 +195,10 @@ def test_one_seed_that_breaks_a_bound_is_enough(runs: list[Run]) -> None:
 
 
 def test_signals_that_are_not_named_are_not_counted(runs: list[Run]) -> None:
-    assert "listed and counted" not in run_page.triggers(runs[0])
+    assert "listed and counted" not in rounds.triggers(runs[0])
     crowd = replace(runs[0].records[0], signals=len(runs[0].records[0].triggers) + 1)
     many = replace(runs[0], records=[crowd, *runs[0].records[1:]])
-    assert "At most 32 signals of each round are listed and counted" in run_page.triggers(many)
+    assert "At most 32 signals of each round are listed and counted" in rounds.triggers(many)
 
 
 def test_what_left_each_agent_adds_up(runs: list[Run]) -> None:

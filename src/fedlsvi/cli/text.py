@@ -84,9 +84,12 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def _warm(summary: Mapping[str, Any]) -> list[str]:
     """What the run knew before its first episode."""
+    p = summary["parameters"]
+    if not p["logged"] and not p["prior"]:
+        return []
     from fedlsvi.report.began import warm
 
-    return warm(summary["counts"], summary["parameters"])
+    return warm(summary["counts"], p)
 
 
 def _raw(summary: Mapping[str, Any]) -> str:

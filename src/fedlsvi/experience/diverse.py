@@ -1,7 +1,7 @@
 """Finite experience in which every agent and episode has a policy of its own (`diversity=`).
 
 Actions are logged beside states, because no table of the round gives them back. What is kept of a
-round is the counts of (x, a, x') of `stepped.GymFiniteExperience`, whether the world is stepped or
+round is the counts of (x, a, x') of `stepped_finite.GymFiniteExperience`, whether the world is stepped or
 its table is known; the trigger looks at pairs in the place of states.
 """
 
@@ -20,7 +20,7 @@ from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.diverse_values import DiverseValues
 from fedlsvi.experience.simulation import packed, pick_state
 from fedlsvi.experience.stationary_finite import StationaryGymFiniteExperience
-from fedlsvi.experience.stepped import GymFiniteExperience, close_off
+from fedlsvi.experience.stepped_finite import GymFiniteExperience, close_off
 from fedlsvi.experience.trigger_search import Firing
 from fedlsvi.experience.workers import grown
 

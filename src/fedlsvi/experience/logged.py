@@ -26,7 +26,7 @@ from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.transitions import CUT, ON, Transitions
 from fedlsvi.envs.logged.world import LoggedWorld, transitions_of
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.experience.stepped import TransitionCounts
+from fedlsvi.experience.stepped_finite import TransitionCounts
 from fedlsvi.experience.trigger_search import Firing
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers

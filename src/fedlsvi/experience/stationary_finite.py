@@ -18,7 +18,7 @@ from fedlsvi.core.statistics import Packing, shared, unpack
 from fedlsvi.experience import accumulation
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience
-from fedlsvi.experience.stepped import GymFiniteExperience, TransitionCounts
+from fedlsvi.experience.stepped_finite import GymFiniteExperience, TransitionCounts
 from fedlsvi.experience.trigger_search import CountTrigger
 
 

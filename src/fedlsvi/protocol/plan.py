@@ -50,7 +50,8 @@ from fedlsvi.experience.stationary_vectors import (
     StationaryContinuousExperience,
     StationaryGymExperience,
 )
-from fedlsvi.experience.stepped import FEW_ROWS, GymExperience, GymFiniteExperience
+from fedlsvi.experience.stepped import FEW_ROWS, GymExperience
+from fedlsvi.experience.stepped_finite import GymFiniteExperience
 from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
 from fedlsvi.experience.warm import WarmExperience
 from fedlsvi.experience.workers import Workers

@@ -13,7 +13,8 @@ from fedlsvi.errors import TransportError
 from fedlsvi.protocol.messages import Explore, Signal
 from fedlsvi.remote.codec import Address, decode_request, encode
 from fedlsvi.remote.conformance import RUN, check_transport, opened, parameters, uploads
-from fedlsvi.remote.flare.job import Coordinator, Flare
+from fedlsvi.remote.flare.job import Coordinator
+from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 

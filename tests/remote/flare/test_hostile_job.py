@@ -16,6 +16,7 @@ from fedlsvi.remote import federation as job
 from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
+from fedlsvi.remote.flare.transport import SignedSite
 from fedlsvi.remote.journal import Journal
 from fedlsvi.storage import settings_file
 
@@ -49,7 +50,7 @@ def test_a_job_reaches_no_other_folder(tmp_path: Path, monkeypatch: pytest.Monke
     before = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
     for name in (str(tmp_path / "elsewhere"), "../../elsewhere"):
         job = flare.Site(FEDERATION.table() | {"name": name})
-        site = flare.SignedSite(job, Signer(signers[0], name, JOB), "south")
+        site = SignedSite(job, Signer(signers[0], name, JOB), "south")
         with pytest.raises(flare.SiteTrouble, match="hello failed with InvalidSetting"):
             site.hello()
         with pytest.raises(flare.SiteTrouble, match="join failed with InvalidSetting"):

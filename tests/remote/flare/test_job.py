@@ -32,6 +32,7 @@ from fedlsvi.remote.federation import (
 )
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
+from fedlsvi.remote.flare.transport import SignedSite
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.remote.threads import ThreadTransport
@@ -260,7 +261,7 @@ def test_hello_is_written_down_before_it_leaves(
     settled(tmp_path, name="random-linear", **SIZES)
     monkeypatch.setattr(flare, "collab", engine(tmp_path))
     signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
-    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    site = SignedSite(flare.Site(FEDERATION.table()), signer, "south")
     assert site.hello() == {"agents": 2, "package": package()}
     (line,) = lines(tmp_path / "fedlsvi" / "trial" / "sent.jsonl")
     assert (line["kind"], line["scalars"]) == ("Hello", 1)
@@ -274,13 +275,13 @@ def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
     (tmp_path / "fedlsvi.toml").write_text(settings_file.dump(own))
     monkeypatch.setattr(flare, "collab", engine(tmp_path))
     signer = Signer(server_kit(tmp_path / "server"), "trial", JOB)
-    site = flare.SignedSite(flare.Site(FEDERATION.table()), signer, "south")
+    site = SignedSite(flare.Site(FEDERATION.table()), signer, "south")
     for call in (site.hello, lambda: site.join(0, 2)):
         with refused(flare.SiteTrouble, "protection-missing", "min_round = 20"):
             call()
     assert not (tmp_path / "fedlsvi").exists()
     willing = replace(FEDERATION, settings=FEDERATION.settings | {"min_round": 20})
-    site = flare.SignedSite(flare.Site(willing.table()), signer, "south")
+    site = SignedSite(flare.Site(willing.table()), signer, "south")
     assert site.hello()["agents"] == 2
 
 

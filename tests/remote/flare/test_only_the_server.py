@@ -23,6 +23,7 @@ from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import LONGEST_PROOF, Signer, Verifier
+from fedlsvi.remote.flare.transport import SignedSite
 from fedlsvi.storage import settings_file
 
 ENV = {
@@ -43,7 +44,7 @@ class South:
         self.signer = Signer(server_kit(folder / "server"), "trial", JOB)
         self.site = flare.Site(FEDERATION.table())
         self.called_by("server")
-        self.server = flare.SignedSite(self.site, self.signer, "south")
+        self.server = SignedSite(self.site, self.signer, "south")
         self.p = FEDERATION.parameters(4)
         self.number = 0
 

@@ -60,7 +60,7 @@ def trial(folder: Path, refusals: int, absent: Absent = "fail") -> tuple[Any, An
     def transport(plan: Any) -> Any:
         made = endpoint_factories(plan, 2, folder, durable=False, threads=1, lock_seconds=60.0)
         locked = [Locked(make, folder / "held", refusals) for make in made]
-        waits = RetryPolicy(5.0 if absent == "exclude" else 60.0, 1, absent=absent)
+        waits = RetryPolicy(5.0 if absent == "exclude" else 240.0, 1, absent=absent)
         run = run_id(plan.parameters, plan.seed)
         return engine.RayTransport(plan.parameters, locked, run, waits, guard_for(plan))
 

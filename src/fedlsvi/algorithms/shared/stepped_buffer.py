@@ -13,7 +13,8 @@ import numpy as np
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.experience.stationary_finite import StationaryGymFiniteExperience
 from fedlsvi.experience.stationary_vectors import StationaryGymExperience
-from fedlsvi.experience.stepped import GymExperience, GymFiniteExperience
+from fedlsvi.experience.stepped import GymExperience
+from fedlsvi.experience.stepped_finite import GymFiniteExperience
 from fedlsvi.experience.workers import Workers
 from fedlsvi.protocol.plan import Plan
 

@@ -18,7 +18,7 @@ from fedlsvi.envs.gym.episodes import Act, Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.continuous import greedy_rows
-from fedlsvi.experience.stepped import close_off
+from fedlsvi.experience.stepped_finite import close_off
 from fedlsvi.experience.values import BlockValues
 from fedlsvi.experience.workers import Workers, contiguous_runs
 from fedlsvi.protocol.plan import Plan

@@ -10,40 +10,31 @@ round ends at the minimum. A slow site changes the time and never the result.
 from __future__ import annotations
 
 import logging
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from time import monotonic
 from typing import Any
 
 from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.checks import is_integer, shown
-from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, MessageRefused, StoreError, TransportError
-from fedlsvi.protocol.messages import Explore, Reply, Signal
 from fedlsvi.protocol.transport import layout
-from fedlsvi.remote.codec import Address, decode_reply, longest_reply, run_id
+from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
 from fedlsvi.remote.flare.site_certificate import SiteCertificate
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.flare.transport import JOIN, SIGNALLED, Flare, SignedSite
 from fedlsvi.remote.guard import Guard, Refusal
-from fedlsvi.remote.retry_policy import RetryPolicy
 
 SETTINGS = "fedlsvi.toml"
 
 SERVER = "server"
 """What FLARE calls the server in a job, whatever its host's name."""
 
-_JOIN = struct.Struct("<qq")  # first agent, agents in all
-_SIGNALLED = struct.Struct("<QQq")  # epoch and number of a request, episode
 
 PIECE = 256
 """Episodes after which a site first checks whether another has signalled; the pieces double."""
@@ -154,7 +145,7 @@ class Site:
         with self._for_server("join", content, proof):
             if self._endpoint is not None:
                 return True
-            first, n_agents = _JOIN.unpack(content)
+            first, n_agents = JOIN.unpack(content)
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
@@ -184,7 +175,7 @@ class Site:
     def signalled_elsewhere(self, content: bytes, proof: bytes) -> None:
         """Another agent signalled at an episode of the round that this site explores."""
         with self._for_server("signalled_elsewhere", content, proof):
-            self._signals.heard(*_SIGNALLED.unpack(content))
+            self._signals.heard(*SIGNALLED.unpack(content))
 
     def _announce(self, frame: bytes) -> None:
         self._books[1].sent(frame)
@@ -201,161 +192,6 @@ class Site:
                 self._learned = keep_policy(self._settings, self._endpoint, folder)
             except StoreError as error:  # the run is not to fail for it: the next job tries again
                 log.error("the policy could not be written: %s", error)
-
-
-@dataclass(frozen=True)
-class SignedSite:
-    """A site as the server calls it: every request is signed for this site.
-
-    Attributes:
-        proxy: What FLARE calls the site with.
-        signer: Holds the server's key.
-        name: The site's name.
-    """
-
-    proxy: Any
-    signer: Signer
-    name: str
-
-    def __call__(self, **options: Any) -> SignedSite:
-        """The same site, called with these options of FLARE."""
-        return replace(self, proxy=self.proxy(**options))
-
-    def hello(self) -> Any:
-        """How many agents learn there and with which fedlsvi, as the site says."""
-        return self._call("hello", b"")
-
-    def join(self, first: int, n_agents: int) -> None:
-        """Number its agents from `first`, of `n_agents` in all."""
-        self._call("join", _JOIN.pack(first, n_agents))
-
-    def handle(self, frame: bytes) -> Any:
-        """Its answer to a request."""
-        return self._call("handle", frame)
-
-    def signalled_elsewhere(self, epoch: int, number: int, t: int) -> None:
-        """Tell it that somebody signalled at episode t of the round that this request explores."""
-        self._call("signalled_elsewhere", _SIGNALLED.pack(epoch, number, t))
-
-    def _call(self, purpose: str, content: bytes) -> Any:
-        proof = self.signer.sign(purpose, self.name, content)
-        return getattr(self.proxy, purpose)(content, proof)
-
-
-class Flare(FrameTransport):
-    """Frames as calls to sites; `proxies` in the order of agents."""
-
-    def __init__(
-        self,
-        parameters: Parameters,
-        proxies: Sequence[Any],
-        cuts: Sequence[tuple[int, int]],
-        run: int,
-        retry: RetryPolicy | None = None,
-        guard: Guard | None = None,
-    ) -> None:
-        sites = [proxy.name for proxy in proxies]
-        super().__init__(parameters, cuts, run, retry, guard, sites)
-        self.proxies = list(proxies)
-        self._pool = ThreadPoolExecutor(4 * len(proxies))
-        self._late: dict[Future[bytes], int] = {}
-        # of the last request: the earliest signal that was passed on, and the episodes that sites
-        # have announced (the earliest of each) and answered
-        self._passed: int | None = None
-        self._announced: dict[int, int] = {}
-        self._answered: dict[int, int] = {}
-        self._lock = Lock()
-
-    def next_request(self, cohorts: Iterable[int]) -> None:
-        with self._lock:
-            super().next_request(cohorts)
-            self._passed, self._announced, self._answered = None, {}, {}
-
-    def check_reply(self, c: int, reply: Reply) -> None:
-        """Who announced a signal has sent the others to that episode: it answers with no other."""
-        super().check_reply(c, reply)
-        if isinstance(reply, Signal):
-            with self._lock:
-                said = self._announced.get(c, reply.t)
-                # one that was lost and asked again is silent where somebody had been earlier
-                passed = self._passed is not None and self._passed < said
-                if reply.t != said and not (reply.t == 0 and passed):
-                    first, bound = self.cuts[c][0], f"{said}, as it announced"
-                    raise Refusal(first, self.guard.round, 0, "signal's t", reply.t, bound)
-                self._answered[c] = said
-
-    def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
-        end = monotonic() + deadline
-        asked = set()
-        for c, frame in frames.items():
-            proxy = self.proxies[c](timeout=deadline)
-            asked.add(call := self._pool.submit(proxy.handle, frame))
-            self._late[call] = c
-        while asked and (left := end - monotonic()) > 0.0:
-            done, _ = wait(self._late, left, FIRST_COMPLETED)
-            asked -= done
-            for future in done:
-                c = self._late.pop(future)
-                try:
-                    data = future.result()
-                except Exception as error:  # the engine's own: a site that cannot be reached
-                    log.warning(
-                        "no answer from %s: %s", self.proxies[c].name, flare_log.line(error)
-                    )
-                else:
-                    yield c, data
-
-    def signalled(self, frame: bytes, caller: str | None = None) -> None:
-        """An agent calls: pass its episode on to the other sites, unless an earlier one was. Where
-        all play every episode that was asked for, nobody needs to hear it. `caller` is the site
-        that the engine knows to have called: nobody speaks for another."""
-        try:
-            with self._lock:
-                turns = list(self.turns)  # before who is present is looked at: see `_windows`
-                if len(frame) > longest_reply(self.layout, self.layout.n_agents):
-                    raise MessageRefused(f"{len(frame)} bytes", code="answer-too-long")
-                address, signal = decode_reply(frame, self.layout)
-                c = next((c for c, cut in enumerate(self.cuts) if cut[0] == address.first), 0)
-                if not isinstance(signal, Signal) or not self._may_call(c, address, caller):
-                    return
-                self.guard.signal(address.first, address.agents, signal)
-                if signal.t == 0 or self._answered.get(c, signal.t) != signal.t:
-                    return
-                self._announced[c] = min(signal.t, self._announced.get(c, signal.t))
-                if self._passed is not None and self._passed <= signal.t:
-                    return
-                self._passed = signal.t
-        except FedLSVIError as error:
-            log.warning("a signal was refused: %s", error)
-            return
-        for other in self.membership.present():
-            if other != c:
-                epoch, number = turns[other]
-                site = self.proxies[other](expect_result=False)
-                site.signalled_elsewhere(epoch, number, signal.t)
-        self.enter("signal", 1)
-
-    def _may_call(self, c: int, address: Address, caller: str | None) -> bool:
-        """Whether this site was asked to explore, and speaks for itself about that request."""
-        if caller not in (None, self.proxies[c].name) or address != self.address(c):
-            return False
-        exploring = isinstance(self.request, Explore) and self.overshoot == "cut"
-        return exploring and c in self.membership.present()
-
-    def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:
-        """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
-        stopped there, so if its sender is lost the others are asked again. Where nothing can be
-        rolled back they are asked for no more than what then stays, as everywhere."""
-        if self.overshoot == "keep":
-            yield from super()._windows(cap, floor)
-            return
-        asked = len(self.cuts) + 1
-        while len(self.membership.present()) < asked:
-            asked = len(self.membership.present())
-            yield cap
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Coordinator:
