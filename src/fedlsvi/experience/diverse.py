@@ -1,8 +1,8 @@
 """Finite experience in which every agent and episode has a policy of its own (`diversity=`).
 
 Actions are logged beside states, because no table of the round gives them back. What is kept of a
-round is the counts of (x, a, x') of `stepped_finite.GymFiniteExperience`, whether the world is stepped or
-its table is known; the trigger looks at pairs in the place of states.
+round is the counts of (x, a, x') of `stepped_finite.GymFiniteExperience`, whether the world is
+stepped or its table is known; the trigger looks at pairs in the place of states.
 """
 
 from __future__ import annotations
