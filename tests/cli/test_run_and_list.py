@@ -110,8 +110,8 @@ def test_run_writes_a_folder_that_the_library_reads(
 
 
 @pytest.mark.parametrize(("algorithm", "numbers"), [
-    ("fed-lsvi", "(H = 5, d = 8, γ = 1, β = 1, λ = 0.001)"),
-    ("independent", "(H = 5, d = 8, β = 1, λ = 0.001)"),
+    ("fed-lsvi", "(H = 5, d = 8, γ = 1, β = 1.25 (tapered), λ = 0.001)"),
+    ("independent", "(H = 5, d = 8, β = 1.25 (tapered), λ = 0.001)"),
 ])  # fmt: skip
 def test_one_is_one_and_only_numbers_that_exist_are_told(
     algorithm: str, numbers: str, capsys: pytest.CaptureFixture[str]

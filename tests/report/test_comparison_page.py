@@ -109,7 +109,7 @@ def test_what_no_theorem_bounds_is_not_set_against_bounds(tmp_path: Path) -> Non
         assert "How often the agents synchronised.<" in page
         for words in ("the bounds", "the most possible", "theorem", "γ = "):
             assert words not in page.split("Run it again")[0], words
-    assert "β = 0.4, λ = 0.001" in pages["centralised"]
+    assert "β = 0.5 (tapered), λ = 0.001" in pages["centralised"]
     assert "β" not in pages["fed-ucbvi"]
 
 

@@ -2,7 +2,8 @@
 
 `python -m fedlsvi.experiments.studies.practical FILE`: play what FILE does not hold yet, choose on
 the tuning instances, and print the tables of docs/defaults.md, most of them from instances that
-took no part. FILE keeps every run, so the study can be stopped and called again.
+took no part. FILE keeps every run, so the study can be stopped and called again; `FILE 0` prints
+what it holds.
 
 Everything below down to `MANY` was fixed before the first run of the study. Cap and budget are the
 preset's: they were chosen by an earlier version of this study (docs/defaults.md).
@@ -273,9 +274,35 @@ def by_family(table: Mapping[str, Mapping[Cell, list[Result]]]) -> Iterator[str]
             yield f"| {family} | {name} | {' | '.join(numbers)} |"
 
 
+def so_far(results: Iterable[Result], episodes: int) -> Iterator[str]:
+    """One line per family and candidate, from whatever was played with so many episodes."""
+    table = cells(r for r in results if r.episodes == episodes)
+    yield "| family | β | sticks | regret ÷ uniform | rounds | scalars ÷ raw | ÷ centralised |"
+    yield "|" + "---|" * 7
+    for family in FAMILIES:
+        for name, row in table.items():
+            if not (runs := row.get((family, episodes))):
+                continue
+            numbers = [
+                f"{sum(r.late > STUCK for r in runs)} of {len(runs)}",
+                f"{np.mean([r.regret for r in runs]):.4f}",
+                f"{np.median([r.rounds for r in runs]):.0f}",
+                f"{np.median([r.raw for r in runs]):.2g}",
+                f"{np.median([r.shared for r in runs]):.2%}",
+            ]
+            yield f"| {family} | {name} | {' | '.join(numbers)} |"
+
+
 def main(path: str, processes: int = 2) -> None:
-    """Tune, choose, report on instances that took no part."""
+    """Tune, choose, report on instances that took no part; with 0 processes, only say what the
+    file holds."""
     runs = Runs(Path(path))
+    if processes == 0:
+        for title, which in (("tuning", TUNE), ("held out", TEST)):
+            for T in (LONG, SHORT):
+                found = [r for r in runs.found.values() if r.instance in which]
+                print(f"{title}, {T:,} episodes:\n\n" + "\n".join(so_far(found, T)) + "\n")
+        return
     tuned = cells(runs.get(jobs(TUNE, CANDIDATES), processes))
     print("On the tuning instances:\n")
     print("\n".join(overview(tuned)), flush=True)
