@@ -17,15 +17,19 @@ import pytest
 from parties import FEDERATION, SITES, await_rounds, in_this_process, processes, submit
 
 import fedlsvi
-from canary import contents, leaks, mark
+from canary import PATTERN, Marked, contents, leaks, mark
+from fedlsvi import FedLSVI
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, record_episodes, write_records
+from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.remote import codec as wire
 from fedlsvi.remote.audit import verify
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.log import line
 from fedlsvi.storage import checkpoint
+from recorded import recorded
 from repeats import only_ci, repeats
 from variants import MIXED, assert_kept, paid
 
@@ -270,3 +274,53 @@ def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
         learned = Policy.load(finished / "kits" / site / "fedlsvi" / "records" / "policy")
         assert np.array_equal(learned.table, pooled.policy.table)
     assert leaks({"server": contents(folder)}) == {}
+
+
+def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
+    """Site-1 plays and has a log, site-2 plays, site-3 has a log and no world: the run is the one
+    in this process, and neither what FLARE sent from site-1 nor what the server keeps has anything
+    of a log, whose states and rewards are all marked."""
+    world, horizon = Marked(5, 8), 5
+    logs, _ = recorded(world, [9, 0, 12], horizon, world.n_actions)
+    for log in logs:
+        if log is not None:
+            for name in ("observation", "next_observation", "reward"):
+                log[name] = mark(log[name].astype(float))
+    phi = {"name": "fourier", "n_frequencies": 2}
+    federation = Federation(
+        "beside", episodes=40, horizon=horizon, dim=12, seed=2, features=phi, logged=12,
+        n_actions=3, settings={"gamma": 9.0}, retry=FEDERATION.retry,
+    )  # fmt: skip
+    overheard = finished.parent / "overheard-beside"
+    plays = '[env]\nentry = "canary:make"\nhorizon = 5\ndim = 8\n'
+    own = [f'data = "log.parquet"\n{plays}overheard = "{overheard}"\n', plays,
+           'data = "log.parquet"\n']  # fmt: skip
+    before = {}
+    for site, log, text in zip(SITES, logs, own, strict=True):
+        settings = finished / "kits" / site / "local" / "fedlsvi.toml"
+        before[settings] = settings.read_text()
+        settings.write_text(text)
+        if log is not None:
+            write_records(log, settings.with_name("log.parquet"))
+    (number,) = submit(finished, federation)
+    learner = FedLSVI(3, gamma=9.0, stationary=False)
+    here = learner.learn(
+        [world, world, None], 40, 2, data=logs, features=FourierFeatures(2), progress=False
+    )
+    assert project.wait(finished, number, 240.0) == project.COMPLETED
+    for settings, text in before.items():
+        settings.write_text(text)
+    folder = project.server_folder(finished).parent / "beside"
+    run = fedlsvi.load(folder)
+    assert [r.last for r in run.records] == [r.last for r in here.records]
+    assert run.w.tobytes() == here.w.tobytes()
+    assert run.deployed_w.tobytes() == here.deployed_w.tobytes()
+    assert run.bounds["scalars"].holds
+    sent = overheard.read_bytes()
+    assert sent.count(wire.MAGIC) > 50
+    log = (finished / "kits" / "site-1" / "local" / "log.parquet").read_bytes()
+    assert PATTERN in log
+    assert leaks({"overheard": sent, "server": contents(folder)}) == {}
+    learned = Policy.load(finished / "kits" / "site-3" / "fedlsvi" / "beside" / "policy")
+    at = np.array([0.3])
+    assert learned.action(at, step=1) == here.deployed.action(at, step=1)
