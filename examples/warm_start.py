@@ -1,15 +1,16 @@
 """What records are worth to an explorer: regret of a warm start against a cold one.
 
-`python -m examples.warm_start [seeds] [figure.png]`: FrozenLake with records of a behaviour that is
-half random, and ICU-Sepsis with records of the clinicians. Agents, records and settings are fixed
-here; each seed draws its own records and its own run.
+`python -m examples.warm_start [seeds [figure.png [kept.npz]]]`: FrozenLake with records of a
+behaviour that is half random, and ICU-Sepsis with records of the clinicians. Agents, records and
+settings are fixed here; each seed draws its own records and its own run.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ from fedlsvi.features import LowRankFeatures
 
 EPISODES, FIRST = 200, 100
 """Played by each agent, and those whose regret is compared."""
+
+
+Curves = dict[str, dict[str, list[np.ndarray]]]
+"""Problem → cold or warm → cumulative regret of each seed."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +74,24 @@ def icu_sepsis() -> Case:
     return Case("ICU-Sepsis", env, clinicians(env), 10, 1_000, ENDS, phi)
 
 
-def icu_sepsis_one_hot() -> Case:
-    """The same where a state and an action tell nothing about others: most of the 17,900 pairs are
-    in no record, and optimism goes there."""
-    return replace(icu_sepsis(), name="ICU-Sepsis, one-hot", features=None)
-
-
-def main(seeds: int = 5, path: str = "") -> dict[str, dict[str, list[np.ndarray]]]:
-    """Print regret after 100 episodes of each agent; draw the curves where a path is given."""
-    curves: dict[str, dict[str, list[np.ndarray]]] = {}
-    for case in (frozen_lake(), icu_sepsis(), icu_sepsis_one_hot()):
+def main(seeds: int = 5, path: str = "", kept: str = "") -> Curves:
+    """Print regret after 100 episodes of each agent; draw the curves where a path is given. Runs
+    that a file has kept are not played again."""
+    curves: Curves = {}
+    known = Path(kept)
+    done = dict(np.load(known)) if kept and known.exists() else {}
+    for case in (frozen_lake(), icu_sepsis()):
         found = curves.setdefault(case.name, {"cold": [], "warm": []})
-        for seed in range(seeds):
-            for how, data in (("cold", None), ("warm", case.data(seed))):
-                run = case.play(seed, data)
+        for seed, how in ((seed, how) for seed in range(seeds) for how in found):
+            key = f"{case.name} {how} {seed}"
+            if key not in done:
+                run = case.play(seed, case.data(seed) if how == "warm" else None)
                 assert run.regret is not None
                 assert run.bounds["scalars"].holds
-                found[how].append(run.regret)
+                done[key] = run.regret
+                if kept:
+                    np.savez(known, **done)
+            found[how].append(done[key])
         cold, warm = (np.array([curve[FIRST - 1] for curve in found[how]]) for how in found)
         print(f"{case.name:<12} regret of the first {FIRST} episodes of {case.agents} agents: "
               f"cold {np.median(cold):.2f} [{cold.min():.2f}, {cold.max():.2f}], "
@@ -96,11 +102,11 @@ def main(seeds: int = 5, path: str = "") -> dict[str, dict[str, list[np.ndarray]
     return curves
 
 
-def draw(curves: dict[str, dict[str, list[np.ndarray]]], path: str) -> None:
+def draw(curves: Curves, path: str) -> None:
     """Median and range of cumulative regret, a panel for each problem."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     for axes, (name, found) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
         for how, colour in (("cold", "#c4572f"), ("warm", "#2f6fc4")):
             all_of_them = np.array(found[how])
@@ -116,4 +122,4 @@ def draw(curves: dict[str, dict[str, list[np.ndarray]]], path: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", TrafficWarning)
-    main(*(int(a) for a in sys.argv[1:2]), *sys.argv[2:3])
+    main(*(int(a) for a in sys.argv[1:2]), *sys.argv[2:4])

@@ -330,7 +330,7 @@ def _odd(line: Mapping[str, Any]) -> str:
         return "kind"
     least = dict.fromkeys({"scalars", "bytes"} & line.keys(), 0)
     if line["kind"] in UPLOADS:
-        least |= {"round": 1, "step": 1, "scalars": 1, "first": 0, "agents": 1}
+        least |= {"round": 0, "step": 1, "scalars": 1, "first": 0, "agents": 1}
         if not isinstance(line.get("digest"), str):
             return "digest"
         if not RUN.fullmatch(str(line.get("run"))):
@@ -360,7 +360,8 @@ def _uncounted(
     if rest:
         raise ValueError("that is not a whole number of uploads")
     some = range(min(number, contents + 1))  # one more is missing already
-    expected = {(1 + i // horizon, horizon - i % horizon) for i in some}
+    first = min((k for k, _ in uploads if k == 0), default=1)  # the round of the logs is 0
+    expected = {(first + i // horizon, horizon - i % horizon) for i in some}
     if missing := sorted(expected - uploads.keys(), key=_order):
         raise ValueError("the upload of round {}, step {} is missing".format(*missing[0]))
     places = sorted(uploads, key=_order)

@@ -316,10 +316,13 @@ def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
     assert run.w.tobytes() == here.w.tobytes()
     assert run.deployed_w.tobytes() == here.deployed_w.tobytes()
     assert run.bounds["scalars"].holds
+    counted = run.ledger.by_agent["up_stats"].tolist()
+    for site, of_site in zip(SITES, counted, strict=True):
+        log = finished / "kits" / site / "fedlsvi" / "beside" / "sent.jsonl"
+        assert verify(log, of_site).uncounted == []
     sent = overheard.read_bytes()
     assert sent.count(wire.MAGIC) > 50
-    log = (finished / "kits" / "site-1" / "local" / "log.parquet").read_bytes()
-    assert PATTERN in log
+    assert PATTERN in (finished / "kits" / "site-1" / "local" / "log.parquet").read_bytes()
     assert leaks({"overheard": sent, "server": contents(folder)}) == {}
     learned = Policy.load(finished / "kits" / "site-3" / "fedlsvi" / "beside" / "policy")
     at = np.array([0.3])

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from parties import ENV, FEDERATION, processes
+from parties import FEDERATION, processes
 
 import fedlsvi
 from fedlsvi import FedLSVI
+from fedlsvi.envs import record_episodes, write_records
 from fedlsvi.errors import MessageRefused
 from fedlsvi.remote import codec as wire
 from fedlsvi.remote.audit import verify
@@ -58,7 +59,7 @@ OUTAGES = (
     # at the upload of which step, whose job is killed, and who is killed altogether
     (6, ("localhost", "site-2"), ()),
     (4, ("localhost",), ("site-1",)),
-    (8, (), ("localhost", "site-1", "site-2")),
+    (8, (), ("localhost", "site-1", "site-3")),
 )
 
 
@@ -67,25 +68,31 @@ def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     """SIGKILL to the processes of jobs, to FLARE's server and to sites, eleven in three outages,
     all aimed at the middle of a synchronisation and each followed by the job again, the last with
     new certificates for everybody: the final model has the bits of the undisturbed run, and the
-    logs of what left agree with the ledger."""
-    env = ENV | {"horizon": 10}
+    logs of what left agree with the ledger. The third site has a log and nothing to play in."""
+    env = {"name": "random-mdp", "n_states": 6, "n_actions": 3, "horizon": 10, "seed": 1}
     federation = replace(
-        FEDERATION, name="kills", horizon=10, episodes=400, settings={"gamma": 40.0},
-        retry={"deadline": 20.0, "attempts": 1},
+        FEDERATION, name="kills", horizon=10, dim=18, one_hot=True, episodes=400, logged=25,
+        n_actions=3, settings={"gamma": 40.0}, retry={"deadline": 20.0, "attempts": 1},
     )  # fmt: skip
     # first, so that what the sites run is compiled
-    learner = FedLSVI(n_agents=2, **federation.settings)
-    here = learner.learn(environment(env), federation.episodes, federation.seed, progress=False)
-    sites, own = ("site-1", "site-2"), {"agents": 1, "env": env}
-    folder = project.init(
-        tmp_path / "project", federation, dict.fromkeys(sites, own), port=free_port()
-    )
+    world = environment(env)
+    log = record_episodes(world, 25, agent=2)
+    here = FedLSVI(n_agents=3, **federation.settings, stationary=False).learn(
+        [world, world, None], federation.episodes, federation.seed, data=[None, None, log],
+        progress=False,
+    )  # fmt: skip
+    sites, own = ("site-1", "site-2", "site-3"), {"agents": 1, "env": env}
+    settings = dict.fromkeys(sites, own) | {
+        "site-3": {"agents": 1, "data": str(tmp_path / "log.parquet")}
+    }
+    folder = project.init(tmp_path / "project", federation, settings, port=free_port())
+    write_records(log, tmp_path / "log.parquet")
     kills = inside = 0
     try:
         project.launch(folder)
         number = project.start(folder)
         for step, jobs, parties in OUTAGES:
-            wait_for_step(folder, "site-1", step, 1)
+            wait_for_step(folder, "site-1", step, 1 if kills else 2)  # the logs are round 0
             found = {name: processes(folder, name) for name in ("localhost", *sites)}
             targets = [found[name]["job"] for name in jobs]
             targets += [pid for name in parties for pid in found[name].values()]
