@@ -1,6 +1,6 @@
 """A Minari data set of FrozenLake: record it, learn from it, then explore on from it.
 
-`python -m examples.minari_lake.run`: the behaviour is half random; nothing is downloaded. Needs
+`python -m examples.minari_lake`: the behaviour is half random; nothing is downloaded. Needs
 `pip install ".[examples,minari]"`.
 """
 
