@@ -123,10 +123,22 @@ def test_half_a_line_at_the_end_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert not verify(log).unfinished
 
 
+def test_a_log_may_begin_with_round_0(tmp_path: Path) -> None:
+    """Where a run begins with what agents recorded before; of such a run nothing may be missing."""
+    log = sent(tmp_path / "log")
+    rows = [row | {"round": row["round"] - 1} if "round" in row else row for row in rows_of(log)]
+    chain(log, rows)
+    assert verify(log, 2 * H * EACH).uncounted == []
+    first = next(i for i, row in enumerate(rows) if row.get("round") == 0)
+    chain(log, rows[:first] + [row | {"n": row["n"] - 1} for row in rows[first + 1 :]])
+    with refused(DamagedFile, "log-incomplete"):
+        verify(log, 2 * H * EACH)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [({"kind": None}, "kind"), ({"kind": "\x1b[2J"}, "kind"), ({"kind": ["Upload"]}, "kind"),
-     ({"round": None}, "round"), ({"round": 0}, "round"), ({"round": "1"}, "round"),
+     ({"round": None}, "round"), ({"round": -1}, "round"), ({"round": "1"}, "round"),
      ({"step": 0}, "step"), ({"step": None}, "step"), ({"step": 1.5}, "step"),
      ({"digest": None}, "digest"), ({"digest": 3}, "digest"), ({"scalars": None}, "scalars"),
      ({"scalars": 0}, "scalars"), ({"scalars": True}, "scalars"), ({"bytes": -1}, "bytes"),
