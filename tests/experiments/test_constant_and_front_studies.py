@@ -69,6 +69,7 @@ def test_the_front_is_played_once_and_drawn(
 ) -> None:
     monkeypatch.setattr(front, "EPISODES", 40)
     monkeypatch.setattr(front, "ROUNDS", (5, 10))
+    monkeypatch.setattr(front, "TIGHT", 5)
     monkeypatch.setattr(front, "INSTANCES", 1)
     monkeypatch.setattr(front, "PROBLEMS", {"garnet": front.PROBLEMS["garnet"]})
     kept = {rule: dict(list(row.items())[:2]) for rule, row in front.RULES.items()}

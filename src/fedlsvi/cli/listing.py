@@ -26,6 +26,8 @@ MEANING = {
     "packing": "which entries of Λ are sent: auto, packed, dense or diagonal",
     "confidence": "p: the theorems hold with probability 1 − 2p",
     "c_beta": "constant of the theorems' β",
+    "c": "scale of the bonus: 1 in the paper's preset, a study's number in the practical one",
+    "sigma": "scale of the noise that explores",
 }
 """Settings that several algorithms have."""
 
@@ -109,7 +111,7 @@ def _settings() -> list[dict[str, Any]]:
     for key in dict.fromkeys([*known["fed-lsvi"], *(k for own in known.values() for k in own)]):
         having = [name for name, own in known.items() if key in own]
         default = known[having[0] if "fed-lsvi" not in having else "fed-lsvi"][key]
-        meaning = MEANING.get(key, "see docs/algorithms.md")
+        meaning = MEANING.get(key, "see docs/api/algorithms.md")
         who = "all algorithms" if len(having) == len(known) else ", ".join(having)
         shown = {} if default is None else {"default": default}
         rows.append({"name": key, "summary": f"{meaning} ({who})", "parameters": shown})
