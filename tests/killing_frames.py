@@ -67,7 +67,7 @@ def main(
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 os._exit(1)
         if killed < kills:
-            wait_for_more(child, folder / "run" / "records.jsonl")
+            wait_for_more(child, folder / "run")
             time.sleep(instants.uniform(0.0, 0.05))
             os.kill(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -78,12 +78,16 @@ def main(
     return {"kills": killed, "rounds": here.rounds, "equal": equal and run.taus == here.taus}
 
 
-def wait_for_more(child: int, records: Path) -> None:
-    """Until the child has written a record more, or has ended."""
-    before = records.stat().st_size if records.exists() else 0
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and (
-        not records.exists() or records.stat().st_size == before
-    ):
+def wait_for_more(child: int, run: Path) -> None:
+    """Until the child has sealed another checkpoint, or has ended."""
+
+    def sealed() -> int:
+        return max((int(path.stem) for path in run.glob("checkpoints/*.json")), default=0)
+
+    before = sealed()
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if sealed() > before:
+            return
         time.sleep(0.002)
 
 

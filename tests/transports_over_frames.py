@@ -31,6 +31,26 @@ def over_frames(
     return make
 
 
+def dying(make: Any, after: int) -> Any:
+    """Makes a transport whose server dies when it has asked so often."""
+
+    def made(plan: Any) -> Any:
+        transport = make(plan)
+        inner, count = transport.exchange, 0
+
+        def exchange(frames: Any, deadline: float) -> Any:
+            nonlocal count
+            count += 1
+            if count == after:
+                raise KeyboardInterrupt
+            yield from inner(frames, deadline)
+
+        transport.exchange = exchange
+        return transport
+
+    return made
+
+
 def learn(
     problem: Any, aggregation: Any = "float", exchange: Any = "stepwise",
     stationary: Any = "auto", **options: Any,

@@ -22,7 +22,7 @@ from fedlsvi.remote.codec import Address, decode_reply, encode
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.storage.run_writer import RunWriter, begin
-from transports_over_frames import assert_same, over_frames
+from transports_over_frames import assert_same, dying, over_frames
 
 ZOO = [*problems.finite_zoo(), problems.heterogeneous(M=5), problems.chain(S=3, H=1)]
 """Some of them are stationary: there all steps share their sums."""
@@ -157,21 +157,7 @@ def test_a_server_that_dies_resumes_to_the_same_bits(
     here = learn(PROBLEM, aggregation=aggregation, cohorts=3)
     make = over_frames(3, tmp_path / "journals")
 
-    def dying(plan: Any) -> Any:
-        transport = make(plan)
-        inner, asked = transport.exchange, 0
-
-        def exchange(frames: Any, deadline: float) -> Any:
-            nonlocal asked
-            asked += 1
-            if asked == after:
-                raise KeyboardInterrupt
-            yield from inner(frames, deadline)
-
-        transport.exchange = exchange  # type: ignore[method-assign]
-        return transport
-
-    session = learner.prepare(PROBLEM.envs, 40, 3, transport=dying)
+    session = learner.prepare(PROBLEM.envs, 40, 3, transport=dying(make, after))
     folder = begin(tmp_path / "run", session.plan, "fed-lsvi", learner.settings)
     with pytest.raises(KeyboardInterrupt):
         drive(session, [RunWriter(folder, session, 0.0)])

@@ -27,7 +27,7 @@ from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 from killing_frames import kill
 from repeats import repeats
-from transports_over_frames import over_frames
+from transports_over_frames import dying, over_frames
 from variants import MIXED, assert_kept, paid, scalars_of
 
 KILLS = repeats(2, 4)
@@ -41,26 +41,6 @@ def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     found = kill(name, "float", 2, repeats(300, 1500), KILLS, tmp_path)
     assert found["kills"] >= max(1, KILLS - 2), "the run was over before it could be killed"
     assert found["equal"]
-
-
-def dying(make: Any, after: int) -> Any:
-    """Makes a transport whose server dies when it has asked so often."""
-
-    def made(plan: Any) -> Any:
-        transport = make(plan)
-        inner, count = transport.exchange, 0
-
-        def exchange(frames: Any, deadline: float) -> Any:
-            nonlocal count
-            count += 1
-            if count == after:
-                raise KeyboardInterrupt
-            yield from inner(frames, deadline)
-
-        transport.exchange = exchange
-        return transport
-
-    return made
 
 
 def interrupted(
