@@ -1,10 +1,11 @@
 """Kills a run over frames again and again and resumes it, in a process of its own:
 
-    python killing_frames.py PROBLEM AGGREGATION COHORTS EPISODES KILLS FOLDER PATH…
+    python killing_frames.py PROBLEM SUMS COHORTS EPISODES KILLS FOLDER PATH…
 
-One process holds the server and all agents, and is killed with SIGKILL at a random instant after it
-has got further. The process imports and compiles once; every attempt is a fork of it. It prints one
-JSON object: the kills, the rounds, and whether the run ended with the bytes of the undisturbed one.
+SUMS is an aggregation, or "private": a private run with secure sums. One process holds the server
+and all agents, and is killed with SIGKILL at a random instant after it has got further. The process
+imports and compiles once; every attempt is a fork of it. It prints one JSON object: the kills, the
+rounds, and whether the run ended with the bytes of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -38,12 +39,22 @@ def main(
 ) -> dict[str, Any]:
     import problems
     from fedlsvi import FedLSVI, resume
+    from fedlsvi.protocol import simulated_sites
+    from fedlsvi.remote import site_noise
     from transports_over_frames import over_frames
 
     problem = getattr(problems, name)()
     options: dict[str, Any] = {"features": problem.features, "progress": False}
 
+    # sites of a private run draw from one secret, so that it can be compared
+    simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
+
     def learner(kind: str) -> FedLSVI:
+        if kind == "private":
+            return FedLSVI(
+                n_agents=4, beta=0.5, lam=0.5, rounds=45, exchange="one-trip",
+                aggregation="secure", privacy={"epsilon": 5.0, "delta": 1e-6},
+            )  # fmt: skip
         return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=kind)  # type: ignore[arg-type]
 
     def play() -> None:
@@ -55,7 +66,7 @@ def main(
             own.learn(problem.envs, episodes, 1, folder=folder / "run", **options, **kept)
 
     plain = "exact" if aggregation == "secure" else aggregation
-    here = learner(plain).learn(problem.envs, episodes, 1, **options)
+    here = learner(plain).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
     killed, ended, instants = 0, False, random.Random(0)
     while not ended:
         child = os.fork()

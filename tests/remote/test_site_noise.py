@@ -11,16 +11,21 @@ import pytest
 
 import problems
 from expecting import refused
-from fedlsvi import FedLSVI
+from fedlsvi import FedLSVI, envs, load
 from fedlsvi.errors import DamagedFile, MessageRefused
 from fedlsvi.protocol import simulated_sites
 from fedlsvi.protocol.messages import Increments, NextStates, Stop
 from fedlsvi.remote import site_noise
+from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint_factory import endpoint_factories
+from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.noisy_guard import NoisyGuard
 from fedlsvi.remote.request_order import RequestOrder
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
+from fedlsvi.remote.threads import ThreadTransport
+from fedlsvi.storage import settings_file
 from transports_over_frames import assert_same, over_frames
 
 PROBLEM = problems.simplex()
@@ -52,9 +57,18 @@ def test_frames_carry_what_one_process_computes(aggregation: str, tmp_path: Path
     here = learn(aggregation, cohorts=3)
     there = learn(aggregation, transport=over_frames(3, tmp_path))
     assert_same(there, here)
-    for folder in tmp_path.glob("agents-*"):
+    for folder in tmp_path.glob("agents-*.noise"):
         run = next(iter(_runs(folder)))
         assert sorted(released(folder, run)) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_a_server_that_begins_again_gets_the_same_noise(aggregation: str, tmp_path: Path) -> None:
+    """The journal before is put aside, and the secret stays: the same bits, no second budget."""
+    first = learn(aggregation, transport=over_frames(3, tmp_path))
+    again = learn(aggregation, transport=over_frames(3, tmp_path))
+    assert len(list(tmp_path.glob("agents-*.noise"))) == 3
+    assert again.w.tobytes() == first.w.tobytes()
 
 
 def _runs(folder: Path) -> set[int]:
@@ -147,6 +161,41 @@ def test_the_guard_lets_noise_pass_and_no_more() -> None:
         else:
             with pytest.raises(Refusal):
                 guard.check(0, reply)
+
+
+@pytest.mark.usefixtures("one_key")
+def test_a_server_that_knows_the_features_alone_plays_a_private_run(tmp_path: Path) -> None:
+    """As federation.toml gives it; the run is that of one process."""
+    env = envs.make("river-swim")
+    text = settings_file.dump({
+        "name": "private", "episodes": 40, "horizon": env.horizon, "one_hot": True,
+        "dim": env.n_states * env.n_actions, "n_states": env.n_states,
+        "features": {"name": "one-hot"},
+        "settings": {"exchange": "one-trip", "aggregation": "secure", "rounds": 4,
+                     "privacy": PRIVACY},
+    })  # fmt: skip
+    (tmp_path / "federation.toml").write_text(text)
+    federation = Federation.of(settings_file.read(tmp_path / "federation.toml"))
+    federation.check(3)
+    plan, p = federation.plan(env, 3), federation.parameters(3)
+    assert p.nonnegative
+    transport = ThreadTransport(p, endpoint_factories(plan, 3, threads=1), run_id(p, 0))
+    opened = federation.open_run(tmp_path / "run", transport.cuts, lambda note: None)
+    try:
+        run = serve(opened, transport, [], federation.values(p))
+    finally:
+        transport.close()
+    here = FedLSVI(
+        n_agents=3,
+        exchange="one-trip",
+        aggregation="secure",
+        privacy=PRIVACY,
+        rounds=4,
+        stationary=False,
+    ).learn(env, 40, 0, progress=False, cohorts=3)
+    assert run.taus == here.taus
+    assert run.w.tobytes() == here.w.tobytes()
+    assert load(tmp_path / "run").epsilon_spent == 2.0
 
 
 @pytest.mark.parametrize(

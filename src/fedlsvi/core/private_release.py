@@ -31,7 +31,7 @@ from fedlsvi.core.privacy_accountant import epsilon_of, mu_of
 from fedlsvi.core.statistics import Packing, packed_size
 
 U_RATIO, N_RATIO = 0.5, 0.5
-"""Noise on u and on N over noise on Λ; benchmarks/private_defaults.py compared them."""
+"""Noise on u and on N over noise on Λ; a trial chose them (experiments/studies/private.py)."""
 
 GRID_BITS = 20
 """σ is about 2^20 units of the grid, so that rounding costs next to nothing."""

@@ -35,7 +35,7 @@ from fedlsvi.protocol.messages import Layout, Reply, Request, Stop, Upload, gram
 from fedlsvi.protocol.one_trip import OneTrip, Transported
 
 SHIFT = 0.1
-"""c of the practical preset; benchmarks/private_defaults.py chose it."""
+"""c of the practical preset; experiments/studies/private.py chose it."""
 
 
 class PrivateOneTrip(OneTrip):

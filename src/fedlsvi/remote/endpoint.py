@@ -57,6 +57,7 @@ from fedlsvi.remote.masking import Masking
 from fedlsvi.remote.request_order import RequestOrder as RequestOrder
 from fedlsvi.remote.request_order import refuse
 from fedlsvi.remote.site_noise import SiteNoise
+from fedlsvi.storage import files
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
@@ -179,7 +180,11 @@ class Endpoint:
         """The site's noise, as its journal has it; None where the run is not private."""
         if self.parameters.privacy is None:
             return None
-        return SiteNoise(self.parameters, self.run, self.agents, *self._where())
+        folder, durable = self._where()
+        if folder is not None:  # beside the journal, which is put aside where a server begins anew
+            folder = folder.with_name(f"{folder.name}.noise")
+            files.make_private(folder)
+        return SiteNoise(self.parameters, self.run, self.agents, folder, durable)
 
     def _where(self) -> tuple[Path | None, bool]:
         """The journal's folder, and whether it survives a power failure."""

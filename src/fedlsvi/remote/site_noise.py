@@ -3,11 +3,11 @@
     noise-RUN.json   the site's secret of one run, from the operating system's entropy
     noise.log        for every round that was released: its number, and a hash of what noise hid
 
-Both are in the site's journal and never leave it. A site that restarts has the same secret, so it
-adds the same noise to the same sums: what it sends again are the bytes that it sent. It never adds
-the noise of a round to a second content, whoever asks: the difference of the two would be open, and
-the budget was for one. That holds for a server that begins again at episode 0, too. After the last
-round of the schedule nothing is sent.
+Both are in a folder beside the site's journal and never leave the site. A site that restarts has
+the same secret, so it adds the same noise to the same sums: what it sends again are the bytes that
+it sent. It never adds the noise of a round to a second content, whoever asks: the difference of the
+two would be open, and the budget was for one. That holds for a server that begins again at episode
+0, too. After the last round of the schedule nothing is sent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SiteNoise:
         parameters: The numbers that were agreed on, of a private run.
         run: The run's number.
         agents: The site's first agent, and how many it has.
-        folder: The journal's; None keeps everything in memory.
+        folder: Where both files are; None keeps everything in memory.
         durable: Whether a release is known after a power failure too.
     """
 

@@ -1,5 +1,5 @@
 """Further jobs of the parties on NVIDIA FLARE: other settings, a site that is held, jobs that no
-party may run, sites with logs."""
+party may run, sites with logs, a private run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, record_episodes, write_records
 from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.protocol.simulated_sites import SimulatedSites
 from fedlsvi.remote import codec as wire
+from fedlsvi.remote import site_noise
 from fedlsvi.remote.audit import verify
-from fedlsvi.remote.federation import Federation
+from fedlsvi.remote.federation import Federation, environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.log import line
-from fedlsvi.storage import checkpoint
+from fedlsvi.storage import checkpoint, settings_file
 from recorded import recorded
 from repeats import only_ci, repeats
 from variants import MIXED, assert_kept, paid
@@ -327,3 +330,38 @@ def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
     learned = Policy.load(finished / "kits" / "site-3" / "fedlsvi" / "beside" / "policy")
     at = np.array([0.3])
     assert learned.action(at, step=1) == here.deployed.action(at, step=1)
+
+
+@only_ci
+def test_a_private_run_has_the_noise_of_its_sites_and_no_other(finished: Path) -> None:
+    """Three sites on finite states. With the secrets that they keep beside their journals, this
+    process adds the same noise and has the same model to the bit; nobody released a round twice."""
+    env = {"name": "random-mdp", "n_states": 4, "n_actions": 3, "horizon": 3, "seed": 1}
+    federation = Federation(
+        "private", episodes=40, horizon=3, dim=12, one_hot=True, n_states=4, n_actions=3,
+        features={"name": "one-hot"}, retry=FEDERATION.retry,
+        settings={"exchange": "one-trip", "aggregation": "secure", "rounds": 5,
+                  "privacy": {"epsilon": 2.0, "delta": 1e-6}},
+    )  # fmt: skip
+    before = {}
+    for site in SITES:
+        settings = finished / "kits" / site / "local" / "fedlsvi.toml"
+        before[settings] = settings.read_text()
+        settings.write_text(settings_file.dump({"env": env, "require": {"epsilon": 2.0}}))
+    (number,) = submit(finished, federation)
+    assert project.wait(finished, number, 240.0) == project.COMPLETED
+    for settings, text in before.items():
+        settings.write_text(text)
+    run = fedlsvi.load(project.server_folder(finished).parent / "private")
+    plan, p = federation.plan(environment(env), 3), federation.parameters(3)
+    sites = SimulatedSites([plan.cohort(m, m + 1) for m in range(3)], p)
+    for site, noise in zip(SITES, sites.noise, strict=True):
+        (kept,) = (finished / "kits" / site / "fedlsvi" / "private").rglob("noise-*.json")
+        noise.key = bytes.fromhex(json.loads(kept.read_text())["secret"])
+        used = (kept.parent / site_noise.RELEASED).read_bytes()
+        assert [k for _, k, _ in site_noise.RECORD.iter_unpack(used)] == [1, 2, 3, 4, 5]
+    player = FederatedPlayer(p, sites, values=federation.values(p))
+    ends = [record.last for record in Session(player).rounds()]
+    assert [record.last for record in run.records] == ends
+    assert run.w.tobytes() == player.server.w.tobytes()
+    assert run.epsilon_spent == 2.0

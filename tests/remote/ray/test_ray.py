@@ -3,6 +3,7 @@ actors and drivers that are killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -128,6 +129,30 @@ def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> No
     secure = learn(problem, aggregation="secure", exchange=exchange, transport=there)
     assert secure.w.tobytes() == here.w.tobytes()
     assert secure.counts == {"sites": cohorts}
+
+
+@pytest.mark.parametrize("aggregation", ["secure", "exact"][: repeats(1, 2)])
+def test_a_private_run_keeps_its_secrets_with_the_actors(aggregation: Any, tmp_path: Path) -> None:
+    """With the secrets beside the actors' journals this process has the same model to the bit."""
+    problem = problems.simplex()
+    learner = FedLSVI(n_agents=5, exchange="one-trip", aggregation=aggregation, rounds=4,
+                      privacy={"epsilon": 2.0, "delta": 1e-6})  # fmt: skip
+    place = partial(on_ray, cohorts=3, journal=tmp_path, durable=False)
+    about: dict[str, Any] = {"features": problem.features, "progress": False}
+    there = learner.learn(problem.envs, 40, 1, transport=place, **about)
+    secrets = {
+        int(path.parent.name.split("-")[1]): bytes.fromhex(json.loads(path.read_text())["secret"])
+        for path in tmp_path.rglob("noise-*.json")
+    }
+    assert sorted(secrets) == [0, 1, 3]
+    session = learner.prepare(problem.envs, 40, 1, features=problem.features, cohorts=3)
+    here: Any = session.player
+    parties = [one for noisy in getattr(here.transport, "_noisy", []) for one in noisy._noise]
+    for noise in parties or here.transport.noise:
+        noise.key = secrets[max(first for first in secrets if first <= noise.party)]
+    list(session.rounds())
+    assert here.w.tobytes() == there.w.tobytes()
+    assert there.epsilon_spent == 2.0
 
 
 @pytest.mark.parametrize("own", MIXED[: repeats(1, 3)], ids=str)
