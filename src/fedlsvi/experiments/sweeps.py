@@ -19,8 +19,8 @@ Size = Literal["quick", "full"]
 INSTANCES = 300
 """Random problems of the studies are numbered from here, apart from those that set the defaults."""
 
-PAPERS_TRIGGER: dict[str, Any] = {"cap": "off", "rounds": "off"}
-"""Settings of studies that measure the paper's claims: no cap and no budget."""
+PAPERS_TRIGGER: dict[str, Any] = {"cap": "off", "rounds": "off", "stationary": False}
+"""Settings of studies that measure the paper's claims: no cap, no budget, a model for each step."""
 
 
 @dataclass(frozen=True)
