@@ -23,27 +23,32 @@ def linear() -> RandomLinearMDP:
     return RandomLinearMDP(n_states=6, n_actions=3, dim=4, horizon=3, seed=2)
 
 
-def literal(logs: list[dict[str, Any]], table: np.ndarray, phi: Any, H: int, d: int, lam: float
-            ) -> float:  # fmt: skip
-    """Pooled transitions, one regression per step, and the mean over first states."""
-    read = [transitions(log, H) for log in logs]
-    w = np.zeros((H + 1, d))
+def literal(logs: list[dict[str, Any]], table: np.ndarray, phi: Any, H: int, d: int, lam: float,
+            stationary: bool = False, most: bool = False) -> float:  # fmt: skip
+    """Pooled transitions, one regression per step, and the mean over first states; `most` adds the
+    most that what was not seen may be worth."""
+    read = [transitions(log, H, stationary) for log in logs]
+    w, grams = np.zeros((H + 1, d)), np.stack([lam * np.eye(d)] * (H + 1))
 
     def value(h: int, x: int) -> float:
-        return float(np.clip(phi(x, table[h - 1, x]) @ w[h - 1], 0.0, H - h + 1))
+        f, top = phi(x, table[h - 1, x]), H - h + 1
+        share = lam * f @ np.linalg.solve(grams[h - 1], f) if most else 0.0
+        return float(np.clip(f @ w[h - 1] + top * share, 0.0, top))
 
     for h in range(H, 0, -1):
-        gram, b = lam * np.eye(d), np.zeros(d)
-        for x, a, r, y in (row for log in read for row in log[h - 1]):
+        gram, b = grams[h - 1], np.zeros(d)
+        steps = range(H) if stationary else [h - 1]
+        for x, a, r, y in (row for log in read for step in steps for row in log[step]):
             f = phi(x, a)
             gram += np.outer(f, f)
-            b += f * (r + (value(h + 1, y) if y is not None else 0.0))
+            b += f * (r + (value(h + 1, y) if y is not None and h < H else 0.0))
         w[h - 1] = np.linalg.solve(gram, b)
     return float(np.mean([value(1, x) for log in read for x, *_ in log[0]]))
 
 
+@pytest.mark.parametrize("stationary", [False, True])
 @pytest.mark.parametrize("kind", ["one-hot", "dense", "continuous"])
-def test_is_the_literal_evaluation(kind: str) -> None:
+def test_is_the_literal_evaluation(kind: str, stationary: bool) -> None:
     env: FiniteMDP = tabular() if kind == "one-hot" else linear()
     logs = [record_episodes(env, 20 + m, agent=m, ends=[1]) for m in range(3)]
     run = fedlsvi.offline(logs, env=env, progress=False)
@@ -70,9 +75,11 @@ def test_is_the_literal_evaluation(kind: str) -> None:
                 return own.chosen(states[:, 0].astype(int), actions)
 
         policy, features = Rounded(), Spread()
-    found = estimate_value(policy, worlds, features, lam=0.5, repeats=0)
-    wanted = literal(logs, table, phi, 3, features.dim, 0.5)
+    found = estimate_value(policy, worlds, features, lam=0.5, repeats=0, stationary=stationary)
+    wanted = literal(logs, table, phi, 3, features.dim, 0.5, stationary)
+    highest = literal(logs, table, phi, 3, features.dim, 0.5, stationary, most=True)
     assert found.value == pytest.approx(wanted, abs=1e-9)
+    assert found.value + found.unseen == pytest.approx(highest, abs=1e-9)
     assert found.pessimistic <= found.value <= found.optimistic
     packing = "diagonal" if kind == "one-hot" else "packed"
     assert found.ledger.total == scalars_total(features.dim, 4, 3, packing, 1, 3)
@@ -104,3 +111,22 @@ def test_the_bootstrap_interval_covers_the_value() -> None:
         covered += found.low <= value <= found.high  # type: ignore[operator]
         assert found.pessimistic <= value <= found.optimistic
     assert covered >= 0.8 * n
+
+
+def test_the_interval_allows_for_what_was_not_seen() -> None:
+    """A policy that does what the behaviour hardly ever did: most pairs have no visit at all."""
+    env = RandomMDP(n_states=8, n_actions=5, horizon=4, seed=7)
+    table = env.greedy_policy()
+    rare = np.full((4, 8, 5), 0.02)
+    np.put_along_axis(rare, ((table + 1) % 5)[..., None], 0.92, axis=2)
+    policy = fedlsvi.offline(record_episodes(env, 20, table), env=env, progress=False).policy
+    policy.table[:] = table
+    value = float(env.initial_law(0) @ env.policy_values(table)[0])
+    covered, n = 0, repeats(8, 40)
+    for seed in range(n):
+        worlds = logged_worlds(record_episodes(env, 40, rare, seed=seed), like=env)
+        found = estimate_value(policy, worlds, env.default_features(), repeats=20, seed=seed)
+        covered += found.low <= value <= found.high  # type: ignore[operator]
+        assert found.unseen > 0.5  # so little is known, and the estimate alone is far too low
+        assert found.value < value
+    assert covered >= 0.9 * n

@@ -9,9 +9,22 @@ with β = 0. Server, agents and messages are Fed-LSVI's with one round of H + 1 
 step before the episode whose only feature is e₁, so that its regression is the mean of V₁ over the
 logged first states. What leaves a site are Gram matrices and response vectors, as ever.
 
-Two intervals. The bootstrap repeats the round with episodes drawn again at every site; each repeat
-sends the same statistics. The bounds from Λ are the same recursion with −β and with +β: they hold
-with probability 1 − p at the theorem's β, and are wide.
+What the logs do not show: the share λ‖φ‖²_{Λ⁻¹} of a feature was not seen (with one-hot features
+λ/(n + λ) after n visits: 1 at none), and ridge regression gives it 0, the least that it can be
+worth. A second recursion gives it the most,
+
+    V_h(x) = clip(φᵀw_h + c_h·λ‖φ‖²_{Λ_h⁻¹}, 0, c_h),   c_h = H − h + 1 or the value range,
+
+and the value lies between the two, up to noise. With one-hot features that is exact.
+
+Two intervals. The bootstrap repeats both rounds with episodes drawn again at every site; each
+repeat sends the same statistics. Its interval goes from the lower quantile of the first recursion
+to the upper one of the second, so that it holds both noise and what was not seen. The bounds from Λ
+are the recursion with −β and with +β: they hold with probability 1 − p at the theorem's β, and are
+wide.
+
+`stationary=True` lets the transitions of all steps count for each, where laws and rewards are the
+same at every step; far less is then unseen.
 
 Where the log has the chance with which the behaviour chose each action, weighted importance
 sampling is a check that needs no features.
@@ -53,8 +66,10 @@ class Estimate:
     """What a policy is worth, estimated from logs, in their own units.
 
     Attributes:
-        value: Fitted-Q evaluation of the policy.
-        low, high: Its 95 % bootstrap interval; None without repeats.
+        value: Fitted-Q evaluation of the policy, with nothing for what was not seen.
+        low, high: The 95 % bootstrap interval, with what was not seen at its least and at its most;
+            None without repeats.
+        unseen: How much higher the estimate is where what was not seen is worth the most.
         pessimistic, optimistic: Its bounds from Λ at the theorem's β.
         behaviour: Mean return of the logged episodes.
         behaviour_low, behaviour_high: Its 95 % interval, likewise.
@@ -67,6 +82,7 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
+    unseen: float
     pessimistic: float
     optimistic: float
     behaviour: float
@@ -92,6 +108,7 @@ def estimate_value(
     lam: float = PRACTICAL_LAM,
     confidence: float = 0.05,
     value_range: float | None = None,
+    stationary: bool = False,
     repeats: int = 100,
     seed: int = 0,
 ) -> Estimate:
@@ -104,6 +121,7 @@ def estimate_value(
         lam: Ridge λ.
         confidence: p of the bounds from Λ.
         value_range: The largest return, where it is known to be below H.
+        stationary: Use the transitions of all steps for each.
         repeats: Repeats of the bootstrap; 0 leaves it out.
         seed: Seed of the bootstrap.
     """
@@ -111,7 +129,7 @@ def estimate_value(
     number("lam", lam, 0.0, strict=True)
     world = worlds[0]
     H = world.horizon
-    logs = [PolicyLog(policy, own) for own in worlds]
+    logs = [PolicyLog(policy, own, stationary) for own in worlds]
     for i, seen in transitions_of(worlds):
         logs[i].append(seen)
     for log in logs:
@@ -119,12 +137,13 @@ def estimate_value(
     M, T = len(worlds), max(own.log.episodes for own in worlds)
     one_hot = features.one_hot and hasattr(world, "n_states")
     packing: Packing = "diagonal" if one_hot else "packed"
-    values = PolicyValues(features, ceilings(H, value_range, "practical"))
+    values = PolicyValues(features, ceilings(H, value_range, "practical"), lam)
     experience = EvaluationExperience(logs, worlds, values, packing)
     cohort = Cohort(np.arange(M), H + 1, packing, values, experience, _trigger(T))
     layout = Layout(M, H + 1, features.dim, packing)
 
-    def evaluate(beta: float = 0.0) -> tuple[float, Ledger]:
+    def evaluate(beta: float = 0.0, most: bool = False) -> tuple[float, Ledger]:
+        values.most = most
         transport = InProcess([cohort], cohort.trigger)
         server = Server(layout, lam, 1.0, beta, T)
         server.start(transport)
@@ -134,13 +153,14 @@ def estimate_value(
         return float(server.w[0, 0] * first / (first - lam)), transport.ledger
 
     found, ledger = evaluate()
+    highest = evaluate(most=True)[0]
     beta = beta_pessimistic(features.dim, H, M, T, confidence)
     bounds = [evaluate(sign * beta)[0] for sign in (-1.0, 1.0)]
-    drawn, paid = np.empty(repeats), np.empty(repeats)
+    drawn, most, paid = np.empty((3, repeats))
     for k in range(repeats):
         for m, log in enumerate(logs):
             log.draw(np.random.default_rng([seed, k, m]))
-        drawn[k] = evaluate()[0]
+        drawn[k], most[k] = evaluate()[0], evaluate(most=True)[0]
         weights = [log.weights for log in logs]
         total = sum(float(w @ log.earned) for w, log in zip(weights, logs, strict=True))
         paid[k] = total / sum(float(w.sum()) for w in weights)
@@ -148,12 +168,14 @@ def estimate_value(
     own = world.original
     earned = np.concatenate([log.earned for log in logs])
     importance, effective = _importance(logs)
-    low, high = np.quantile(drawn, [0.025, 0.975]) if repeats else (None, None)
+    low = np.quantile(drawn, 0.025) if repeats else None
+    high = np.quantile(most, 0.975) if repeats else None
     below, above = np.quantile(paid, [0.025, 0.975]) if repeats else (None, None)
     return Estimate(
         value=float(own(found)),
         low=None if low is None else float(own(low)),
         high=None if high is None else float(own(high)),
+        unseen=float(own(highest) - own(found)),
         pessimistic=float(own(bounds[0])),
         optimistic=float(own(bounds[1])),
         behaviour=float(own(earned.mean())),
@@ -181,8 +203,8 @@ class PolicyLog:
         weights: (n,) how often each episode counts.
     """
 
-    def __init__(self, policy: Policy, world: LoggedWorld) -> None:
-        n = world.log.episodes
+    def __init__(self, policy: Policy, world: LoggedWorld, stationary: bool = False) -> None:
+        n, self.stationary = world.log.episodes, stationary
         self.policy, self.world, self.H = policy, world, world.horizon
         self._parts: list[list[Transitions]] = [[] for _ in range(self.H)]
         self.earned, self.weights, self.ratio = np.zeros(n), np.ones(n), np.ones(n)
@@ -225,7 +247,27 @@ class PolicyLog:
             if on.any():
                 ahead[on] = self.policy.actions(h + 1, following[on])
             self.steps.append((state, action, reward, following, on, ahead, episode))
+        if self.stationary:
+            self._pool([part for parts in self._parts for part in parts])
         self._parts = []
+
+    def _pool(self, parts: Sequence[Transitions]) -> None:
+        """Every transition after which it is known what follows is one of each step."""
+        state, action, reward, following, fate, episode = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("state", "action", "reward", "following", "fate", "episode")
+        )
+        known = fate != CUT
+        state, action, reward, following, fate, episode = (
+            part[known] for part in (state, action, reward, following, fate, episode)
+        )
+        self.steps = []
+        for h in range(1, self.H + 1):
+            on = (fate == ON) & (h < self.H)
+            ahead = np.zeros(len(on), np.int64)
+            if on.any():
+                ahead[on] = self.policy.actions(h + 1, following[on])
+            self.steps.append((state, action, reward, following, on, ahead, episode))
 
     def draw(self, rng: np.random.Generator) -> None:
         """Draw as many episodes again as there are."""
@@ -245,8 +287,9 @@ def _importance(logs: Sequence[PolicyLog]) -> tuple[float | None, float | None]:
 class PolicyValues:
     """V_h of the policy under the broadcast model; step 1 of the server is before the episode."""
 
-    def __init__(self, features: Any, top: np.ndarray) -> None:
-        self.features, self.ceilings = features, top
+    def __init__(self, features: Any, top: np.ndarray, lam: float) -> None:
+        self.features, self.ceilings, self.lam = features, top, lam
+        self.most = False  # whether what was not seen is worth the most
         self.beta, self._models = 0.0, dict[int, tuple[np.ndarray, Any]]()
 
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
@@ -259,16 +302,22 @@ class PolicyValues:
         top = self.ceilings[h - 1]
         if isinstance(factor, DiagonalFactor):
             place = self.features.index[states, actions]
-            score: np.ndarray = upper(w[place], 1.0 / factor.entries[place], self.beta)
+            norms2 = 1.0 / factor.entries[place]
+            score: np.ndarray = upper(w[place], norms2, self.beta) + self._unseen(h, norms2)
             clipped: np.ndarray = np.clip(score, 0.0, top)
             return clipped
         found = np.empty(len(states))
         for at in range(0, len(states), ROWS):
             cut = slice(at, at + ROWS)
             phi = self.features.chosen(states[cut], actions[cut])
-            norms2 = (factor.whiten(phi) ** 2).sum(axis=1) if self.beta else np.zeros(len(phi))
-            found[cut] = upper(phi @ w, norms2, self.beta)
+            wide = self.beta or self.most
+            norms2 = (factor.whiten(phi) ** 2).sum(axis=1) if wide else np.zeros(len(phi))
+            found[cut] = upper(phi @ w, norms2, self.beta) + self._unseen(h, norms2)
         return np.clip(found, 0.0, top)
+
+    def _unseen(self, h: int, norms2: np.ndarray) -> np.ndarray | float:
+        """What the shares of features that were not seen may add."""
+        return self.ceilings[h - 1] * self.lam * norms2 if self.most else 0.0
 
 
 class EvaluationExperience(LoggedExperience):

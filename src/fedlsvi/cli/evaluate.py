@@ -52,9 +52,19 @@ request_options = bundle(
     metavar="N",
     help="Repeats of the bootstrap, with --data.",
 )
+@option(
+    "--stationary",
+    is_flag=True,
+    help="With --data: laws and rewards are the same at every step, so all rows count for each.",
+)
 @format_option
 def evaluate(
-    request: Request, episodes: int, data: tuple[str, ...], repeats: int, form: str
+    request: Request,
+    episodes: int,
+    data: tuple[str, ...],
+    repeats: int,
+    stationary: bool,
+    form: str,
 ) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
 
@@ -66,7 +76,7 @@ def evaluate(
       fedlsvi evaluate runs/ward --data north.parquet --data south.parquet
     """
     if data:
-        return _from_logs(request, list(data), repeats, form)
+        return _from_logs(request, list(data), repeats, stationary, form)
     import numpy as np
 
     from fedlsvi.cli.stages import choose_stages
@@ -98,7 +108,7 @@ def evaluate(
     return 0
 
 
-def _from_logs(request: Request, data: list[str], repeats: int, form: str) -> int:
+def _from_logs(request: Request, data: list[str], repeats: int, stationary: bool, form: str) -> int:
     """Estimate a policy's value from logs, and print it beside what was measured in them."""
     from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
     from fedlsvi.cli.stages import policy_for_logs
@@ -106,7 +116,8 @@ def _from_logs(request: Request, data: list[str], repeats: int, form: str) -> in
 
     policy, features, sizes = policy_for_logs(request)
     worlds = logged_worlds(data if len(data) > 1 else data[0], **sizes)
-    found = estimate_value(policy, worlds, features(worlds[0]), repeats=repeats, seed=request.seed)
+    how: dict[str, Any] = {"stationary": stationary, "repeats": repeats, "seed": request.seed}
+    found = estimate_value(policy, worlds, features(worlds[0]), **how)
     if form == "json":
         print(as_json(found.row()))
         return 0
@@ -116,6 +127,7 @@ def _from_logs(request: Request, data: list[str], repeats: int, form: str) -> in
 
     print(f"estimated value from {found.episodes:,} logged episodes: {found.value:.4g}"
           f"{between(found.low, found.high)}")  # fmt: skip
+    print(f"  what was not seen could add {found.unseen:.4g}, and the interval allows for it")
     print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to {found.optimistic:.4g}")
     if found.importance is not None:
         print(f"  importance sampling: {found.importance:.4g}, "
