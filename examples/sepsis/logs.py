@@ -2,8 +2,8 @@
 
 `python -m examples.sepsis.logs [seeds]`: values are exact, in the simulator that made the records.
 `python -m examples.sepsis.logs tune`: the β below, chosen on records that are not reported.
-`python -m examples.sepsis.logs estimate [seeds]`: values estimated from other records, beside exact
-ones.
+`python -m examples.sepsis.logs estimate [seeds [first]]`: values estimated from other records,
+beside exact ones.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def main(seeds: int = 5) -> None:
         print(f"{what:<28}{np.median(values):.4f}  {np.round(values, 4).tolist()}")
 
 
-def estimate(seeds: int = 10) -> None:
+def estimate(seeds: int = 10, first: int = 0) -> None:
     """The value of what ten hospitals learned, estimated from records of other patients at the same
     hospitals, beside its exact value; how often the interval has it."""
     env, inside = sepsis(), {True: 0, False: 0}
     phi = env.default_features()
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         with TemporaryDirectory() as folder, TemporaryDirectory() as other:  # read when needed
             logs = logged_worlds(list(records(env, Path(folder), seed)), like=env)
             held_out = logged_worlds(list(records(env, Path(other), 1000 + seed)), like=env)
@@ -108,4 +108,4 @@ if __name__ == "__main__":
     ways = {"tune": tune, "estimate": estimate}
     named = sys.argv[1:2] and sys.argv[1] in ways
     chosen = ways[sys.argv[1]] if named else main
-    chosen(*(int(a) for a in sys.argv[2 if named else 1 :][:1]))
+    chosen(*(int(a) for a in sys.argv[2 if named else 1 :]))
