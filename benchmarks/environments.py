@@ -106,8 +106,9 @@ def world_of(entry: Entry, tables: bool) -> Any:
     return as_environment(entry.env, horizon=entry.horizon, tables=tables, **entry.options)
 
 
-def play(name: str, seed: int) -> dict[str, Any]:
-    """One run of both learners: what their policies earn, and what Fed-LSVI's took."""
+def play(name: str, seed: int, alone: bool = False) -> dict[str, Any]:
+    """One run of both learners, or of Fed-LSVI `alone`: what their policies earn, and what
+    Fed-LSVI's took."""
     entry = TABLE[name]
     stepped, env = world_of(entry, tables=False), world_of(entry, tables=True)
     features = None if entry.features is None else entry.features()
@@ -118,10 +119,13 @@ def play(name: str, seed: int) -> dict[str, Any]:
         run = learner.learn(env, entry.episodes, seed, features=features, progress=False)
     seconds = process_time() - began
     ours = evaluate_policy(run.exploit(), stepped, PLAYED, seed=1000 + seed).mean
-    q = tabular_q.learn(stepped, entry.agents * entry.episodes, seed, entry.bins)
+    theirs = None
+    if not alone:
+        q = tabular_q.learn(stepped, entry.agents * entry.episodes, seed, entry.bins)
+        theirs = evaluate_policy(q, stepped, PLAYED, seed=1000 + seed).mean
     return {
         "name": name, "seed": seed, "ours": ours, "rounds": run.rounds, "seconds": seconds,
-        "theirs": evaluate_policy(q, stepped, PLAYED, seed=1000 + seed).mean,
+        "theirs": theirs,
         "random": evaluate_policy("random", stepped, PLAYED, seed=1000 + seed).mean,
         "raw": None if run.scalars_raw is None else run.ledger.total / run.scalars_raw,
     }  # fmt: skip
@@ -139,7 +143,10 @@ def line(name: str, found: list[dict[str, Any]]) -> str:
     return "| " + " | ".join([*cells, cost[1]]) + " |"
 
 
-def _shown(found: list[float]) -> str:
+def _shown(every: list[float | None]) -> str:
+    found = [value for value in every if value is not None]
+    if not found:
+        return ""
     mean = f"{np.mean(found):.3g}"
     if len(found) == 1:
         return mean
@@ -165,6 +172,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="keeps every run")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLE)}")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--alone", action="store_true", help="without tabular Q-learning")
     given = parser.parse_args()
     names = given.names or list(TABLE)
     for name in names:
@@ -176,7 +184,7 @@ def main() -> None:
         for seed in range(given.seeds):
             for name in names:
                 if (name, seed) not in known:
-                    known[name, seed] = play(name, seed)
+                    known[name, seed] = play(name, seed, given.alone)
                     file.write(json.dumps(known[name, seed]) + "\n")
                     file.flush()
     print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")
