@@ -8,9 +8,9 @@ agent. Read is the regret of the last tenth of the episodes over that of the uni
     python -m fedlsvi.experiments.studies.private figure RESULTS PNG
 
 Limits, fixed before the first run: with 50 sites the mean over 20 instances is below 10 % at ε = 5,
-T = 2,000 and below 5 % at ε = 1, T = 20,000. The curve over ε has 3 sites of 16 or 17 agents: their
-shares are larger, and the noise of the sum is the same; without secure sums every agent adds all of
-it (5 instances). ε = ∞ is the same schedule of rounds without noise.
+T = 2,000 and below 5 % at ε = 1, T = 20,000. The curve over ε has 3 sites of 16 or 17 agents, whose
+sum has √(3/2) times the noise, because two of them must suffice. Without secure sums every agent
+adds all the noise (5 instances). ε = ∞ is the same schedule of rounds without noise.
 
 RESULTS is a file of JSON lines, one for each run. Runs that are in it are not played again, so a
 study that was interrupted goes on. Noise has no seed: another study gives other numbers.
