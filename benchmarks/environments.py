@@ -138,7 +138,7 @@ def line(name: str, found: list[dict[str, Any]]) -> str:
     size = f"{entry.agents}×{entry.episodes:,}, H = {entry.horizon}"
     raw = [run["raw"] for run in found if run["raw"] is not None]
     cost = [f"{np.median([run[key] for run in found]):.0f}" for key in ("rounds", "seconds")]
-    sent = f"{np.median(raw):.2g}" if raw else ""
+    sent = _times(float(np.median(raw))) if raw else ""
     cells = [name, size, _settings(entry), *numbers, entry.best, f"{len(found)}", cost[0], sent]
     return "| " + " | ".join([*cells, cost[1]]) + " |"
 
@@ -150,7 +150,12 @@ def _shown(every: list[float | None]) -> str:
     mean = f"{np.mean(found):.3g}"
     if len(found) == 1:
         return mean
-    return f"{mean} ± {np.std(found, ddof=1) / np.sqrt(len(found)):.2g}"
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    return f"{mean} ± {0.0 if error < 1e-12 else error:.2g}"  # equal runs: rounding alone
+
+
+def _times(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _settings(entry: Entry) -> str:
