@@ -59,3 +59,20 @@ def test_constraints_meet_every_extra() -> None:
             pin = pins.get(canonicalize_name(requirement.name))
             assert pin is not None, requirement.name
             assert requirement.specifier.contains(pin), (str(requirement), pin)
+
+
+def test_the_sidebar_lists_nothing_twice() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", index, re.S)
+    captions = re.findall(r"^:caption: (.*)$", index, re.M)
+    pages = [row for tree in trees for row in tree.split() if not row.startswith(":")]
+    entries = [row for row in pages if (ROOT / "docs" / f"{row}.md").exists()]
+    assert len(entries) > 20
+    assert len(set(entries)) == len(entries)
+    assert len(set(captions)) == len(captions)
+    titles = [
+        (ROOT / "docs" / f"{row}.md").read_text(encoding="utf-8").split("\n", 1)[0]
+        for row in entries
+    ]
+    assert len(set(titles)) == len(titles)
+    assert not {title.removeprefix("# ") for title in titles} & set(captions)

@@ -260,3 +260,19 @@ def test_every_claim_has_a_sweep_of_both_sizes() -> None:
         assert 0 < len(quick) < len(full) + 100
         assert reproduce.hours(quick, 2) < 5.0 / 60.0
         assert reproduce.hours(full, 2) < 2.0
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        (0.0, "less than a minute"),
+        (0.004, "less than a minute"),
+        (1 / 60, "about 1 minute"),
+        (0.5, "about 30 minutes"),
+        (1.24, "about 1.2 hours"),
+    ],
+)
+def test_an_estimate_is_never_about_0_minutes(hours: float, said: str) -> None:
+    from fedlsvi.cli.experiments import _duration
+
+    assert _duration(hours) == said
