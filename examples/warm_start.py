@@ -20,6 +20,7 @@ from fedlsvi import FedLSVI, Run
 from fedlsvi.envs import FiniteMDP, as_environment, record_episodes
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.features import LowRankFeatures
+from fedlsvi.report.plotting import Curve, Panel, paint
 
 EPISODES, FIRST = 200, 100
 """Played by each agent, and those whose regret is compared."""
@@ -104,20 +105,17 @@ def main(seeds: int = 5, path: str = "", kept: str = "") -> Curves:
 
 def draw(curves: Curves, path: str) -> None:
     """Median and range of cumulative regret, a panel for each problem."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
-    for axes, (name, found) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
-        for how, colour in (("cold", "#c4572f"), ("warm", "#2f6fc4")):
-            all_of_them = np.array(found[how])
-            t = np.arange(1, all_of_them.shape[1] + 1)
-            axes.fill_between(t, all_of_them.min(0), all_of_them.max(0), color=colour, alpha=0.2)
-            axes.plot(t, np.median(all_of_them, axis=0), color=colour, label=f"{how} start")
-        axes.set(title=name, xlabel="episodes of each agent", ylabel="regret of all agents")
-        axes.set_ylim(bottom=0.0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    panels = []
+    for name, found in curves.items():
+        drawn = []
+        for how, runs in found.items():
+            played = np.array(runs)
+            t = np.arange(1, played.shape[1] + 1)
+            middle, low, high = np.median(played, axis=0), played.min(0), played.max(0)
+            drawn.append(Curve(f"{how} start", t, middle, low, high, marks=False))
+        axes = {"xlabel": "episode t (each agent)", "ylabel": "cumulative regret, all agents"}
+        panels.append(Panel(name, **axes, curves=drawn, logx=False, logy=False))
+    paint(panels, Path(path))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.protocol import private_trip
+from fedlsvi.report.plotting import Curve, Panel, paint
 
 AGENTS, DELTA, INSTANCES, LOCAL = 50, 1e-7, 20, 5
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, None)
@@ -191,31 +192,23 @@ def tables(known: dict[tuple[Arm, int], float]) -> str:
 
 def figure(known: dict[tuple[Arm, int], float], path: Path) -> None:
     """Regret against ε, mean and the middle half of the instances."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes: Any = drawn.add_subplot()
-    at = [e for e in EPSILONS if e is not None]
-    for sites, colour, name in ((3, "#1f5fa8", "secure sums"), (0, "#b3462e", "local model")):
-        for T, style in zip(LENGTHS, ("o-", "s--"), strict=True):
-            found = [values(known, Arm(e, T, sites)) for e in at]
-            if not all(len(each) for each in found):
-                continue
-            axes.plot(at, [each.mean() for each in found], style, color=colour,
-                      label=f"{name}, T = {T:,}")  # fmt: skip
-            low, high = zip(*(np.quantile(each, [0.25, 0.75]) for each in found), strict=True)
-            axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
-    for T, style in zip(LENGTHS, (":", "-."), strict=True):
+    at = np.array([e for e in EPSILONS if e is not None])
+    panels = []
+    for T in LENGTHS:
+        curves = []
+        for i, (sites, name) in enumerate(((3, "secure sums"), (0, "local model"))):
+            found = [values(known, Arm(float(e), T, sites)) for e in at]
+            if all(len(each) for each in found):
+                low, high = np.array([np.quantile(each, [0.25, 0.75]) for each in found]).T
+                mean = np.array([each.mean() for each in found])
+                curves.append(Curve(name, at, mean, low, high, colour=i))
         without = values(known, Arm(None, T, 3))
         if len(without):
-            axes.axhline(without.mean(), color="0.4", linestyle=style, linewidth=1,
-                         label=f"no noise, T = {T:,}")  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="ε", xticks=at, xticklabels=[f"{e:g}" for e in at],
-             ylabel="last tenth's regret over uniform's")  # fmt: skip
-    axes.minorticks_off()
-    axes.legend(fontsize=8, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    drawn.savefig(path, dpi=150)
+            level = np.full(len(at), without.mean())
+            curves.append(Curve("no noise", at, level, colour=-1, marks=False, dashed=True))
+        ylabel = "regret in the last tenth ÷ uniform"
+        panels.append(Panel(f"T = {T:,}", "ε", ylabel, curves))
+    paint(panels, path)
 
 
 def main(argv: list[str]) -> None:
