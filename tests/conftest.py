@@ -30,7 +30,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOGETHER = {
-    "flare": ("test_flare.py", "test_flare_jobs.py", "test_federation_to_policy.py"),
+    "flare": (
+        *("test_flare.py", "test_flare_jobs.py", "test_federation_to_policy.py"),
+        "test_flare_kills.py",  # a project of its own, but not beside the other one
+    ),
     "ray": ("test_ray.py", "test_ray_failures.py"),
 }
 """Modules that one worker runs, because they share what is started once in a session; every other
@@ -40,8 +43,8 @@ LONGEST_FIRST = (
     "tests/remote/flare/test_flare.py",
     "tests/remote/flare/test_federation_to_policy.py",
     "tests/remote/flare/test_flare_jobs.py",
-    "tests/remote/ray/test_ray",
     "tests/remote/flare/test_flare_kills.py",
+    "tests/remote/ray/test_ray",
     "tests/storage/test_kills.py",
     "tests/docs/test_code_blocks.py",
     "tests/remote/test_recovery.py",
@@ -53,6 +56,7 @@ LONGEST_FIRST = (
 """What workers should begin with, so that none of it is left over at the end."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, and runs before a conftest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longest modules first; the order is otherwise that of collection."""
 
