@@ -22,7 +22,7 @@ demo: $(LIGHT)
 
 # Three workers on two cores: FLARE and Ray wait more than they compute
 test: lint browser
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -rs
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 # Before NumPy is imported: the matrices of the tests are small, more threads only cost time.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -56,7 +57,6 @@ LONGEST_FIRST = (
 """What workers should begin with, so that none of it is left over at the end."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, and runs before a conftest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longest modules first; the order is otherwise that of collection."""
 
@@ -65,10 +65,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(found, len(LONGEST_FIRST))
 
     items.sort(key=place)
-    for item in items:
-        shared = (group for group, files in TOGETHER.items() if item.path.name in files)
-        module = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(next(shared, module)))
+
+
+def unit(nodeid: str) -> str:
+    """What one worker runs as a whole: a module, or several that stand `TOGETHER`."""
+    module = nodeid.partition("::")[0]
+    shared = (group for group, files in TOGETHER.items() if module.rpartition("/")[2] in files)
+    return next(shared, module)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out modules. (xdist's own groups need a name of pytest that version 9 has not.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit(nodeid)
+
+    return ByUnit(config, log)
 
 
 @pytest.fixture
