@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedlsvi
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, record_episodes, write_records
+from fedlsvi.storage import evaluations
 
 
 @pytest.fixture
@@ -46,6 +48,9 @@ def test_a_value_is_estimated_from_logs(capsys: pytest.CaptureFixture[str]) -> N
     """Of a run and of a policy file, the same; the text keeps estimated and measured apart."""
     run = fedlsvi.offline(["north.csv", "south.csv"], folder="run", progress=False)
     run.policy.save("policy")
+    assert main(["report", "run"]) == 0
+    assert "The policy has not been estimated" in Path("run/report.html").read_text()
+    capsys.readouterr()
     found = []
     for where in ("run", "policy"):
         words = ["evaluate", where, "--data", "north.csv", "--data", "south.csv"]
@@ -59,6 +64,86 @@ def test_a_value_is_estimated_from_logs(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "estimated" in said
     assert "measured" in said
+    assert "kept in" not in said  # there is no run beside a policy
+    assert not Path("policy/evaluations.json").exists()
+
+
+def section(page: Path) -> tuple[str, str]:
+    """What a page says under *estimated* and under *measured*."""
+    text = page.read_text().partition(">Estimated and measured value<")[2].partition("<h2>")[0]
+    _, estimated, measured = text.split("<h3>")
+    return estimated, measured
+
+
+@pytest.mark.usefixtures("logs")
+def test_the_report_keeps_estimated_and_measured_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs = ["north.csv", "south.csv"]
+    sizes: dict[str, Any] = {"n_states": 4, "n_actions": 3}
+    run = fedlsvi.offline(logs, folder="run", progress=False, **sizes)
+    words = ["evaluate", "run", "--data", logs[0], "--data", logs[1], "--repeats", "20"]
+    assert main([*words, "--stationary"]) == 0
+    assert "kept in" in capsys.readouterr().out
+    assert main([*words, "--seed", "7"]) == 0
+    assert main(words) == 0  # takes the place of the one before
+    capsys.readouterr()
+    assert main([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["stationary"] for one in evaluations.read("run")["estimated"]] == [True, False]
+    run.report()
+    estimated, measured = section(Path("run/report.html"))
+    for number in ("value", "low", "high", "unseen", "optimistic", "importance"):
+        assert f"{found[number]:,.4g}" in estimated, number
+    assert f"{found['behaviour']:,.4g}" in measured
+    assert f"{found['value']:,.4g}" not in measured
+    assert "was not measured" in measured
+    # in a simulator it can be played, and that goes to the other list
+    ward = ["--env", "random-mdp", "--set", "env.n_states=4", "--set", "env.n_actions=3", "--set",
+            "env.horizon=3", "--set", "env.seed=1"]  # fmt: skip
+    assert main(["evaluate", "run", *ward, "--episodes", "30", "--format", "json"]) == 0
+    played = json.loads(capsys.readouterr().out)
+    assert main(["report", "run"]) == 0
+    again, measured = section(Path("run/report.html"))
+    assert again == estimated
+    assert "was not measured" not in measured
+    assert f"{played['mean']:,.4g}" in measured
+    assert "30 episodes played in" in measured
+    # a file that somebody changed is refused, and what cannot be kept is still printed
+    kept = Path("run/evaluations.json")
+    kept.write_text(kept.read_text().replace("0.", "1.", 1))
+    assert main(["report", "run"]) == 2
+    capsys.readouterr()
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "estimated value" in said.out
+    assert "will not show" in said.err
+
+
+@pytest.mark.usefixtures("logs")
+@pytest.mark.filterwarnings("ignore::fedlsvi.errors.ContinuationWarning")
+def test_a_run_that_began_with_logs_is_estimated_and_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    given: dict[str, Any] = {"progress": False, "folder": "run"}
+    fedlsvi.FedLSVI(2).learn(env, 15, data=["north.csv", "south.csv"], **given)
+    words = ["evaluate", "run", "--data", "north.csv", "--repeats", "5", "--format", "json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["report", "run"]) == 0
+    estimated, measured = section(Path("run/report.html"))
+    exact = fedlsvi.load("run").references()["learned"]
+    assert f"{found['value']:,.4g}" in estimated
+    assert f"{exact:,.4g}" in measured
+    assert "exact" in measured
+    assert f"{exact:,.4g}" not in estimated
+    # the policy of a run that goes on is another one
+    fedlsvi.load("run").learn_more(15, progress=False)
+    assert main(["report", "run"]) == 0
+    estimated, measured = section(Path("run/report.html"))
+    assert "has not been estimated" in estimated
+    assert "1 evaluation of the policy before" in measured
 
 
 @pytest.mark.usefixtures("logs")

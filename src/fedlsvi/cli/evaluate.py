@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedlsvi.cli.command import Name, bundle, command, format_option, option
 from fedlsvi.cli.text import as_json
+from fedlsvi.errors import StoreError
 
 if TYPE_CHECKING:
     from fedlsvi.envs.gym.play import Evaluation
+    from fedlsvi.storage.evaluations import Kind
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ def evaluate(
 ) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
 
-    With --data nothing is played: the value is estimated from logs of another behaviour.
+    With --data nothing is played: the value is estimated from logs of another behaviour, and kept
+    beside the run for its report.
 
     \b
     Examples:
@@ -79,7 +84,7 @@ def evaluate(
         return _from_logs(request, list(data), repeats, stationary, form)
     import numpy as np
 
-    from fedlsvi.cli.stages import choose_stages
+    from fedlsvi.cli.stages import choose_stages, learned_from_logs
     from fedlsvi.envs.gym.play import Evaluation, evaluate_policy
 
     policy, stages = choose_stages(request)
@@ -94,6 +99,8 @@ def evaluate(
     # episode t overall is the mean of the agents' episodes t, so every agent has the same weight
     returns, lengths = zip(*((one.returns, one.lengths) for one in found), strict=True)
     every = Evaluation(np.mean(returns, axis=0), np.mean(lengths, axis=0))
+    if learned_from_logs(request.policy):  # the report of any other run measures by itself
+        _keep(request.policy, "measured", _row(name, every))
     if form == "json":
         agents = [
             {"agent": stage.agent, **_row(stage.name, one)}
@@ -118,6 +125,8 @@ def _from_logs(request: Request, data: list[str], repeats: int, stationary: bool
     worlds = logged_worlds(data if len(data) > 1 else data[0], **sizes)
     how: dict[str, Any] = {"stationary": stationary, "repeats": repeats, "seed": request.seed}
     found = estimate_value(policy, worlds, features(worlds[0]), **how)
+    about = {"data": data, "stationary": stationary, "repeats": repeats}
+    kept = _keep(request.policy, "estimated", about | found.row())
     if form == "json":
         print(as_json(found.row()))
         return 0
@@ -134,7 +143,23 @@ def _from_logs(request: Request, data: list[str], repeats: int, stationary: bool
               f"which uses {found.effective:.0f} episodes effectively")  # fmt: skip
     print(f"measured return of the behaviour: {found.behaviour:.4g}"
           f"{between(found.behaviour_low, found.behaviour_high)}")  # fmt: skip
+    if kept is not None:
+        print(f"kept in {kept}; `fedlsvi report` shows it")
     return 0
+
+
+def _keep(folder: str, kind: Kind, entry: dict[str, Any]) -> Path | None:
+    """Write what was found beside the run, for its report; None where there is no run, or no
+    leave to write: the numbers are printed anyway."""
+    from fedlsvi.storage import evaluations
+
+    if not evaluations.is_run(folder):
+        return None
+    try:
+        return evaluations.add(folder, kind, entry)
+    except StoreError as error:
+        print(f"fedlsvi: notice: the report will not show this: {error}", file=sys.stderr)
+        return None
 
 
 def _row(name: str, found: Evaluation) -> dict[str, Any]:

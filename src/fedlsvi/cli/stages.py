@@ -91,6 +91,13 @@ def policy_for_logs(request: Request) -> tuple[Policy, Callable[[Any], FeatureMa
     return policy, partial(resolve, phi), sizes
 
 
+def learned_from_logs(folder: str) -> bool:
+    """Whether this is the folder of a run that had logs and no environment."""
+    if not (Path(folder) / "settings.toml").exists():
+        return False
+    return read_header(folder).job.algorithm == "pevi"
+
+
 def _learned(folder: str, env: Any = None) -> Learned:
     """The policy in a folder that `policy.save` wrote, or in a run folder."""
     path = Path(folder)

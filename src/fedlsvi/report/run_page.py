@@ -14,6 +14,7 @@ from fedlsvi.protocol.messages import SCALAR_BYTES
 from fedlsvi.protocol.records import tenth
 from fedlsvi.report import html
 from fedlsvi.report.began import warm
+from fedlsvi.report.estimates import estimates
 from fedlsvi.report.groups import Group
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
@@ -96,6 +97,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
         *coverage(run, figures),
+        *estimates(run, levels, _only(group)),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),

@@ -1,0 +1,121 @@
+"""What the learned policy is worth: *estimated* from logs beside *measured*, never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedlsvi.checks import plural
+from fedlsvi.report import html
+from fedlsvi.report.rerun import command
+from fedlsvi.run import Run
+from fedlsvi.storage import evaluations
+from fedlsvi.storage.evaluations import Entry
+
+NOT_PLAYED = (
+    "From records of what another behaviour did; nothing was played. The estimate gives 0 to what "
+    "the logs have not seen, and the interval (95 %, bootstrap over episodes) allows for the most "
+    "that it can be worth. The bounds from Λ are those at the theorem's β. Logs that the policy "
+    "was chosen by make it look better than it is."
+)
+
+
+def estimates(run: Run, levels: Mapping[str, float], which: str = "") -> list[str]:
+    """The section; nothing where no log had a part in the run and nothing was estimated.
+
+    Args:
+        run: The run.
+        levels: Returns of its policies and of others, by name, measured or exact.
+        which: Behind the heading, where the page is of several runs.
+    """
+    kept = evaluations.read(run.folder) if run.folder else {"estimated": [], "measured": []}
+    logged = run.algorithm == "pevi" or run.parameters.logged > 0
+    if not (logged or kept["estimated"]):
+        return []
+    estimated, measured = (_of_this_policy(kept[kind], run) for kind in ("estimated", "measured"))
+    late = len(kept["estimated"]) + len(kept["measured"]) - len(estimated) - len(measured)
+    told = (
+        f"{plural(late, 'evaluation')} of the policy before the last episodes "
+        f"{'is' if late == 1 else 'are'} left out."
+    )
+    return [
+        html.heading(f"Estimated and measured value{which}"),
+        html.heading("Estimated, from logs", 3),
+        _estimated(run, estimated),
+        html.heading("Measured", 3),
+        _measured(run, estimated, measured, levels),
+        html.paragraph(told if late else "", "note"),
+    ]
+
+
+def _of_this_policy(entries: Sequence[Entry], run: Run) -> list[Entry]:
+    return [entry for entry in entries if entry["played"] == run.played]
+
+
+def _estimated(run: Run, entries: Sequence[Entry]) -> str:
+    if not entries:
+        ask = command("evaluate", run.folder or "RUN", "--data", "RECORDS")
+        return html.paragraph(f"The policy has not been estimated: {ask} does it.")
+    rows = []
+    for entry in entries:
+        steps = ", all rows at every step" if entry["stationary"] else ""
+        logs = f"{', '.join(entry['data'])}\n{plural(entry['episodes'], 'episode')}{steps}"
+        sampled = "–"
+        if entry["importance"] is not None:
+            sampled = f"{_short(entry['importance'])}\nof {entry['effective']:,.0f} episodes"
+        rows.append(
+            (
+                logs,
+                _short(entry["value"]),
+                _between(entry["low"], entry["high"]),
+                _short(entry["unseen"]),
+                _between(entry["pessimistic"], entry["optimistic"]),
+                sampled,
+            )
+        )
+    head = (
+        "logs", "estimate", "interval", "what was not seen could add", "bounds from Λ",
+        "importance sampling",
+    )  # fmt: skip
+    return html.table(head, rows, stack=True) + html.paragraph(NOT_PLAYED, "note")
+
+
+def _measured(
+    run: Run, estimated: Sequence[Entry], measured: Sequence[Entry], levels: Mapping[str, float]
+) -> str:
+    rows = []
+    if "learned" in levels:
+        worth = run.worth_known.get("learned")
+        how = "exact, in the environment"
+        if worth is not None and worth.standard_error is not None:
+            how = f"± {worth.standard_error:.2g}, {plural(worth.episodes or 0, 'episode')} played"
+        rows.append(("learned policy", _short(levels["learned"]), how))
+    for entry in measured:
+        how = f"{plural(entry['episodes'], 'episode')} played in {entry['environment']}"
+        if entry["low"] is not None:
+            how = f"{_between(entry['low'], entry['high'])}, {how}"
+        rows.append(("learned policy", _short(entry["mean"]), how))
+    played = bool(rows)
+    for entry in estimated:
+        how = f"{plural(entry['episodes'], 'episode')} of {', '.join(entry['data'])}"
+        if entry["behaviour_low"] is not None:
+            how = f"{_between(entry['behaviour_low'], entry['behaviour_high'])}, {how}"
+        row = ("behaviour in the logs", _short(entry["behaviour"]), how)
+        rows += [] if row in rows else [row]
+    found = html.table(("policy", "mean return of an episode", "how"), rows, words=(0, 2)) * bool(
+        rows
+    )
+    if played:
+        return found
+    ask = command("evaluate", run.folder or "RUN", "--env", "NAME")
+    return found + html.paragraph(
+        f"The learned policy was not measured, because logs cannot be played: {ask} plays it where "
+        "there is a simulator."
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.4g}"
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{_short(low)} to {_short(high)}"
