@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedlsvi
+from expecting import refused
 from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.core.theory import scalars_total
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP, logged_worlds, record_episodes
+from fedlsvi.errors import TransportError, UnknownName
+from fedlsvi.remote.evaluation import in_threads
 from literal_pevi import transitions
 from repeats import repeats
 
@@ -85,6 +89,45 @@ def test_is_the_literal_evaluation(kind: str, stationary: bool) -> None:
     assert found.ledger.total == scalars_total(features.dim, 4, 3, packing, 1, 3)
     episodes = sum(len(np.unique(log["episode"])) for log in logs)
     assert found.behaviour == pytest.approx(sum(log["reward"].sum() for log in logs) / episodes)
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("kind", ["one-hot", "dense"])
+def test_is_the_same_over_frames(kind: str, stationary: bool) -> None:
+    """Every number of the estimate, in one share of the agents and in three of different sizes."""
+    env: FiniteMDP = tabular() if kind == "one-hot" else linear()
+    logs = [record_episodes(env, 20 + 7 * m, agent=m, ends=[1]) for m in range(4)]
+    run = fedlsvi.offline(logs, env=env, progress=False)
+    worlds, phi = logged_worlds(logs, like=env), run.plan.features
+    how: dict[str, Any] = {"repeats": 5, "stationary": stationary, "seed": 3}
+    here = estimate_value(run.policy, worlds, phi, **how)
+    for cohorts in (1, 3):
+        found = estimate_value(
+            run.policy, worlds, phi, transport=in_threads, cohorts=cohorts, **how
+        )
+        for name, number in here.row().items():
+            if name != "scalars":
+                assert getattr(found, name) == pytest.approx(number, abs=1e-9), name
+        # a server that cannot be called asks how far the agents are: two scalars each
+        assert found.ledger.scalars["up_stats"] == here.ledger.scalars["up_stats"]
+        assert found.ledger.scalars["down_model"] == here.ledger.scalars["down_model"]
+
+
+def test_a_pass_that_was_not_agreed_on_is_refused() -> None:
+    env = tabular()
+    log = record_episodes(env, 20)
+    run = fedlsvi.offline(log, env=env, progress=False)
+
+    def other(evaluation: Any, worlds: Any, cohorts: Any) -> Any:
+        made = in_threads(replace(evaluation, passes=evaluation.passes[:1]), worlds, cohorts)
+        made.evaluation = evaluation  # the server asks for more than the sites know of
+        return made
+
+    worlds = logged_worlds(log, like=env)
+    with refused(TransportError, "agent-failed"):
+        estimate_value(run.policy, worlds, run.plan.features, transport=other)
+    with refused(UnknownName, "unknown-transport", "flare"):
+        estimate_value(run.policy, worlds, run.plan.features, transport="flare")
 
 
 def test_approaches_the_value_and_importance_sampling_agrees() -> None:

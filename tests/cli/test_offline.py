@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fedlsvi
+from fedlsvi.algorithms.fitted_q_evaluation import ENGINES
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, record_episodes, write_records
 from fedlsvi.storage import evaluations
@@ -44,7 +45,9 @@ def test_learn_from_files_and_report(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.usefixtures("logs")
-def test_a_value_is_estimated_from_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_is_estimated_from_logs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a run and of a policy file, the same; the text keeps estimated and measured apart."""
     run = fedlsvi.offline(["north.csv", "south.csv"], folder="run", progress=False)
     run.policy.save("policy")
@@ -57,6 +60,12 @@ def test_a_value_is_estimated_from_logs(capsys: pytest.CaptureFixture[str]) -> N
         assert main([*words, "--repeats", "20", "--format", "json"]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0] == found[1]
+    # wherever the logs are read; tests/remote/ray has an engine in place of threads
+    monkeypatch.setitem(ENGINES, "ray", "fedlsvi.remote.evaluation:in_threads")
+    assert main([*words, "--repeats", "20", "--transport", "ray", "--format", "json"]) == 0
+    there = json.loads(capsys.readouterr().out)
+    assert there.pop("scalars") > found[0]["scalars"]  # agents are asked how far they are
+    assert there == pytest.approx({k: v for k, v in found[0].items() if k != "scalars"}, abs=1e-9)
     assert found[0]["low"] < found[0]["value"] < found[0]["high"]
     assert found[0]["pessimistic"] == 0.0
     assert found[0]["episodes"] == 41

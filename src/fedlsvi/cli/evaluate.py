@@ -61,6 +61,12 @@ request_options = bundle(
     is_flag=True,
     help="With --data: laws and rewards are the same at every step, so all rows count for each.",
 )
+@option(
+    "--transport",
+    type=click.Choice(["inprocess", "ray"]),
+    default="inprocess",
+    help="With --data: where the logs are read.",
+)
 @format_option
 def evaluate(
     request: Request,
@@ -68,6 +74,7 @@ def evaluate(
     data: tuple[str, ...],
     repeats: int,
     stationary: bool,
+    transport: str,
     form: str,
 ) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
@@ -81,7 +88,8 @@ def evaluate(
       fedlsvi evaluate runs/ward --data north.parquet --data south.parquet
     """
     if data:
-        return _from_logs(request, list(data), repeats, stationary, form)
+        how = {"repeats": repeats, "stationary": stationary, "transport": transport}
+        return _from_logs(request, list(data), how, form)
     import numpy as np
 
     from fedlsvi.cli.stages import choose_stages, learned_from_logs
@@ -115,7 +123,7 @@ def evaluate(
     return 0
 
 
-def _from_logs(request: Request, data: list[str], repeats: int, stationary: bool, form: str) -> int:
+def _from_logs(request: Request, data: list[str], how: dict[str, Any], form: str) -> int:
     """Estimate a policy's value from logs, and print it beside what was measured in them."""
     from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
     from fedlsvi.cli.stages import policy_for_logs
@@ -123,9 +131,8 @@ def _from_logs(request: Request, data: list[str], repeats: int, stationary: bool
 
     policy, features, sizes = policy_for_logs(request)
     worlds = logged_worlds(data if len(data) > 1 else data[0], **sizes)
-    how: dict[str, Any] = {"stationary": stationary, "repeats": repeats, "seed": request.seed}
-    found = estimate_value(policy, worlds, features(worlds[0]), **how)
-    about = {"data": data, "stationary": stationary, "repeats": repeats}
+    found = estimate_value(policy, worlds, features(worlds[0]), seed=request.seed, **how)
+    about = {"data": data, "stationary": how["stationary"], "repeats": how["repeats"]}
     kept = _keep(request.policy, "estimated", about | found.row())
     if form == "json":
         print(as_json(found.row()))

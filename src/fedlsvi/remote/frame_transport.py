@@ -20,6 +20,7 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
+from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
     Exploit,
@@ -126,6 +127,17 @@ class FrameTransport(Transport):
             self._trip_guard = TripGuard(self.layout, self.guard.facts)
             if p.privacy is not None:
                 self._trip_guard = NoisyGuard(p, len(self.cuts))
+
+    def change_run(self, run: int, guard: Guard) -> None:
+        """The next request is the first of another run of the same agents and sizes.
+
+        Args:
+            run: The number that its frames carry.
+            guard: Checks that have seen nothing of it.
+        """
+        self.run, self.guard, self.last = run, guard, 0
+        self.ledger = Ledger(self.layout.n_agents)
+        self.membership = Membership(self.cuts, self.retry, guard, self.membership.sites)
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:

@@ -20,8 +20,15 @@ import pytest
 import fedlsvi
 import problems
 from fedlsvi import FedLSVI
+from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomLinearMDP, RandomMDP, record_episodes, write_records
+from fedlsvi.envs import (
+    RandomLinearMDP,
+    RandomMDP,
+    logged_worlds,
+    record_episodes,
+    write_records,
+)
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
 from fedlsvi.remote.ray import cluster as cluster_module
@@ -304,3 +311,13 @@ def test_logs_are_read_where_the_agents_are(tmp_path: Path) -> None:
     )
     assert_same(run, here)
     assert run.policy.table.tobytes() == here.policy.table.tobytes()
+    # and so is the policy's value, estimated from these logs
+    logs = logged_worlds(files, like=env)
+    found, same = (
+        estimate_value(
+            here.policy, logs, here.plan.features, repeats=3, transport=transport, cohorts=2
+        )
+        for transport in ("ray", "inprocess")
+    )
+    for name, number in same.row().items():
+        assert name == "scalars" or getattr(found, name) == pytest.approx(number, abs=1e-9), name
