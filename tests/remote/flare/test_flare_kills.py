@@ -1,4 +1,4 @@
-"""Processes of a federation on NVIDIA FLARE, killed in the middle of synchronisations."""
+"""Processes of a secure federation on NVIDIA FLARE, killed in the middle of synchronisations."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from fedlsvi.remote.audit import verify
 from fedlsvi.remote.federation import environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.demo import free_port
+from fedlsvi.remote.masking import RECORD, STREAMS
 from fedlsvi.storage import files
 from repeats import only_ci
 
@@ -43,12 +44,12 @@ def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
                 whole, newline, _ = file.read().rpartition(b"\n")
             at += len(whole) + len(newline)
             sent = [json.loads(row) for row in whole.splitlines()]
-            rounds -= sum(line["kind"] == "Upload" and line["step"] == step for line in sent)
+            rounds -= sum(line["kind"] == "MaskedUpload" and line["step"] == step for line in sent)
 
 
 def inside_a_synchronisation(folder: Path, site: str) -> bool:
     """Whether the last request in a dead site's journal is one between two uploads."""
-    newest = max((project.site_folder(folder, site) / "journal").glob("*.log")).read_bytes()
+    newest = max((project.site_folder(folder, site) / "journal").glob("0*.log")).read_bytes()
     kind, step = 0, 0
     with suppress(ValueError, MessageRefused):  # nothing asked yet, or not wholly written down
         kind, step, _ = wire.peek(next(wire.split(newest[newest.rindex(wire.MAGIC) :])))
@@ -67,17 +68,19 @@ OUTAGES = (
 def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     """SIGKILL to the processes of jobs, to FLARE's server and to sites, eleven in three outages,
     all aimed at the middle of a synchronisation and each followed by the job again, the last with
-    new certificates for everybody: the final model has the bits of the undisturbed run, and the
-    logs of what left agree with the ledger. The third site has a log and nothing to play in."""
+    new certificates for everybody: the final model has the bits of the undisturbed run without
+    masks, no mask has hidden two contents, and the logs of what left agree with the ledger. The
+    third site has a log and nothing to play in."""
     env = {"name": "random-mdp", "n_states": 6, "n_actions": 3, "horizon": 10, "seed": 1}
     federation = replace(
         FEDERATION, name="kills", horizon=10, dim=18, one_hot=True, episodes=400, logged=25,
-        n_actions=3, settings={"gamma": 40.0}, retry={"deadline": 20.0, "attempts": 1},
+        n_actions=3, settings={"gamma": 40.0, "aggregation": "secure"},
+        retry={"deadline": 20.0, "attempts": 1},
     )  # fmt: skip
     # first, so that what the sites run is compiled
     world = environment(env)
     log = record_episodes(world, 25, agent=2)
-    here = FedLSVI(n_agents=3, **federation.settings, stationary=False).learn(
+    here = FedLSVI(n_agents=3, gamma=40.0, aggregation="exact", stationary=False).learn(
         [world, world, None], federation.episodes, federation.seed, data=[None, None, log],
         progress=False,
     )  # fmt: skip
@@ -126,5 +129,18 @@ def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     assert run.gram_packed.tobytes() == here.gram_packed.tobytes()
     ledger = files.read_json(project.server_folder(folder) / "ledger.json", {str: object})
     for site in sites:
-        log = project.site_folder(folder, site) / "sent.jsonl"
-        assert verify(log, ledger["every"]["up_stats"]).again > 0
+        home = project.site_folder(folder, site)
+        sent = verify(home / "sent.jsonl", ledger["every"]["up_stats"])
+        assert sent.again > 0
+        assert "Upload" not in sent.scalars
+        (masks,) = home.rglob(STREAMS)
+        streams = [(m, k, h) for m, k, h, _ in RECORD.iter_unpack(masks.read_bytes())]
+        assert len(set(streams)) == len(streams)
+        # one membership from the first start to the last, with new certificates too
+        assert len({membership for membership, _, _ in streams}) == 1
+        assert {h for _, _, h in streams} == set(range(1, 11))
+        assert len(streams) == (run.rounds + 2) * 10  # the log's round and the pass at the end, too
+        left = [json.loads(row) for row in (home / "sent.jsonl").read_text().splitlines()]
+        bytes_of = {(row["round"], row["step"], row["digest"]) for row in left
+                    if row["kind"] == "MaskedUpload"}  # fmt: skip
+        assert len(bytes_of) == len(streams)
