@@ -30,9 +30,11 @@ def take_masks(
         h: The step at which actions are asked for.
         where: Names a row in messages.
     """
-    masks = np.empty((len(states), world.n_actions), bool)
-    for k, info in enumerate(told):
-        masks[k] = _mask(world, info, lambda k=k: where(k, h))
+    masks = _together(told, (len(states), world.n_actions))
+    if masks is None:  # row by row, to say which one is wrong
+        masks = np.empty((len(states), world.n_actions), bool)
+        for k, info in enumerate(told):
+            masks[k] = _mask(world, info, lambda k=k: where(k, h))
     if not world.finite:
         return np.concatenate([states, masks], axis=1)
     apart = world.known[states] & (world.allowed[0, states] != masks).any(axis=1)
@@ -47,24 +49,38 @@ def take_masks(
     return states
 
 
+def _together(told: list[Any], shape: tuple[int, int]) -> np.ndarray | None:
+    """The masks of all infos at once; None where one of them needs a closer look."""
+    found = [info.get(KEY) if isinstance(info, Mapping) else None for info in told]
+    try:
+        masks = np.array(found)
+    except ValueError:  # of different lengths
+        return None
+    if masks.shape != shape or masks.dtype.kind not in "bui":
+        return None
+    allowed = masks == 1
+    good = (allowed | (masks == 0)).all() and allowed.any(axis=1).all()
+    return allowed if good else None
+
+
 def _mask(world: GymWorld, info: Any, where: Any) -> np.ndarray:
     found = info.get(KEY) if isinstance(info, Mapping) else None
     mask = None if found is None else np.asarray(found)
-    shape = (world.n_actions,)
-    if mask is None or mask.shape != shape or not np.isin(mask, (0, 1)).all():
+    allowed: np.ndarray = np.asarray(mask == 1)
+    if mask is None or mask.shape != (world.n_actions,) or not (allowed | (mask == 0)).all():
         shown = "no action_mask" if mask is None else f"the action_mask {found!r}"
         raise InvalidEnvironment(
             f"{world.name} gave {shown} in {where()}: put an array of {world.n_actions} entries 0 "
             'or 1 into info["action_mask"] at every reset and step, or leave allowed="env" out',
             code="bad-action-mask",
         )
-    if not mask.any():
+    if not allowed.any():
         raise InvalidEnvironment(
             f"{world.name} allows no action in {where()}: allow one at least, or report the "
             "episode as terminated",
             code="no-action",
         )
-    return mask.astype(bool)
+    return allowed
 
 
 def tells_masks(env: Any) -> bool:
