@@ -109,7 +109,8 @@ def finding(points: Sequence[Point]) -> Finding:
         "when a determinant has grown by 1 + 1/M, and no run sends more than its raw data. Every "
         "step has a model of its own, as the centralised learner's have. Random "
         "linear MDPs with 20 states, d = 8, H = 5; N-chain with 6 states (d = 12, H = 14); "
-        "RiverSwim with 6 states (d = 12, H = 20); n-chain is deterministic, so its seeds agree. "
+        "RiverSwim with 6 states (d = 12, H = 20); n-chain is deterministic, so the centralised "
+        "learner's seeds agree; Fed-LSVI's agents have policies of their own there (diversity). "
         "The centralised learner counts raw uploads and models down. The claim is about these "
         "three; the other families are informational, with two seeds each.",
         checks=checks,
