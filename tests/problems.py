@@ -59,7 +59,8 @@ class Problem:
         from fedlsvi import FedLSVI
 
         own = {key: options.pop(key) for key in SETTINGS if key in options}
-        given = {"gamma": s.gamma, "beta": s.beta, "lam": s.lam, "preset": preset} | own
+        given = {"gamma": s.gamma, "beta": s.beta, "lam": s.lam, "preset": preset, "diversity": 0}
+        given |= own
         learner = FedLSVI(n_agents=s.M, **given)
         return learner.learn(
             self.envs, episodes=s.T, seed=s.seed, features=self.features, progress=False,

@@ -91,7 +91,7 @@ def test_the_choice_is_a_matter_of_size_and_of_true_one_hot_features() -> None:
 
 def test_taxi_fits_into_memory_and_learns() -> None:
     env = as_environment("Taxi-v4", horizon=8)
-    run = FedLSVI(2, gamma=20.0, lam=1e-4, beta=0.03).learn(env, 60, 0, progress=False)
+    run = FedLSVI(2, gamma=20.0, lam=1e-4, beta=0.03, diversity=0).learn(env, 60, 0, progress=False)
     assert run.plan is not None
     experience = run.plan.cohort(0, 2).experience
     assert isinstance(experience, SparseExperience)

@@ -143,7 +143,8 @@ def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
     question = compare.Question.parse(shared, [name], [0])
     scale = tune.Tuning(question, [0], [1]).scales[name]
     left_out = runner.play(question.table(name, 0))
-    given = runner.play(question.table(name, 0) | {scale.parameter: scale.default})
+    own = {scale.parameter: scale.default} | ({"taper": True} if scale.tapered else {})
+    given = runner.play(question.table(name, 0) | own)
     assert given.regret == left_out.regret
     assert given.beta == left_out.beta
 

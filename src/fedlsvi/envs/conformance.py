@@ -107,7 +107,10 @@ def _check_finite(env: FiniteMDP) -> None:
         "must lie in [0, H−h+1]",
     )
     for h in range(1, H + 1):
-        bellman = (env.reward(h) + env.transition(h) @ values[h]).max(axis=1)
+        scores = env.reward(h) + env.transition(h) @ values[h]
+        if env.allowed is not None:
+            scores = np.where(env.allowed[min(h, len(env.allowed)) - 1], scores, -np.inf)
+        bellman = scores.max(axis=1)
         _require(
             np.abs(bellman - values[h - 1]).max() <= 1e-9,
             "optimal_values()",

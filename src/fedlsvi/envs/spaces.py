@@ -223,9 +223,14 @@ def _integers(field: str, value: Any) -> np.ndarray:
     return array.astype(np.int64)
 
 
+MOST_AXES = 64
+"""Of an array of NumPy."""
+
+
 def _shaped(field: str, array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The array in this shape; a number alone may stand for an array of one, and the reverse."""
-    if array.shape != tuple(shape) and not array.size == 1 == np.prod(shape):
+    whole = len(shape) <= MOST_AXES and array.size == 1 == np.prod(shape)
+    if array.shape != tuple(shape) and not whole:
         raise _misshapen(field, array.shape, shape)
     return array.reshape(shape)
 

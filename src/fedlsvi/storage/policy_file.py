@@ -150,6 +150,10 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 
+MOST_ROWS = 2**20
+"""Feature rows evaluated at once; a file that asks for longer buffers is refused."""
+
+
 def _misfit(head: Head, arrays: Arrays) -> str | None:
     """The first array that is missing, or at odds with the fields."""
     spaces, horizon = head["spaces"], head["horizon"]
@@ -168,7 +172,7 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
         for name in ("ceilings", "beta"):
             if isinstance(head[name], list) and len(head[name]) != horizon:
                 return f"horizon is {horizon}, {name} has {len(head[name])} steps"
-        if head["rows"] < 1 or dim is None:
+        if not 1 <= head["rows"] <= MOST_ROWS or dim is None:
             return f"rows is {head['rows']}, state_dim is {dim}"
     for name, size in sizes.items():
         if name not in arrays:

@@ -23,7 +23,7 @@ from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import LONGEST_PROOF, Signer, Verifier
-from fedlsvi.remote.flare.transport import SignedSite
+from fedlsvi.remote.flare.transport import JOIN, SIGNALLED, SignedSite
 from fedlsvi.storage import settings_file
 
 ENV = {
@@ -97,7 +97,7 @@ def calls(south: South) -> dict[str, tuple[str, bytes]]:
     later = {"epoch": 9, "number": 1}
     return {
         "hello": ("hello", b""),
-        "join": ("join", flare._JOIN.pack(0, 2)),
+        "join": ("join", JOIN.pack(0, 2)),
         "start": ("handle", south.frame(start, **later)),
         "explore": ("handle", south.frame(Explore(1))),
         "stop": ("handle", south.frame(Stop(8))),
@@ -105,7 +105,7 @@ def calls(south: South) -> dict[str, tuple[str, bytes]]:
         "keep": ("handle", south.frame(Keep(7))),
         "go back": ("handle", south.frame(south.start(7), **later)),
         "last again": ("handle", south.frame(Keep(7), number=south.number)),
-        "signalled": ("signalled_elsewhere", flare._SIGNALLED.pack(5, south.number + 1, 7)),
+        "signalled": ("signalled_elsewhere", SIGNALLED.pack(5, south.number + 1, 7)),
     }
 
 
