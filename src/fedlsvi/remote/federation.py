@@ -160,6 +160,8 @@ class Federation:
         if p.exchange == "one-trip":
             retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
+        elif p.privacy is not None:
+            retry.refuse_absence("privacy")
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
