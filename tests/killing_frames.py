@@ -35,11 +35,24 @@ def kill(
     return found
 
 
+def learner_of(sums: str) -> Any:
+    """Fed-LSVI whose sums are made in this way."""
+    from fedlsvi import FedLSVI
+
+    if sums.startswith("private"):
+        return FedLSVI(
+            n_agents=4, beta=0.5, lam=0.5, rounds=45, aggregation="secure",
+            exchange="one-trip" if sums == "private" else "stepwise",
+            privacy={"epsilon": 5.0, "delta": 1e-6},
+        )  # fmt: skip
+    return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=sums)  # type: ignore[arg-type]
+
+
 def main(
     name: str, aggregation: str, cohorts: int, episodes: int, kills: int, folder: Path
 ) -> dict[str, Any]:
     import problems
-    from fedlsvi import FedLSVI, resume
+    from fedlsvi import resume
     from fedlsvi.protocol import simulated_sites
     from fedlsvi.remote import site_noise
     from transports_over_frames import over_frames
@@ -50,25 +63,16 @@ def main(
     # sites of a private run draw from one secret, so that it can be compared
     simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
 
-    def learner(kind: str) -> FedLSVI:
-        if kind.startswith("private"):
-            return FedLSVI(
-                n_agents=4, beta=0.5, lam=0.5, rounds=45, aggregation="secure",
-                exchange="one-trip" if kind == "private" else "stepwise",
-                privacy={"epsilon": 5.0, "delta": 1e-6},
-            )  # fmt: skip
-        return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=kind)  # type: ignore[arg-type]
-
     def play() -> None:
         kept = {"transport": over_frames(cohorts, folder / "journals"), "checkpoint_seconds": 0}
         if (folder / "run").exists():
             resume(folder / "run", env=problem.envs, **options, **kept)
         else:
-            own = learner(aggregation)
+            own = learner_of(aggregation)
             own.learn(problem.envs, episodes, 1, folder=folder / "run", **options, **kept)
 
     plain = "exact" if aggregation == "secure" else aggregation
-    here = learner(plain).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
+    here = learner_of(plain).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
     killed, ended, instants = 0, False, random.Random(0)
     while not ended:
         child = os.fork()
@@ -91,8 +95,8 @@ def main(
     return {"kills": killed, "rounds": here.rounds, "equal": equal and run.taus == here.taus}
 
 
-def wait_for_more(child: int, run: Path) -> None:
-    """Until the child has sealed another checkpoint, or has ended."""
+def wait_for_more(child: int, run: Path) -> bool:
+    """Until the child has sealed another checkpoint; false if it has ended."""
 
     def sealed() -> int:
         return max((int(path.stem) for path in run.glob("checkpoints/*.json")), default=0)
@@ -100,8 +104,9 @@ def wait_for_more(child: int, run: Path) -> None:
     before = sealed()
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if sealed() > before:
-            return
+            return True
         time.sleep(0.002)
+    return False
 
 
 if __name__ == "__main__":

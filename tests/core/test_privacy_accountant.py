@@ -11,6 +11,7 @@ from scipy.stats import norm
 from fedlsvi.core.prefix_tree import levels
 from fedlsvi.core.privacy_accountant import delta_of, epsilon_of, mu_of
 from fedlsvi.core.private_release import PrivateRelease
+from fedlsvi.core.stepwise_release import StepwiseRelease
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -47,6 +48,27 @@ def test_the_whole_tree_composes_to_what_was_promised() -> None:
     spent = node.self_compose(levels(33)).get_epsilon_for_delta(1e-5)
     # their discretisation rounds up, by at most its interval for each release
     assert epsilon - 1e-6 <= spent <= epsilon + levels(33) * interval
+
+
+def test_steps_compose_to_what_was_promised() -> None:
+    """All nodes and responses of a run that goes step by step, as dp-accounting composes them."""
+    _, distributions = google()
+    epsilon, interval, rounds = 1.0, 1e-4, 9
+    known = (epsilon, 1e-5, 1, rounds, 2, 3, 0, "packed", False, True, 40)
+    release = StepwiseRelease(*known, (2.0, 1.0))  # type: ignore[arg-type]
+    one = distributions.PrivacyLossDistribution
+    make = getattr(one, "from_gaussian_mechanism", None) or distributions.from_gaussian_mechanism
+    # what one of H steps moves, with its part of the rounding: √2 for Λ, √2·y_h for b_h
+    more = release._touched(1.0, 1.0) / math.ldexp(release.sensitivity, release.bits)
+    node = release.sigma / (math.sqrt(2.0) * (1.0 + more))
+    total, count = make(node, value_discretization_interval=interval), 2 * levels(rounds)
+    total = total.self_compose(count)
+    for h, y in enumerate(release.targets, start=1):
+        each = release.response_sigma(h) / (math.sqrt(2.0) * y * (1.0 + more))
+        part = make(each, value_discretization_interval=interval)
+        total, count = total.compose(part.self_compose(rounds)), count + rounds
+    spent = total.get_epsilon_for_delta(1e-5)
+    assert epsilon - 1e-6 <= spent <= epsilon + count * interval
 
 
 def test_by_hand_and_back() -> None:

@@ -1,5 +1,6 @@
-"""SIGKILL of all parties of a secure run at random moments, each resumed: the same bits, and no
-mask, and no noise of a private run, hides two contents, as the journals say."""
+"""SIGKILL of all parties of a secure run together, or of one that is drawn, at random moments, each
+resumed: the same bits, and no mask, and no noise of a private run, hides two contents, as the
+journals say."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import killing_parties
 import problems
 from fedlsvi.remote import site_noise
 from fedlsvi.remote.masking import RECORD, STREAMS
 from killing_frames import kill
-from repeats import repeats
+from repeats import only_ci, repeats
 
 KILLS = repeats(3, 30)
 EPISODES = repeats(120, 600)
@@ -23,15 +25,32 @@ def test_killed_parties_hide_nothing_twice(kind: str, tmp_path: Path) -> None:
     found = kill(name, kind, 3, EPISODES, KILLS, tmp_path)
     assert found["kills"] >= min(KILLS, 20), "the run was over before it could be killed"
     assert found["equal"]
-    for log in (tmp_path / "journals").rglob(STREAMS):  # one that was put aside, too
+    check_journals(tmp_path / "journals", kind, name, found["rounds"])
+
+
+@only_ci
+@pytest.mark.parametrize("kind", ["secure", "private-steps"])
+def test_a_killed_party_is_waited_for_and_hides_nothing_twice(kind: str, tmp_path: Path) -> None:
+    """The server and each of three sites are processes; one of them is killed at a time."""
+    name = "continuous" if kind == "private-steps" else "simplex"
+    found = killing_parties.kill(name, kind, EPISODES, KILLS, tmp_path)
+    assert sum(found["killed"].values()) >= 20, "the run was over before it could be killed"
+    assert len(found["killed"]) == 4
+    assert found["equal"]
+    check_journals(tmp_path / "journals", kind, name, found["rounds"])
+
+
+def check_journals(journals: Path, kind: str, name: str, rounds: int) -> None:
+    """Every stream and every noise that was due was used, for one content."""
+    for log in journals.rglob(STREAMS):  # one that was put aside, too
         streams = [(m, k, h) for m, k, h, _ in RECORD.iter_unpack(log.read_bytes())]
         assert len(set(streams)) == len(streams)
-    logs = [path / STREAMS for path in sorted((tmp_path / "journals").glob("agents-?-?"))]
+    logs = [path / STREAMS for path in sorted(journals.glob("agents-?-?"))]
     assert len(logs) == 3
     for log in logs:
         streams = [(m, k, h) for m, k, h, _ in RECORD.iter_unpack(log.read_bytes())]
         # every step of every round, and of the pass at the end; in one trip every round
-        rounds, H = found["rounds"], getattr(problems, name)().horizon
+        H = getattr(problems, name)().horizon
         count = {"secure": (rounds + 1) * H, "private-steps": rounds * H, "private": rounds}
         assert len(streams) == count[kind]
         assert len({membership for membership, _, _ in streams}) == 1

@@ -279,6 +279,29 @@ def test_a_server_that_knows_the_features_alone_plays_a_private_run(tmp_path: Pa
     assert load(tmp_path / "run").epsilon_spent == 2.0
 
 
+@pytest.mark.usefixtures("one_key")
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+def test_sites_with_features_of_their_own_play_step_by_step(preset: str, tmp_path: Path) -> None:
+    """The server knows sizes alone, and nobody told it that no feature is negative."""
+    env = envs.make("continuous-linear", dim=5, horizon=3)
+    own = {"aggregation": "secure", "rounds": 4, "privacy": PRIVACY, "preset": preset}
+    about: dict[str, Any] = {"name": "steps", "episodes": 40, "horizon": 3, "dim": 5}
+    (tmp_path / "federation.toml").write_text(settings_file.dump({**about, "settings": own}))
+    federation = Federation.of(settings_file.read(tmp_path / "federation.toml"))
+    federation.check(3)
+    plan, p = federation.plan(env, 3), federation.parameters(3)
+    assert (plan.parameters.nonnegative, p.nonnegative) == (False, False)
+    assert plan.parameters.beta == p.beta
+    transport = ThreadTransport(p, endpoint_factories(plan, 3, threads=1), run_id(p, 0))
+    opened = federation.open_run(tmp_path / "run", transport.cuts, lambda note: None)
+    try:
+        run = serve(opened, transport, [], federation.values(p))
+    finally:
+        transport.close()
+    assert run.rounds == 4
+    assert load(tmp_path / "run").epsilon_spent == 2.0
+
+
 @pytest.mark.parametrize(
     ("require", "job", "lacks"),
     [

@@ -277,6 +277,8 @@ class Federation:
                 )
         self._check_units(plan)
         self._check_features(plan)
+        if mine.privacy is not None:  # the paper's β allows for the noise that was agreed on
+            mine = replace(mine, beta=agreed.beta)
         # what is true here but was not agreed on makes no noise smaller
         return replace(plan, parameters=replace(mine, nonnegative=agreed.nonnegative))
 
