@@ -70,17 +70,18 @@ def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     all aimed at the middle of a synchronisation and each followed by the job again, the last with
     new certificates for everybody: the final model has the bits of the undisturbed run without
     masks, no mask has hidden two contents, and the logs of what left agree with the ledger. The
-    third site has a log and nothing to play in."""
+    third site has a log and nothing to play in, and the others have a policy for every episode."""
     env = {"name": "random-mdp", "n_states": 6, "n_actions": 3, "horizon": 10, "seed": 1}
     federation = replace(
         FEDERATION, name="kills", horizon=10, dim=18, one_hot=True, episodes=400, logged=25,
-        n_actions=3, settings={"gamma": 40.0, "aggregation": "secure"},
+        n_actions=3, settings={"gamma": 40.0, "aggregation": "secure", "diversity": 0.2},
         retry={"deadline": 20.0, "attempts": 1},
     )  # fmt: skip
     # first, so that what the sites run is compiled
     world = environment(env)
     log = record_episodes(world, 25, agent=2)
-    here = FedLSVI(n_agents=3, gamma=40.0, aggregation="exact", stationary=False).learn(
+    learner = FedLSVI(n_agents=3, gamma=40.0, aggregation="exact", stationary=False, diversity=0.2)
+    here = learner.learn(
         [world, world, None], federation.episodes, federation.seed, data=[None, None, log],
         progress=False,
     )  # fmt: skip
