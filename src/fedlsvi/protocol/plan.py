@@ -331,6 +331,8 @@ def make_plan(
         same_sizes([*envs, *(log for log in logs if log is not None)])
     worlds = [env for env in envs if not isinstance(env, LoggedWorld)] or envs
     phi = own_features(worlds) if features is None else resolve(features, first)
+    for log in {id(one): one for one in (*envs, *logs) if isinstance(one, LoggedWorld)}.values():
+        log.bind_features(phi)
     one_hot = phi.one_hot and hasattr(first, "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
     # settings of other algorithms need not know what a stationary model or one trip is
