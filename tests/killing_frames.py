@@ -2,11 +2,11 @@
 
     python killing_frames.py PROBLEM SUMS COHORTS EPISODES KILLS FOLDER PATH…
 
-PROBLEM is one of `problems` or of `case` below. SUMS is an aggregation, or "private": a private run
-with secure sums. One process holds the server and all agents, and is killed with SIGKILL at a
-random instant after it has got further. The process imports and compiles once; every attempt is a
-fork of it. It prints one JSON object: the kills, the rounds, and whether the run ended with the
-bytes of the undisturbed one.
+PROBLEM is one of `problems` or of `case` below. SUMS is an aggregation, or "private" or
+"private-steps": a private run with secure sums, in one trip or step by step. One process holds the
+server and all agents, and is killed with SIGKILL at a random instant after it has got further. The
+process imports and compiles once; every attempt is a fork of it. It prints one JSON object: the
+kills, the rounds, and whether the run ended with the bytes of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ def main(
     simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
 
     def learner(kind: str) -> FedLSVI:
-        if kind == "private":
+        if kind.startswith("private"):
             return FedLSVI(
-                n_agents=4, beta=0.5, lam=0.5, rounds=45, exchange="one-trip",
-                aggregation="secure", privacy={"epsilon": 5.0, "delta": 1e-6},
+                n_agents=4, beta=0.5, lam=0.5, rounds=45, aggregation="secure",
+                exchange="one-trip" if kind == "private" else "stepwise",
+                privacy={"epsilon": 5.0, "delta": 1e-6},
             )  # fmt: skip
         return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=kind, **own)  # type: ignore[arg-type]
 

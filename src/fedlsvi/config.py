@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -29,6 +29,7 @@ from fedlsvi.core.privacy_settings import (
 )
 from fedlsvi.core.private_release import PrivateRelease
 from fedlsvi.core.statistics import PACKINGS, Packing
+from fedlsvi.core.stepwise_release import StepwiseRelease
 from fedlsvi.core.trigger import Trigger, schedule
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
@@ -242,7 +243,7 @@ class Settings:
         diversity = self.diversity
         if diversity == "auto":
             diversity = PRACTICAL_DIVERSITY if repeats and not paper else 0.0
-        able = self.exchange == "stepwise" and not self.some_away
+        able = self.exchange == "stepwise" and not self.some_away and self.privacy is None
         exploit = able and not paper if self.policy == "auto" else self.policy == "exploit"
         if exploit and not able:
             raise InvalidSetting(
@@ -250,6 +251,7 @@ class Settings:
                 'policy="explore"',
                 code="bad-policy",
             )
+        widened = beta == "theory" and self.privacy is not None
         if beta == "theory":
             seen = T + logged
             beta = theory.beta_theory(d, H, M, seen, self.xi, self.confidence, self.c_beta, pooled)
@@ -308,6 +310,9 @@ class Settings:
             )
         if made.release is not None:
             made.check_release()
+            if widened:
+                more = made.release.theory_width(made.lam, made.noise_times, made.confidence)
+                made = replace(made, beta=made.beta + more)
         elif made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
@@ -473,6 +478,20 @@ class Parameters:
         return 1.0 + float(max(self.ceilings[1:], default=0.0))
 
     @property
+    def targets(self) -> tuple[float, ...]:
+        """y_h of every step: the largest r + V_{h+1}."""
+        return tuple((1.0 + np.append(self.ceilings[1:], 0.0)).tolist())
+
+    @property
+    def noise_times(self) -> float:
+        """How many times the variance that privacy needs the sums may have: without secure sums
+        every agent adds all of it, with them C sites what C − c of them need, C ≥ c + 2."""
+        assert self.privacy is not None
+        if self.aggregation == "secure":
+            return 0.5 * float(self.privacy["colluders"] + 2)
+        return float(self.n_agents)
+
+    @property
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
         and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms.
@@ -517,15 +536,24 @@ class Parameters:
 
 
 _made_release = lru_cache(maxsize=64)(PrivateRelease)
+_made_stepwise = lru_cache(maxsize=64)(StepwiseRelease)
 
 
 def _release(p: Parameters) -> PrivateRelease:
     assert p.privacy is not None
     assert p.rounds is not None
-    return _made_release(
+    known = (
         p.privacy["epsilon"], p.privacy["delta"], p.privacy["episodes_per_user"], p.rounds,
         p.horizon, p.dim, p.states, p.packing, p.stationary, p.nonnegative, p._room_bits,
     )  # fmt: skip
+    if p.exchange == "one-trip":
+        return _made_release(*known)
+    return _made_stepwise(*known, p.targets)
+
+
+def forget_releases() -> None:
+    """Compute the noise of private runs anew: a study has changed how it is divided."""
+    _made_stepwise.cache_clear()
 
 
 def stays(present: Any, n_agents: int) -> list[list[int]]:

@@ -239,7 +239,7 @@ class FedLSVI(Algorithm):
         privacy: {"epsilon": ε, "delta": δ} makes all that leaves the agents together (ε, δ)-
             differentially private: noise inside the sums, rounds of public lengths. "unit" is
             "episode", or "user" with "episodes_per_user"; "colluders" are sites whose noise does
-            not count. Needs exchange="one-trip" and aggregation "secure" or "exact".
+            not count. Needs aggregation "secure" or "exact"; exchange="one-trip" takes less noise.
     """
 
     name = "fed-lsvi"

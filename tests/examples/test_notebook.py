@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
+from notebooks import ROOT, executed
 from repeats import only_ci
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "sepsis" / "sepsis.ipynb"
 
 
 @only_ci
 @pytest.mark.filterwarnings("ignore")
-def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs() -> None:
     pytest.importorskip("icu_sepsis")
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
-    source = str(ROOT / "src")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    for cell in notebook.cells:
-        cell.source = cell.source.replace("EPISODES = 150", "EPISODES = 10")
-    client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
-    )
-    client.execute()
-    said = "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-    )
+    said = executed(NOTEBOOK, {"EPISODES = 150": "EPISODES = 10"})
     assert "optimum               0.7922" in said
     assert "dose in state 100 at step 1:" in said
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from notebooks import ROOT, executed
 from repeats import only_ci
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -76,23 +74,12 @@ def test_the_notebook_shows_its_results() -> None:
 
 @only_ci
 @pytest.mark.filterwarnings("ignore")
-def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs() -> None:
     pytest.importorskip("icu_sepsis")
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
-    source = str(ROOT / "src")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]))
-    notebook = nbformat.read(ROOT / "examples" / "sepsis" / "records.ipynb", as_version=4)
     smaller = "import examples.sepsis.logs\nexamples.sepsis.logs.PATIENTS = 200\n"
-    for cell in notebook.cells:
-        cell.source = cell.source.replace("EPISODES = 60", f"{smaller}EPISODES = 5")
-        cell.source = cell.source.replace("repeats=10", "repeats=2")
-    client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
-    )
-    client.execute()
-    said = "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
+    said = executed(
+        ROOT / "examples" / "sepsis" / "records.ipynb",
+        {"EPISODES = 60": f"{smaller}EPISODES = 5", "repeats=10": "repeats=2"},
     )
     assert "10 hospitals, 2000 patients," in said
     assert "optimum     0.792" in said

@@ -8,15 +8,18 @@ third of what it should be: an audit that could not fail would prove nothing.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from scipy.stats import beta
 
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.private_release import PrivateRelease
+from fedlsvi.core.stepwise_release import StepwiseRelease
 from fedlsvi.protocol.aggregation import FixedPointSums
-from fedlsvi.protocol.messages import Increments, NextStates
-from fedlsvi.protocol.private_noise import NodeNoise, new_noise_key
+from fedlsvi.protocol.messages import Increments, NextStates, Upload
+from fedlsvi.protocol.private_noise import NodeNoise, StepNoise, new_noise_key
 from fedlsvi.protocol.transport import layout
 from repeats import repeats
 
@@ -89,3 +92,76 @@ def test_a_third_of_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
     whole = PrivateRelease.shares
     monkeypatch.setattr(PrivateRelease, "shares", lambda self, parties: whole(self, parties) // 3)
     assert audit() > EPSILON
+
+
+# step by step: the canary of round 1 is in all later responses too
+
+
+def step_upload(p: Parameters, h: int, x: int, k: int) -> np.ndarray:
+    """(P + d,) words of step h in round k of a site whose episode of the first round stayed in
+    state x, and later ones in state 1; all are rewarded, and V is as large as it can be."""
+    gram, b = np.zeros((1, STATES)), np.zeros((1, STATES))
+    gram[0, x if k == 1 else 1] = 1.0
+    b[0, x] += p.targets[h - 1]
+    b[0, 1] += (k - 1) * p.targets[h - 1]
+    return FixedPointSums(layout(p), p.scale_bits).words(Upload(h, gram, b))
+
+
+class ManyTrials(StepwiseRelease):
+    """The noise of all trials side by side."""
+
+    def step_shares(self, h: int, parties: int) -> tuple[np.ndarray, np.ndarray]:
+        gram, b = super().step_shares(h, parties)
+        return np.tile(gram, TRIALS), np.tile(b, TRIALS)
+
+
+def step_scores(p: Parameters, canary: int) -> np.ndarray:
+    """(TRIALS,) the statistic of the likelihood ratio, of releases with this first episode."""
+    assert isinstance(p.release, StepwiseRelease)
+    sites = [StepNoise(new_noise_key(), m, ManyTrials(**vars_of(p.release)), SITES)
+             for m in range(SITES)]  # fmt: skip
+    found, prefix = np.zeros(TRIALS), np.zeros((H, TRIALS, STATES), np.uint64)
+    for k in range(1, ROUNDS + 1):
+        for h in range(H, 0, -1):
+            total = np.zeros((2, TRIALS, STATES), np.uint64)
+            for m, noise in enumerate(sites):
+                drawn = noise.words(k, h).reshape(2, TRIALS, STATES)
+                sent = step_upload(p, h, canary if m == 0 else 1, k).reshape(2, 1, STATES)
+                total += drawn + sent
+            prefix[h - 1] += total[0]
+            ends = step_upload(p, h, 0, k).view(np.int64), step_upload(p, h, 1, k).view(np.int64)
+            gram, b = (ends[0] - ends[1]).reshape(2, STATES).astype(float)
+            if k == 1:
+                first = gram
+            sigma = p.release.step_shares(h, 1)
+            if k in (1, 2, 4):
+                found += prefix[h - 1].view(np.int64) @ (first / np.square(sigma[0].astype(float)))
+            found += total[1].view(np.int64) @ (b / np.square(sigma[1].astype(float)))
+    return found
+
+
+def vars_of(release: StepwiseRelease) -> dict[str, object]:
+    return {field.name: getattr(release, field.name) for field in fields(release)}
+
+
+def step_audit() -> float:
+    settings = Settings(
+        n_agents=SITES, aggregation="secure", rounds=ROUNDS,
+        privacy={"epsilon": EPSILON, "delta": DELTA, "colluders": 0},
+    )  # fmt: skip
+    p = settings.resolve(ROUNDS, H, STATES, True)
+    return lower_bound(step_scores(p, 1), step_scores(p, 0))
+
+
+def test_the_canary_is_hidden_step_by_step() -> None:
+    assert step_audit() < EPSILON
+
+
+def test_a_third_of_the_noise_is_caught_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = StepwiseRelease._shared
+
+    def third(self: StepwiseRelease, relative: np.ndarray, parties: int) -> np.ndarray:
+        return whole(self, relative, parties) // 3
+
+    monkeypatch.setattr(StepwiseRelease, "_shared", third)
+    assert step_audit() > EPSILON

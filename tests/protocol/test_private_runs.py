@@ -15,7 +15,7 @@ from fedlsvi.config import Settings
 from fedlsvi.core.prefix_tree import nodes
 from fedlsvi.core.statistics import full
 from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, UnknownName
-from fedlsvi.protocol import private_noise, private_trip, simulated_sites
+from fedlsvi.protocol import gram_repair, private_noise, private_trip, simulated_sites
 from fedlsvi.protocol.messages import Stop
 from fedlsvi.protocol.private_noise import NodeNoise
 from fedlsvi.report.protections import protections
@@ -46,7 +46,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     would change what directions without data are worth."""
     nothing = lambda key, label, sigma: np.zeros(sigma.size, np.int64)  # noqa: E731
     monkeypatch.setattr(private_noise, "discrete_gaussian", nothing)
-    monkeypatch.setattr(private_trip, "SHIFT", 0.0)
+    monkeypatch.setattr(gram_repair, "SHIFT", 0.0)
     monkeypatch.setattr(private_trip, "constant_direction", lambda values: np.zeros(values.dim))
 
 
@@ -218,7 +218,6 @@ def test_uploads_of_all_rounds_add_up_to_the_nodes_of_the_last() -> None:
         ({"privacy": {**PRIVACY, "colluders": 4}}, InvalidSetting, "bad-colluders"),
         ({"privacy": 1.0}, InvalidSetting, "bad-privacy"),
         ({"aggregation": "float"}, InvalidSetting, "privacy-needs-integers"),
-        ({"exchange": "stepwise"}, InvalidSetting, "privacy-needs-one-trip"),
         ({"gamma": 5.0}, InvalidSetting, "privacy-needs-schedule"),
         ({"cap": 2.0}, InvalidSetting, "privacy-needs-schedule"),
         ({"overshoot": "keep"}, InvalidSetting, "privacy-needs-schedule"),

@@ -11,10 +11,10 @@ import pytest
 
 import problems
 from expecting import refused
-from fedlsvi import FedLSVI, envs, load
+from fedlsvi import FedLSVI, envs, load, resume
 from fedlsvi.errors import DamagedFile, MessageRefused
 from fedlsvi.protocol import simulated_sites
-from fedlsvi.protocol.messages import Increments, NextStates, Stop
+from fedlsvi.protocol.messages import Increments, NextStates, Stop, Upload
 from fedlsvi.remote import site_noise
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
@@ -26,7 +26,7 @@ from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
 from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import settings_file
-from transports_over_frames import assert_same, over_frames
+from transports_over_frames import assert_same, dying, over_frames
 
 PROBLEM = problems.simplex()
 PRIVACY = {"epsilon": 2.0, "delta": 1e-6}
@@ -59,7 +59,53 @@ def test_frames_carry_what_one_process_computes(aggregation: str, tmp_path: Path
     assert_same(there, here)
     for folder in tmp_path.glob("agents-*.noise"):
         run = next(iter(_runs(folder)))
-        assert sorted(released(folder, run)) == [1, 2, 3, 4, 5, 6]
+        assert sorted(released(folder, run)) == [(k, 0) for k in range(1, 7)]
+
+
+CONTINUOUS = problems.continuous()
+
+
+def learn_by_steps(aggregation: Any, **options: Any) -> Any:
+    """The same on real states, whose agents answer step by step."""
+    learner = FedLSVI(n_agents=5, aggregation=aggregation, rounds=5, privacy=PRIVACY)
+    return learner.learn(
+        CONTINUOUS.envs, 60, 3, features=CONTINUOUS.features, progress=False, **options
+    )
+
+
+@pytest.mark.usefixtures("one_key")
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_steps_over_frames_are_those_of_one_process(aggregation: str, tmp_path: Path) -> None:
+    here = learn_by_steps(aggregation, cohorts=3)
+    there = learn_by_steps(aggregation, transport=over_frames(3, tmp_path))
+    assert_same(there, here)
+    assert there.bounds["scalars"].holds
+    for folder in tmp_path.glob("agents-*.noise"):
+        run = next(iter(_runs(folder)))
+        stages = [(k, h) for k in range(1, 6) for h in range(CONTINUOUS.horizon, 0, -1)]
+        assert list(released(folder, run)) == stages
+    # a server that begins again gets the same bytes, and no second budget
+    again = learn_by_steps(aggregation, transport=over_frames(3, tmp_path))
+    assert again.w.tobytes() == here.w.tobytes()
+
+
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_a_killed_server_of_a_run_by_steps_is_resumed(aggregation: str, tmp_path: Path) -> None:
+    """In the middle of a synchronisation; whoever resumes it hears the same bytes."""
+    for after in (9, 17):
+        folder = tmp_path / str(after)
+        where, run = over_frames(3, folder / "journals"), folder / "run"
+        with pytest.raises(KeyboardInterrupt):
+            learn_by_steps(
+                aggregation, transport=dying(where, after), folder=run, checkpoint_seconds=0
+            )
+        about: dict[str, Any] = {"env": CONTINUOUS.envs, "features": CONTINUOUS.features}
+        once = resume(run, transport=where, progress=False, **about)
+        logs = [path.read_bytes() for path in sorted((folder / "journals").rglob(RELEASED))]
+        records = [list(site_noise.RECORD.iter_unpack(log)) for log in logs]
+        assert all(len({r[:3] for r in own}) == len(own) == 15 for own in records)
+        again = learn_by_steps(aggregation, transport=over_frames(3, folder / "journals"))
+        assert again.w.tobytes() == once.w.tobytes()
 
 
 @pytest.mark.parametrize("aggregation", ["exact", "secure"])
@@ -73,7 +119,7 @@ def test_a_server_that_begins_again_gets_the_same_noise(aggregation: str, tmp_pa
 
 def _runs(folder: Path) -> set[int]:
     data = (folder / RELEASED).read_bytes()
-    return {run for run, _, _ in site_noise.RECORD.iter_unpack(data)}
+    return {run for run, *_ in site_noise.RECORD.iter_unpack(data)}
 
 
 def plan() -> Any:
@@ -105,6 +151,41 @@ def test_other_content_behind_the_same_noise_is_refused(tmp_path: Path) -> None:
     for again in (site, noise(tmp_path)):
         with refused(MessageRefused, "noise-used", "1"):
             again.add(t, words + np.uint64(1), 3)
+
+
+def test_every_step_has_noise_for_one_content() -> None:
+    p = FedLSVI(n_agents=5, aggregation="secure", rounds=5, privacy=PRIVACY).prepare(
+        CONTINUOUS.envs, 60, 3, features=CONTINUOUS.features, cohorts=3
+    ).plan.parameters  # fmt: skip
+    site = SiteNoise(p, 7, (0, 2))
+    t = next(t for t in range(1, 61) if p.trigger.number(t))
+    words = np.zeros(sum(map(len, p.release.step_shares(1, 1))), np.uint64)
+    sent = [site.add(t, words, 3, step=h) for h in (3, 2, 1)]
+    assert len({one.tobytes() for one in sent}) == 3
+    assert site.add(t, words, 3, step=2).tobytes() == sent[1].tobytes()
+    with refused(MessageRefused, "noise-used", "1", "2"):
+        site.add(t, words + np.uint64(1), 3, step=2)
+    with refused(MessageRefused, "off-schedule", "61"):
+        site.add(61, words, 3, step=2)
+
+
+def test_the_guard_lets_noisy_steps_pass_and_no_more() -> None:
+    p = FedLSVI(n_agents=5, aggregation="exact", rounds=5, privacy=PRIVACY).prepare(
+        CONTINUOUS.envs, 60, 3, features=CONTINUOUS.features
+    ).plan.parameters  # fmt: skip
+    guard = NoisyGuard(p, 5)
+    guard.sends(Stop(next(t for t in range(1, 61) if p.trigger.number(t))))
+    size, sigma = p.dim * (p.dim + 1) // 2, p.release.response_sigma(2)
+    for place, scale in ((0, p.release.sigma), (size, sigma)):
+        for worst, fine in ((5.0 * scale, True), (50.0 * scale, False), (np.nan, False)):
+            row = np.zeros((1, size + p.dim))
+            row[0, place] = worst
+            upload = Upload(2, row[:, :size].copy(), row[:, size:].copy())
+            if fine:
+                guard.check(0, upload)
+            else:
+                with pytest.raises(Refusal):
+                    guard.check(0, upload)
 
 
 def test_a_lost_secret_is_not_replaced(tmp_path: Path) -> None:

@@ -77,11 +77,17 @@ def check_company(settings: Any) -> None:
             "of it)",
             code="privacy-needs-integers",
         )
-    if settings.exchange != "one-trip":
+    if settings.some_away:
         raise InvalidSetting(
-            "privacy adds noise to tables of next states, from which the server computes "
-            'responses: use exchange="one-trip" (finite states only)',
-            code="privacy-needs-one-trip",
+            "the noise of a private run is counted for all agents in every round: leave out "
+            "participation= and present=",
+            code="bad-participation",
+        )
+    if settings.policy == "exploit":
+        raise InvalidSetting(
+            'policy="exploit" asks for all responses once more after the last round, and the '
+            'budget of privacy= ends there: use policy="explore"',
+            code="bad-policy",
         )
     # γ = 1 is what is in force then: all agents end a round where the schedule allows it
     own = {"gamma": ("auto", 1.0), "cap": (None,), "overshoot": ("cut",)}

@@ -130,14 +130,22 @@ class PrivateRelease:
         that their sum has the noise that is needed."""
         d, matrices = self.dim, 1 if self.stationary else self.horizon
         tables = 1 if self.stationary else self.horizon - 1
-        gram = np.full(packed_size(d, self.packing), 1.0)
-        if self.packing == "packed":  # each entry off the diagonal stands for two
-            rows, columns = np.triu_indices(d)
-            gram[rows != columns] = math.sqrt(0.5)
         relative = np.concatenate(
-            [np.tile(gram, matrices), np.full(matrices * d, U_RATIO),
+            [np.tile(self._gram_relative(), matrices), np.full(matrices * d, U_RATIO),
              np.full(tables * d * self.states, N_RATIO)]
         )  # fmt: skip
+        return self._shared(relative, parties)
+
+    def _gram_relative(self) -> np.ndarray:
+        """(P,) noise on the entries of one Λ over σ."""
+        gram = np.full(packed_size(self.dim, self.packing), 1.0)
+        if self.packing == "packed":  # each entry off the diagonal stands for two
+            rows, columns = np.triu_indices(self.dim)
+            gram[rows != columns] = math.sqrt(0.5)
+        return gram
+
+    def _shared(self, relative: np.ndarray, parties: int) -> np.ndarray:
+        """One party's share of noise that is so many times σ."""
         needed = np.square(relative * self.units) + SMOOTHING**2
         found: np.ndarray = np.ceil(np.sqrt(needed / parties)).astype(np.int64)
         return found
@@ -153,3 +161,45 @@ class PrivateRelease:
         if reached == self.levels:
             return self.epsilon
         return epsilon_of(math.sqrt(reached / self.levels) * self.mu, self.delta)
+
+    def gram_norm(self, times: float, confidence: float | None = None) -> float:
+        """r: the spectral norm of noise on Λ of so many times its variance, as expected, or not
+        exceeded at any step and round with probability 1 − α.
+
+        Isotropic noise of σ in Frobenius norm has E‖Z‖ ≤ σ√(2d), and ‖·‖ is 1-Lipschitz, so that it
+        is exceeded by σx with probability at most 2e^(−x²/2).
+
+        Args:
+            times: Nodes, times the parties that add all of the noise.
+            confidence: α.
+        """
+        each = self.sigma * np.sqrt(times)
+        if self.packing == "diagonal":
+            width = np.sqrt(2.0 * np.log(2.0 * self.dim))
+        else:
+            width = np.sqrt(2.0 * self.dim)
+        if confidence is not None:
+            width += self._tail(confidence)
+        return float(each * width)
+
+    def _tail(self, confidence: float) -> float:
+        return math.sqrt(2.0 * math.log(2.0 * self.horizon * self.rounds / confidence))
+
+    def theory_width(self, lam: float, times: float, confidence: float) -> float:
+        """What the theorem's β grows by: 2H√d·√(λ + 3r), because Λ is off by at most λ + 3r, and
+        the noise of b in the norm of Λ⁻¹, whose eigenvalues are at most 1/(λ + r).
+
+        Args:
+            lam: λ.
+            times: How many times the variance that privacy needs sums may have.
+            confidence: α.
+        """
+        most, least = (self.gram_norm(times * n, confidence) for n in (self.levels, 1))
+        noise = self._largest_response() * (math.sqrt(self.dim) + self._tail(confidence))
+        off = 2.0 * self.horizon * math.sqrt(self.dim * (lam + 3.0 * most))
+        return off + noise * math.sqrt(times) / math.sqrt(lam + least)
+
+    def _largest_response(self) -> float:
+        """σ of an entry of u + NV, the noise of L nodes, V ≤ H in S states."""
+        square = U_RATIO**2 + self.states * (N_RATIO * self.horizon) ** 2
+        return self.sigma * math.sqrt(self.levels * square)

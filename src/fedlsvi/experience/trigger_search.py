@@ -25,10 +25,16 @@ def log_ratio(visits, rows, norms, slots):  # type: ignore[no-untyped-def]
     """log det(I + Σ_x n_x y_x y_xᵀ); with one-hot features (no rows) Σ_i log(1 + n_i/Λ_ii)."""
     n_states, dim = rows.shape
     if dim == 0:
-        grown = np.zeros(slots.max() + 1)
+        last = 0
+        for x in range(n_states):
+            last = max(last, slots[x])
+        grown = np.zeros(last + 1)
         for x in range(n_states):
             grown[slots[x]] += visits[x] * norms[x]
-        return np.log1p(grown).sum()
+        total = 0.0
+        for i in range(grown.size):
+            total += np.log1p(grown[i])
+        return total
     work = np.zeros((dim, dim))
     for i in range(dim):
         work[i, i] = 1.0
@@ -61,10 +67,13 @@ def _fires(length, growth, states, end, table, rows, norms, slots, rule):  # typ
     verdict = settled(length, np.log1p(growth), growth, rule)
     if verdict != 0:
         return verdict == 1
+    # written out, because array expressions take seconds to compile
     visits = np.zeros(norms.shape, np.int64)
-    if table.size > 0:
-        visits += table.sum(axis=2)
     for h in range(norms.shape[0]):
+        if table.size > 0:
+            for x in range(norms.shape[1]):
+                for next_x in range(table.shape[2]):
+                    visits[h, x] += table[h, x, next_x]
         for e in range(end):
             visits[h, np.uint64(states[h, e])] += 1
     flat = rows.reshape(norms.size, rows.shape[2])

@@ -87,7 +87,8 @@ class FixedPointSums:
 
 def aggregation_of(p: Parameters, layout: Layout) -> Aggregation:
     """The sums that the settings ask for."""
-    # in one trip the agents are added before the server hears of them (`protocol.one_trip`)
-    if p.aggregation == "float" or p.exchange == "one-trip":
+    # in one trip, and in a private run, agents are added before the server hears of them
+    # (`protocol.one_trip`, `protocol.private_steps`)
+    if p.aggregation == "float" or p.exchange == "one-trip" or p.privacy is not None:
         return FloatSums(layout)
     return FixedPointSums(layout, p.scale_bits)

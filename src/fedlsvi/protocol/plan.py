@@ -24,6 +24,7 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.experience.bounded import BoundedExperience
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.diverse import (
     KnownTables,
@@ -244,6 +245,10 @@ class Plan:
         """What these agents know and see: of those that play, and of the logs of those that have
         one."""
         p = self.parameters
+        if p.privacy is not None:  # which has no logs
+            seen = self._seen(agents, self.envs, values, workers)
+            most = p.privacy["episodes_per_user"] if p.privacy["unit"] == "user" else None
+            return BoundedExperience(seen, agents, [self.envs[m] for m in agents], most)
         if not self.logs:
             return self._seen(agents, self.envs, values, workers)
         plays = np.flatnonzero(np.isin(agents, self.players))
@@ -276,7 +281,9 @@ class Plan:
         kind = DIVERSE.get(kind, kind) if p.diversity else kind
         kind = POOLED[kind] if p.stationary else kind
         experience = kind(envs, agents, values, self.seed, p.packing, workers)
-        if kind is GymExperience:  # elsewhere every episode reaches every step
+        # elsewhere every episode reaches every step; in a private run what is sent when may not
+        # depend on how many did, and noise hides the few
+        if kind is GymExperience and p.privacy is None:
             experience.floor = p.min_round
         if isinstance(experience, GymExperience):
             experience.diversity = p.diversity
@@ -358,6 +365,8 @@ def make_plan(
         _refuse_steps(envs)
     if parameters.diversity:
         _refuse_diversity(first, masked)
+    if parameters.privacy is not None:
+        _check_ends(parameters, envs)
     _check_room(parameters, first)
     if logs and any(isinstance(env, GymWorld) and env.masked for env in envs):
         raise InvalidSetting(
@@ -386,6 +395,23 @@ def _refuse_steps(envs: Sequence[Environment]) -> None:
         f"and {env.name} of agent {m} {why}: leave it out{fix}",
         code="not-stationary",
     )
+
+
+def _check_ends(p: Parameters, envs: Sequence[Environment]) -> None:
+    """Refuse a private run in which what follows an early end is worth more than V may be: noise is
+    made for targets up to 1 + the clip of V."""
+    for m, env in enumerate(envs):
+        if not isinstance(env, GymWorld) or env.finite:
+            continue
+        after = env.absorbing_reward * np.arange(p.horizon - 1, 0, -1)
+        if (after < 0.0).any() or (after > p.ceilings[1:] + 1e-9).any():
+            raise InvalidSetting(
+                f"after an early end {env.name} of agent {m} pays {env.absorbing_reward:g} at "
+                "every step, in rewards mapped to [0, 1], which adds up to more than value_range "
+                "or to less than 0: privacy needs a larger value_range, or a reward_range that "
+                "holds 0",
+                code="bad-value_range",
+            )
 
 
 def _refuse_diversity(env: Environment, masked: bool) -> None:

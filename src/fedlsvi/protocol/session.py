@@ -24,6 +24,7 @@ from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.private_steps import PrivateSteps
 from fedlsvi.protocol.private_trip import PrivateOneTrip
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
@@ -285,12 +286,14 @@ class FederatedPlayer:
         self.agents: Agents = transport
         if plan is not None and plan.prior is not None:
             plan.prior.begin(self.server)
-        self.one_trip: OneTrip | None = None
+        self.between: OneTrip | PrivateSteps | None = None
         if p.exchange == "one-trip":
             own = values or (None if plan is None else plan.values())
             assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
             kind = OneTrip if p.privacy is None else PrivateOneTrip
-            self.agents = self.one_trip = kind(transport, own, size, p)
+            self.agents = self.between = kind(transport, own, size, p)
+        elif p.privacy is not None:
+            self.agents = self.between = PrivateSteps(transport, size, p)
 
     @classmethod
     def of(
@@ -335,10 +338,14 @@ class FederatedPlayer:
         found: dict[str, int] = dict(self.logged)
         if self.plan is not None and self.plan.logs:
             found |= self.plan.logged_counts
-        if self.parameters.aggregation == "secure":
+        p = self.parameters
+        if p.aggregation == "secure":
             found["sites"] = len(self.transport.sites())
-        elif self.one_trip is not None:  # what N took, which depends on what was seen
+        elif isinstance(self.between, OneTrip):  # what N took, which depends on what was seen
             found["next_state_scalars"] = self.ledger.single("up_stats")
+        if p.privacy is not None and p.privacy["unit"] == "user" and self.cohorts:
+            named = [getattr(cohort.experience, "names_users", False) for cohort in self.cohorts]
+            found["named_users"] = int(all(named))
         return found
 
     def followed(self) -> np.ndarray | None:
@@ -444,8 +451,8 @@ class FederatedPlayer:
         arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
         if self.deployed_w is not None:
             arrays["exploit.w"] = self.deployed_w
-        if self.one_trip is not None:
-            arrays |= self.one_trip.state()
+        if self.between is not None:
+            arrays |= self.between.state()
         for c, cohort in enumerate(self.cohorts):
             arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
         plain = {
@@ -473,8 +480,8 @@ class FederatedPlayer:
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
         self.server.t, self.server.k = plain["t"], plain["k"]
         self.transport.last = plain["last"]
-        if self.one_trip is not None:
-            self.one_trip.restore(arrays)
+        if self.between is not None:
+            self.between.restore(arrays)
         self.transport.restore(arrays, plain["transport"], plain["t"], plain["k"])
         for c, cohort in enumerate(self.cohorts):
             cohort.experience.restore(part_of(f"cohort{c}", arrays))

@@ -31,10 +31,11 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 from fedlsvi.protocol.private_noise import (
-    NodeNoise,
     NoisyAgents,
+    PartyNoise,
     honest_sites,
     new_noise_key,
+    noise_of,
 )
 from fedlsvi.protocol.transport import InProcess, layout
 
@@ -50,11 +51,17 @@ class PrivateInProcess(InProcess):
     def __init__(self, cohorts: Sequence[Cohort], parameters: Parameters) -> None:
         super().__init__(cohorts, parameters.trigger, parameters.overshoot)
         self.release, self.n_agents = parameters.release, parameters.n_agents
-        self.parties = len(cohorts)
+        self.parties, self.number = len(cohorts), 0
         self._arm(new_noise_key())
 
     def _arm(self, key: bytes) -> None:
         self.key = key
+
+    def deliver(self, message: Request) -> Sequence[Reply]:
+        """Deliver, and remember which round of the public schedule has ended."""
+        if self.release is not None and isinstance(message, Stop):
+            self.number = self.trigger.number(message.t)
+        return super().deliver(message)
 
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The secret of the noise, if there is one."""
@@ -93,10 +100,10 @@ class LocallyPrivate(PrivateInProcess):
 
     def deliver(self, message: Request) -> Sequence[Reply]:
         """Deliver, and add noise to what agents upload."""
-        k = self.trigger.number(message.t) if isinstance(message, Stop) else 0
+        replies = super().deliver(message)
         return [
-            noisy.blurred(k, reply) if isinstance(reply, Increments) else reply
-            for noisy, reply in zip(self._noisy, super().deliver(message), strict=True)
+            noisy.blurred(self.number, reply) if isinstance(reply, Upload | Increments) else reply
+            for noisy, reply in zip(self._noisy, replies, strict=True)
         ]
 
 
@@ -126,11 +133,11 @@ class SimulatedSites(PrivateInProcess):
 
     def _arm(self, key: bytes) -> None:
         super()._arm(key)
-        self.noise: list[NodeNoise] = []
+        self.noise: list[PartyNoise] = []
         if self.release is not None:
-            sigma = self.release.shares(honest_sites(len(self.cohorts), self.colluders))
-            rounds = self.release.rounds
-            self.noise = [NodeNoise(key, int(c.agents[0]), sigma, rounds) for c in self.cohorts]
+            enough = honest_sites(len(self.cohorts), self.colluders)
+            firsts = [int(cohort.agents[0]) for cohort in self.cohorts]
+            self.noise = [noise_of(self.release, key, first, enough) for first in firsts]
 
     def deliver(self, message: Request) -> Sequence[Reply]:
         """Deliver, and mask what the cohorts upload; `Start` is followed by the keys."""
@@ -140,10 +147,9 @@ class SimulatedSites(PrivateInProcess):
         replies = list(super().deliver(message))
         for c, reply in enumerate(replies):
             if isinstance(reply, Upload | Increments):
-                words = self.sums.words(reply)
-                if self.noise and isinstance(message, Stop):
-                    words += self.noise[c].words(self.trigger.number(message.t))
-                h = reply.h if isinstance(reply, Upload) else 1
+                words, h = self.sums.words(reply), reply.h if isinstance(reply, Upload) else 1
+                if self.noise:
+                    words += self.noise[c].words(self.number, h)
                 replies[c] = MaskedUpload(h, self.streams[c].masked(words, self.round, h))
         return replies
 

@@ -43,7 +43,6 @@ from fedlsvi.protocol.messages import (
     Roster,
     Signal,
     Start,
-    Stop,
     Upload,
     gram_of,
 )
@@ -56,7 +55,7 @@ from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.remote.masking import Masking
 from fedlsvi.remote.request_order import RequestOrder as RequestOrder
 from fedlsvi.remote.request_order import refuse
-from fedlsvi.remote.site_noise import SiteNoise
+from fedlsvi.remote.site_noise import SiteNoise, step_of
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import suspect
 
@@ -343,8 +342,8 @@ class Endpoint:
         masking, noise = self._masking, self._noise
         if masking is None:
             reply = self.cohort.receive(message, until)
-            if noise is not None and isinstance(reply, Increments) and isinstance(message, Stop):
-                return noise.blur(message.t, reply)
+            if noise is not None and isinstance(reply, Upload | Increments):
+                return noise.blur(self._played, reply)
             return reply
         if isinstance(message, KeyRequest):
             return masking.offer()
@@ -354,10 +353,15 @@ class Endpoint:
         reply = self.cohort.receive(message, until)
         if isinstance(reply, Upload | Increments):
             blur = None
-            if noise is not None and isinstance(message, Stop):
-                blur = partial(noise.add, message.t)
+            if noise is not None:
+                blur = partial(noise.add, self._played, step=step_of(reply))
             return masking.mask(address.round, reply, blur)
         return reply
+
+    @property
+    def _played(self) -> int:
+        """The last episode of the round under way, once it has ended."""
+        return self.cohort.experience.t + self.cohort.experience.length
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply

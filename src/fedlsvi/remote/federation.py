@@ -162,6 +162,8 @@ class Federation:
         if p.exchange == "one-trip":
             retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
+        elif p.privacy is not None:
+            retry.refuse_absence("privacy")
         if self.evaluate is not None:
             closing_estimate.check(self.evaluate, p)
         self.feature_map()

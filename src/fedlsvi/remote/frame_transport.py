@@ -116,6 +116,7 @@ class FrameTransport(Transport):
         self._lam, self._xi = p.lam, p.xi
         self._sum_guard: SumGuard | NoisyGuard | None = None
         self._trip_guard: TripGuard | NoisyGuard | None = None
+        self._noisy_guard: NoisyGuard | None = None  # of uploads of single steps
         if self.layout.secure:
             check_sites(len(self.cuts))
             self.retry.refuse_absence('aggregation="secure"')
@@ -127,6 +128,9 @@ class FrameTransport(Transport):
             self._trip_guard = TripGuard(self.layout, self.guard.facts)
             if p.privacy is not None:
                 self._trip_guard = NoisyGuard(p, len(self.cuts))
+        elif p.privacy is not None:
+            self.retry.refuse_absence("privacy")
+            self._noisy_guard = NoisyGuard(p, len(self.cuts))
 
     def change_run(self, run: int, guard: Guard) -> None:
         """The next request is the first of another run of the same agents and sizes.
@@ -169,7 +173,7 @@ class FrameTransport(Transport):
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
         self.guard.sends(message)
-        for guard in (self._sum_guard, self._trip_guard):
+        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
             if guard is not None:
                 guard.sends(message)
         if self.membership.carries:
@@ -283,7 +287,10 @@ class FrameTransport(Transport):
             raise Refusal(first, self.guard.round, 0, "kind of reply", came, expected.__name__)
         if isinstance(reply, Upload):
             h = self._step()
-            if c in absentees.away:  # coming back: its sum is checked with its next upload
+            if self._noisy_guard is not None:
+                self.guard.form(first, h, reply)
+                self._noisy_guard.check(first, reply)
+            elif c in absentees.away:  # coming back: its sum is checked with its next upload
                 self.guard.form(first, h, reply)
             elif c in absentees.upto:
                 self.guard.since(int(absentees.upto[c][h - 1])).upload(first, agents, h, reply)
@@ -323,7 +330,7 @@ class FrameTransport(Transport):
         absentees = self.membership.absentees
         if self.membership.carries and isinstance(message, Keep):
             absentees.snapshots_made(list(replies))
-        if self._expected() is not Upload:
+        if self._expected() is not Upload or self._noisy_guard is not None:
             every = [replies[c] for c in sorted(replies)]
             if self._sum_guard is not None and self._expected() is MaskedUpload:
                 self._sum_guard.check_sum(self.guard.round, self._step(), every)
@@ -463,7 +470,7 @@ class FrameTransport(Transport):
         self._checkpoints = True
         self.keep(t)
         arrays, plain = self.membership.state()
-        for guard in (self._sum_guard, self._trip_guard):
+        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
             arrays |= {} if guard is None else guard.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
@@ -481,7 +488,7 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
-        for guard in (self._sum_guard, self._trip_guard):
+        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
             if guard is not None:
                 guard.restore(arrays, t, k)
         self.membership.restore(arrays, plain)

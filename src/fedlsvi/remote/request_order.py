@@ -15,6 +15,9 @@ from fedlsvi.protocol.agent import Experience
 from fedlsvi.protocol.messages import Exploit, Explore, Keep, Model, Models, Request, Start, Stop
 from fedlsvi.protocol.transport import layout
 
+LARGEST = 1e100
+"""No number of a model is larger."""
+
 
 @dataclass
 class RequestOrder:
@@ -120,5 +123,6 @@ def refuse(code: str, why: str) -> NoReturn:
 
 def _finite(**arrays: np.ndarray) -> None:
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            refuse("model-not-finite", f"{name} of a model is not finite")
+        # so large that some values would overflow: which ones would depend on what was seen
+        if not (np.abs(array) <= LARGEST).all():
+            refuse("model-not-finite", f"{name} of a model is not finite, or beyond {LARGEST:g}")

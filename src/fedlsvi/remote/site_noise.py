@@ -1,7 +1,8 @@
 """A site's noise in a private run: its secret, written down before it is used, and each noise once.
 
     noise-RUN.json   the site's secret of one run, from the operating system's entropy
-    noise.log        for every round that was released: its number, and a hash of what noise hid
+    noise.log        for every round that was released, and step where steps are released one by
+                     one: its number, and a hash of what noise hid
 
 Both are in a folder beside the site's journal and never leave the site. A site that restarts has
 the same secret, so it adds the same noise to the same sums: what it sends again are the bytes that
@@ -22,15 +23,24 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.errors import DamagedFile, MessageRefused
 from fedlsvi.protocol.aggregation import FixedPointSums
-from fedlsvi.protocol.messages import Increments
-from fedlsvi.protocol.private_noise import NodeNoise, NoisyAgents, honest_sites, new_noise_key
+from fedlsvi.protocol.messages import Increments, Upload
+from fedlsvi.protocol.private_noise import (
+    NoisyAgents,
+    PartyNoise,
+    honest_sites,
+    new_noise_key,
+    noise_of,
+)
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.masking import append_record
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import Shape, suspect
 
 RELEASED = "noise.log"
-RECORD = struct.Struct("<QQ32s")  # run, round, SHA-256 of the content
+RECORD = struct.Struct("<QII32s")  # run, round, step (0 is all at once), SHA-256 of the content
+
+Stage = tuple[int, int]
+"""Round and step."""
 _SHAPE: Shape = {"secret": re.compile("[0-9a-f]{64}")}
 
 
@@ -61,36 +71,41 @@ class SiteNoise:
         self._sums = FixedPointSums(layout(parameters), parameters.scale_bits)
         self._released = {} if folder is None else released(folder, run)
         self._key = self._secret()
-        self._share: tuple[int, NodeNoise] | None = None
+        self._share: tuple[int, PartyNoise] | None = None
         self._agents: NoisyAgents | None = None
 
-    def add(self, t: int, words: np.ndarray, sites: int) -> np.ndarray:
+    def add(self, t: int, words: np.ndarray, sites: int, step: int = 0) -> np.ndarray:
         """This site's sums of the round that ended with episode t, with its share of the noise.
 
+        Args:
+            t: The last episode of the round.
+            words: The sums of the site's agents, encoded.
+            sites: How many sites share the noise.
+            step: The step that they belong to; 0 is all steps at once.
+
         Raises:
-            MessageRefused: No round ends there, or that round's noise has hidden something else.
+            MessageRefused: No round ends there, or that noise has hidden something else.
         """
-        k = self._use(t, words)
+        k = self._use(t, step, words)
         if self._share is None or self._share[0] != sites:
-            sigma = self.release.shares(honest_sites(sites, self.colluders))
-            noise = NodeNoise(self._key, self.agents[0], sigma, self.release.rounds)
-            self._share = sites, noise
-        noisy: np.ndarray = words + self._share[1].words(k)
+            enough = honest_sites(sites, self.colluders)
+            self._share = sites, noise_of(self.release, self._key, self.agents[0], enough)
+        noisy: np.ndarray = words + self._share[1].words(k, max(1, step))
         return noisy
 
-    def blur(self, t: int, reply: Increments) -> Increments:
+    def blur(self, t: int, reply: Increments | Upload) -> Increments | Upload:
         """What each agent sends of that round, with all the noise.
 
         Raises:
             MessageRefused: As for `add`.
         """
-        k = self._use(t, self._sums.words(reply))
+        k = self._use(t, step_of(reply), self._sums.words(reply))
         if self._agents is None:
             n_agents = self.parameters.n_agents
             self._agents = NoisyAgents(self._key, *self.agents, self.release, n_agents)
         return self._agents.blurred(k, reply)
 
-    def _use(self, t: int, words: np.ndarray) -> int:
+    def _use(self, t: int, step: int, words: np.ndarray) -> int:
         """The round that ended with episode t, once it is written down what its noise hides."""
         k, content = self.parameters.trigger.number(t), sha256(words.data).digest()
         if k == 0:
@@ -98,15 +113,16 @@ class SiteNoise:
                 f"no round of the public schedule ends with episode {t}, so nothing is sent",
                 code="off-schedule",
             )
-        known = self._released.get(k)
+        known = self._released.get((k, step))
         if known is None:
             if self.folder is not None:
-                record = RECORD.pack(self.run, k, content)
+                record = RECORD.pack(self.run, k, step, content)
                 append_record(files.inside(self.folder, RELEASED), record, self.durable)
-            self._released[k] = content
+            self._released[k, step] = content
         elif known != content:
+            where = f"round {k}" + (f", step {step}," if step else "")
             raise MessageRefused(
-                f"the noise of round {k} has hidden other statistics before: with it a second "
+                f"the noise of {where} has hidden other statistics before: with it a second "
                 "time their difference would be known, so nothing is sent. The server plays this "
                 "round again with another model, or another run has the same number",
                 code="noise-used",
@@ -124,7 +140,7 @@ class SiteNoise:
                 return bytes.fromhex(table["secret"])
         if self._released:
             raise DamagedFile(
-                f"{path} is missing, and {len(self._released)} rounds were released with its "
+                f"{path} is missing, and {len(self._released)} uploads were released with its "
                 "noise: restore it from a copy; other noise would spend the budget twice",
                 code="noise-lost",
             )
@@ -133,16 +149,21 @@ class SiteNoise:
         return key
 
 
-def released(folder: Path, run: int) -> dict[int, bytes]:
-    """Round → hash of what its noise hid, of one run. A record that a kill left unfinished is cut
-    off: nothing was sent behind it."""
+def step_of(reply: Increments | Upload) -> int:
+    """The step of an upload; 0 where it holds all of them."""
+    return reply.h if isinstance(reply, Upload) else 0
+
+
+def released(folder: Path, run: int) -> dict[Stage, bytes]:
+    """Round and step → hash of what their noise hid, of one run. A record that a kill left
+    unfinished is cut off: nothing was sent behind it."""
     path = files.inside(folder, RELEASED)
     data = files.read(path) if files.exists(path) else b""
     whole = len(data) - len(data) % RECORD.size
     if whole < len(data):
         files.cut(path, whole)
-    found: dict[int, bytes] = {}
-    for of, k, content in RECORD.iter_unpack(data[:whole]):
+    found: dict[Stage, bytes] = {}
+    for of, k, step, content in RECORD.iter_unpack(data[:whole]):
         if of == run:
-            found.setdefault(k, content)
+            found.setdefault((k, step), content)
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fedlsvi.checks import plural
 from fedlsvi.core import theory
+from fedlsvi.core.private_release import PrivateRelease
+from fedlsvi.core.stepwise_release import StepwiseRelease
 from fedlsvi.run import Run
 
 Row = tuple[str, str]
@@ -88,10 +90,35 @@ def _noise(run: Run) -> list[Row]:
         (
             "noise",
             f"discrete Gaussian, σ = {release.sigma:.4g} on Λ in each node of a tree of "
-            f"{plural(release.levels, 'level')}; {who}; from the operating system, so that no "
-            "seed repeats this run",
+            f"{plural(release.levels, 'level')}{_responses(release)}; {who}; from the operating "
+            "system, so that no seed repeats this run",
         ),
+        *_users(run),
     ]
+
+
+def _responses(release: PrivateRelease) -> str:
+    """The noise on b, where agents answer step by step, and how μ was divided."""
+    if not isinstance(release, StepwiseRelease):
+        return ""
+    sigma = [release.response_sigma(h) for h in range(1, release.horizon + 1)]
+    mu_gram, mu_b = release.split
+    return (
+        f", and σ = {min(sigma):.4g} to {max(sigma):.4g} on the responses of each step, new every "
+        f"time (μ = {release.mu:.3g}: {mu_gram:.3g} for Λ, {mu_b:.3g} for responses)"
+    )
+
+
+def _users(run: Run) -> list[Row]:
+    """Who sees to it that nobody has more episodes than were counted for."""
+    p = run.parameters
+    if p.privacy is None or p.privacy["unit"] != "user":
+        return []
+    most = plural(p.privacy["episodes_per_user"], "episode")
+    if run.counts.get("named_users"):
+        return [("users", f"environments told who played: at no site had one more than {most}")]
+    return [("users", f"that none has more than {most} is the sites' promise: what they may have "
+             "counted is not known here")]  # fmt: skip
 
 
 def _signals(run: Run) -> Row:

@@ -64,7 +64,7 @@ WITHOUT_BOUNDS = CAPTIONS | {
 
 POLICIES = {
     "learned": "learned policy",
-    "exploring": "the same with its exploration bonus",
+    "exploring": "learned policy with its exploration bonus",
     "optimal": "optimal policy",
     "uniform": "uniform random policy",
     "random": "uniform random policy",

@@ -352,14 +352,18 @@ def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
 
 
 @only_ci
-def test_a_private_run_has_the_noise_of_its_sites_and_no_other(finished: Path) -> None:
+@pytest.mark.parametrize("exchange", ["one-trip", "stepwise"])
+def test_a_private_run_has_the_noise_of_its_sites_and_no_other(
+    finished: Path, exchange: str
+) -> None:
     """Three sites on finite states. With the secrets that they keep beside their journals, this
     process adds the same noise and has the same model to the bit; nobody released a round twice."""
     env = {"name": "random-mdp", "n_states": 4, "n_actions": 3, "horizon": 3, "seed": 1}
+    name, steps = f"private-{exchange}", [0] if exchange == "one-trip" else [3, 2, 1]
     federation = Federation(
-        "private", episodes=40, horizon=3, dim=12, one_hot=True, n_states=4, n_actions=3,
+        name, episodes=40, horizon=3, dim=12, one_hot=True, n_states=4, n_actions=3,
         features={"name": "one-hot"}, retry=FEDERATION.retry,
-        settings={"exchange": "one-trip", "aggregation": "secure", "rounds": 5,
+        settings={"exchange": exchange, "aggregation": "secure", "rounds": 5,
                   "privacy": {"epsilon": 2.0, "delta": 1e-6}},
     )  # fmt: skip
     before = {}
@@ -371,14 +375,15 @@ def test_a_private_run_has_the_noise_of_its_sites_and_no_other(finished: Path) -
     assert project.wait(finished, number, 240.0) == project.COMPLETED
     for settings, text in before.items():
         settings.write_text(text)
-    run = fedlsvi.load(project.server_folder(finished).parent / "private")
+    run = fedlsvi.load(project.server_folder(finished).parent / name)
     plan, p = federation.plan(environment(env), 3), federation.parameters(3)
     sites = SimulatedSites([plan.cohort(m, m + 1) for m in range(3)], p)
     for site, noise in zip(SITES, sites.noise, strict=True):
-        (kept,) = (finished / "kits" / site / "fedlsvi" / "private").rglob("noise-*.json")
+        (kept,) = (finished / "kits" / site / "fedlsvi" / name).rglob("noise-*.json")
         noise.key = bytes.fromhex(json.loads(kept.read_text())["secret"])
         used = (kept.parent / site_noise.RELEASED).read_bytes()
-        assert [k for _, k, _ in site_noise.RECORD.iter_unpack(used)] == [1, 2, 3, 4, 5]
+        stages = [stage[1:3] for stage in site_noise.RECORD.iter_unpack(used)]
+        assert stages == [(k, h) for k in range(1, 6) for h in steps]
     player = FederatedPlayer(p, sites, values=federation.values(p))
     ends = [record.last for record in Session(player).rounds()]
     assert [record.last for record in run.records] == ends

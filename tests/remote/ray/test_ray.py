@@ -155,11 +155,17 @@ def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> No
     assert secure.counts == {"sites": cohorts}
 
 
-@pytest.mark.parametrize("aggregation", ["secure", "exact"][: repeats(1, 2)])
-def test_a_private_run_keeps_its_secrets_with_the_actors(aggregation: Any, tmp_path: Path) -> None:
+PRIVATE = [("secure", "stepwise"), ("exact", "one-trip"), ("secure", "one-trip"),
+           ("exact", "stepwise")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("aggregation", "exchange"), PRIVATE[: repeats(1, 4)])
+def test_a_private_run_keeps_its_secrets_with_the_actors(
+    aggregation: Any, exchange: Any, tmp_path: Path
+) -> None:
     """With the secrets beside the actors' journals this process has the same model to the bit."""
-    problem = problems.simplex()
-    learner = FedLSVI(n_agents=5, exchange="one-trip", aggregation=aggregation, rounds=4,
+    problem = problems.simplex() if exchange == "one-trip" else problems.continuous()
+    learner = FedLSVI(n_agents=5, exchange=exchange, aggregation=aggregation, rounds=4,
                       privacy={"epsilon": 2.0, "delta": 1e-6})  # fmt: skip
     place = partial(on_ray, cohorts=3, journal=tmp_path, durable=False)
     about: dict[str, Any] = {"features": problem.features, "progress": False}

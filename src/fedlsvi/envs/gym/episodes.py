@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -20,6 +21,11 @@ Act = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 REAL = {bool, int, float, np.float64, np.float32, np.int64}
 """Types of rewards that need no second look."""
+
+
+def hashed(user: Any) -> int:
+    """A number for whoever an environment names, never 0."""
+    return int.from_bytes(sha256(str(user).encode()).digest()[:8], "little") | 1
 
 
 class Copies:
@@ -41,6 +47,7 @@ class Copies:
         low, high = world.reward_range
         self._low, self._span = low, high - low
         self._shape = () if world.finite else (world.state_dim,)
+        self.told: list[Any] = []  # infos of the last resets
 
     def close(self) -> None:
         """Close every copy."""
@@ -60,6 +67,7 @@ class Copies:
             raise
         except Exception as error:
             raise self._raised(error, where(len(found), 0)) from error
+        self.told = told
         return self._states(found, told, 1, where)
 
     def advance(
@@ -199,6 +207,13 @@ class Players:
         copies, live = self._room(total), np.arange(total)
         where = naming(self.agents, first, n, live)
         x = copies.begin(reset_seeds(self.seed, self.agents, first, n).ravel(), where)
+        if world.users is not None:
+            places = [(int(agent), first + j) for agent in self.agents for j in range(n)]
+            world.users |= {
+                place: hashed(info["user"])
+                for place, info in zip(places, copies.told, strict=True)
+                if info.get("user") is not None
+            }
         states = np.zeros((total, H, *x.shape[1:]), x.dtype)
         last = np.zeros((total, *x.shape[1:]), x.dtype)
         actions, rewards = np.zeros((total, H), np.int32), np.zeros((total, H))

@@ -60,6 +60,8 @@ class GymWorld(Environment):
         known: (S,) where masks were seen.
         stepped: Steps taken so far in copies in this process, whatever became of the episodes.
         clipped: Rewards among them that were clipped.
+        users: (agent, episode) → a hash of `info["user"]` of its reset, until it is taken from
+            here; None where nobody asks.
         step_seconds: The least time that a step has taken so far.
         step_range: The range of rewards of one step of the simulator, where an action is held for
             several of them.
@@ -84,6 +86,7 @@ class GymWorld(Environment):
         self.masked = masked
         self.maker, self.name, self.horizon, self.clip = maker, name, horizon, clip
         self.stepped = self.clipped = 0
+        self.users: dict[tuple[int, int], int] | None = None
         self.step_seconds = np.inf
         self.step_range = reward_range
         self.reward_range = reward_range

@@ -23,7 +23,14 @@ from fedlsvi.report.plotting import Curve, Panel
 
 AGENTS = 8
 EPISODES: dict[Size, int] = {"quick": 5000, "full": 100000}
-SEEDS: dict[Size, int] = {"quick": 3, "full": 6}
+SEEDS: dict[Size, dict[str, int]] = {
+    "quick": {"random-linear": 3, "n-chain": 3, "river-swim": 3},
+    "full": {"random-linear": 16, "n-chain": 6, "river-swim": 6},
+}
+ADDED = (
+    "Random linear MDPs had 6 seeds at first, and 1.14 [1.03, 1.28] with them; ten were added "
+    "because the interval did not decide."
+)
 
 JUDGED = ("random-linear", "n-chain", "river-swim")
 """The problems of the claim; the other families are in the table, with two seeds each."""
@@ -60,9 +67,9 @@ def problems(i: int) -> dict[str, tuple[dict[str, Any], tuple[int, int]]]:
 def sweep(size: Size) -> list[RunSpec]:
     """Fed-LSVI as it is out of the box, without knowing T, and with the paper's trigger."""
     found, T = [], EPISODES[size]
-    for i in range(SEEDS[size]):
+    for i in range(max(SEEDS[size].values())):
         for name, (env, (H, d)) in problems(i).items():
-            if name not in JUDGED and i >= 2:
+            if i >= SEEDS[size].get(name, 2):
                 continue
             for arm, own in SETTINGS.items():
                 labels = {"problem": name, "arm": arm}
@@ -123,6 +130,7 @@ def finding(points: Sequence[Point]) -> Finding:
             "grows with T: the longer the run, the longer everybody keeps each early policy. "
             f"What that costs beside the default: {_cost(points)}. It is a large ratio of a small "
             "number (see the column regret ÷ uniform).",
+            *([ADDED] if first.episodes == EPISODES["full"] else []),
         ],
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.experiments.verdicts import markdown
-from fedlsvi.protocol import private_trip
+from fedlsvi.protocol import gram_repair
 from fedlsvi.report.plotting import Curve, Panel, paint
 
 AGENTS, DELTA, INSTANCES, LOCAL = 50, 1e-7, 20, 5
@@ -97,8 +97,8 @@ def play(arm: Arm, instance: int) -> float:
         settings |= {"gamma": 1.0, "cap": "off", "rounds": 33, "min_round": T // 200}
     else:
         settings["privacy"] = {"epsilon": arm.epsilon, "delta": DELTA}
-    usual = private_trip.SHIFT
-    private_trip.SHIFT = usual if arm.shift is None else arm.shift
+    usual = gram_repair.SHIFT
+    gram_repair.SHIFT = usual if arm.shift is None else arm.shift
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrafficWarning)
@@ -106,7 +106,7 @@ def play(arm: Arm, instance: int) -> float:
                 env, T, 0, progress=False, threads=1, cohorts=arm.sites or 1
             )
     finally:
-        private_trip.SHIFT = usual
+        gram_repair.SHIFT = usual
     assert run.regret is not None
     late = float(run.regret[-1] - run.regret[T - T // 10 - 1])
     return late / (AGENTS * (T // 10) * (best_value(env) - uniform_value(env)))
