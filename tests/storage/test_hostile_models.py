@@ -1,5 +1,5 @@
-"""What a run begins with and what was found out about it, in files from someone else: an earlier
-model as the prior, and evaluations.json."""
+"""Files from someone else: an earlier model as the prior of a run, evaluations.json, and a policy
+where not every action is allowed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from safetensors.numpy import save_file
 
 from expecting import refused
 from fedlsvi import FedLSVI
+from fedlsvi.core.value import settle
 from fedlsvi.envs import RandomLinearMDP, RandomMDP
-from fedlsvi.errors import FedLSVIError, InvalidSetting
+from fedlsvi.envs.allowed import restrict
+from fedlsvi.envs.gym.play import evaluate_policy
+from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting
+from fedlsvi.policy import Policy
 from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.report.estimates import estimates
 from fedlsvi.storage import files, load
@@ -110,3 +114,30 @@ def test_hostile_evaluations_are_shown_or_refused(tmp_path: Path) -> None:
                 assert "<script" not in page
     assert set(ends) == {"shown", "damaged"}
     assert ends["shown"] > len(HOSTILE)
+
+
+def test_a_policy_takes_no_action_that_is_not_allowed(tmp_path: Path) -> None:
+    """An altered table of actions, sealed again, was played: no file holds the masks of a table."""
+    mask = np.ones((4, 3), bool)
+    mask[2, 1] = False
+    env = restrict(RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1), mask)
+    FedLSVI(n_agents=1).learn(env, 6, progress=False, threads=1).policy.save(tmp_path)
+    assert len(evaluate_policy(Policy.load(tmp_path), env, 50).returns) == 50
+    arrays = files.read_arrays(tmp_path / "policy.safetensors")
+    head = files.read_json(tmp_path / "policy.json", {str: object})
+    arrays["actions"][:] = 1
+    stamp = files.write_arrays(tmp_path / "policy.safetensors", arrays)
+    files.write_json(tmp_path / "policy.json", head | {"arrays": stamp})
+    with refused(InvalidInput, "action-not-allowed", "state 2"):
+        evaluate_policy(Policy.load(tmp_path), env, 50)
+
+
+@pytest.mark.parametrize("numbers", [np.nan, np.inf, -np.inf, -1e308])
+def test_no_score_makes_a_policy_leave_its_mask(numbers: float) -> None:
+    """A policy that is told its mask chooses among these actions, whatever its file says."""
+    scores = np.full((5, 4), numbers)
+    scores[:2, 0] = np.inf
+    allowed = np.tile([False, True, False, True], (5, 1))
+    values, greedy = np.empty(5), np.empty(5, np.int32)
+    settle(scores, allowed, 1.0, values, greedy)
+    assert set(greedy) <= {1, 3}
