@@ -30,7 +30,7 @@ from fedlsvi.remote.flare import project
 from fedlsvi.storage import files
 
 TRIAL = replace(
-    FEDERATION, episodes=1500, settings={"gamma": 40.0}, retry={"deadline": 10.0, "attempts": 1}
+    FEDERATION, episodes=1500, settings={"gamma": 40.0}, retry={"deadline": 20.0, "attempts": 1}
 )
 """Named as site-1 signs."""
 
@@ -86,7 +86,10 @@ class Drill:
     def start(self) -> None:
         """Until the run has done some rounds, and is inside a synchronisation."""
         self.job = project.start(self.folder, 180.0)
-        wait_for_step(self.folder, "site-1", 3, 5)
+        try:
+            wait_for_step(self.folder, "site-1", 3, 5)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {project.status(self.folder)}") from None
 
     def ended(self) -> str:
         """How the job ended, and why; never well."""

@@ -80,7 +80,7 @@ def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
     """Until the site has sent its upload of this step so many times more, by its own log."""
     log = project.site_folder(folder, site) / "sent.jsonl"
     at = log.stat().st_size if log.exists() else 0
-    end = time.monotonic() + 120.0
+    end = time.monotonic() + 240.0
     while rounds > 0:
         assert time.monotonic() < end, "the run does not move"
         time.sleep(0.001)
