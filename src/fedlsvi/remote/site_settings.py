@@ -127,6 +127,7 @@ class SiteSettings:
                 "or in [data] of this site's settings",
                 code="missing-n_actions",
             )
+        integer("n_actions", n_actions, 1, "how many actions there are")
         n_states = given.get("n_states", federation.n_states or None)
         n_states = getattr(own_world, "n_states", None) if n_states is None else n_states
         if n_states is None and federation.one_hot and self.features is None:

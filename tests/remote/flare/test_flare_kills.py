@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from parties import FEDERATION, processes
+from parties import FEDERATION, processes, wait_for_step
 
 import fedlsvi
 from fedlsvi import FedLSVI
@@ -28,23 +27,6 @@ from repeats import only_ci
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
-    """Until the site has sent its upload of this step so many times more, by its own log."""
-    log = project.site_folder(folder, site) / "sent.jsonl"
-    at = log.stat().st_size if log.exists() else 0
-    end = time.monotonic() + 120.0
-    while rounds > 0:
-        assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.001)
-        if log.exists():
-            with log.open("rb") as file:
-                file.seek(at)
-                whole, newline, _ = file.read().rpartition(b"\n")
-            at += len(whole) + len(newline)
-            sent = [json.loads(row) for row in whole.splitlines()]
-            rounds -= sum(line["kind"] == "MaskedUpload" and line["step"] == step for line in sent)
 
 
 def inside_a_synchronisation(folder: Path, site: str) -> bool:

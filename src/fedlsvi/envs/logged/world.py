@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import choice, integer
+from fedlsvi.checks import choice, integer, refuse_large
 from fedlsvi.envs.allowed import tabulated_mask
 from fedlsvi.envs.base import Environment, no_features, plain, units
 from fedlsvi.envs.continuous import checked_mask
@@ -223,6 +223,10 @@ def logged_worlds(
     agreed = _complete(limits, found)
     low, high = agreed.reward_range
     assert agreed.horizon is not None
+    if agreed.n_states is not None:  # one row with a large number is enough
+        pairs = agreed.n_states * (agreed.n_actions or 1)
+        what = f"a log with {agreed.n_states} states and {agreed.n_actions} actions"
+        refuse_large(what, pairs, "number them from 0 without gaps")
     logs = [own for one in found for own in one.agents.values()]
     early = any(own.ended[: agreed.horizon - 1].any() for own in logs)
     if early and not low <= 0.0 <= high:
