@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.features.base import CallableFeatures, FeatureMap
-from problems import Drift, bumps
+from problems import Drift, bumps, half
 
 PATTERN = b"\xca\xfe\xba\xbe"
 _DECIMAL = re.compile(rb"\d+\.\d{6,}(?:e[-+]?\d+)?")
@@ -68,15 +69,18 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def make(horizon: int, dim: int, overheard: str = "", answers: str = "") -> Marked:
+def make(
+    horizon: int, dim: int, overheard: str = "", answers: str = "", masked: bool = False
+) -> Any:
     """The world; with `overheard`, all that FLARE sends from here is also written to that file.
     With `answers`, this site calls the others as the server would, and writes what they answer to
-    that file."""
+    that file. With `masked`, only what `half` allows is allowed."""
     if overheard:
         listen(Path(overheard))
     if answers:
         intrude(Path(answers))
-    return Marked(horizon, dim)
+    world = Marked(horizon, dim)
+    return restrict(world, half) if masked else world
 
 
 def intrude(path: Path) -> None:

@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 TOGETHER = {
     "flare": (
         *("test_flare.py", "test_flare_jobs.py", "test_federation_to_policy.py"),
-        "test_flare_kills.py",  # a project of its own, but not beside the other one
+        *("test_flare_kills.py", "test_drill.py"),  # never beside it
     ),
     "ray": ("test_ray.py", "test_ray_failures.py"),
 }
@@ -45,6 +45,7 @@ LONGEST_FIRST = (
     "tests/remote/flare/test_federation_to_policy.py",
     "tests/remote/flare/test_flare_jobs.py",
     "tests/remote/flare/test_flare_kills.py",
+    "tests/remote/flare/test_drill.py",
     "tests/remote/ray/test_ray",
     "tests/storage/test_kills.py",
     "tests/docs/test_code_blocks.py",

@@ -2,11 +2,11 @@
 
     python killing_frames.py PROBLEM SUMS COHORTS EPISODES KILLS FOLDER PATH…
 
-SUMS is an aggregation, or "private" or "private-steps": a private run with secure sums, in one trip
-or step by step. One process holds the server
-and all agents, and is killed with SIGKILL at a random instant after it has got further. The process
-imports and compiles once; every attempt is a fork of it. It prints one JSON object: the kills, the
-rounds, and whether the run ended with the bytes of the undisturbed one.
+PROBLEM is one of `problems` or of `case` below. SUMS is an aggregation, or "private" or
+"private-steps": a private run with secure sums, in one trip or step by step. One process holds the
+server and all agents, and is killed with SIGKILL at a random instant after it has got further. The
+process imports and compiles once; every attempt is a fork of it. It prints one JSON object: the
+kills, the rounds, and whether the run ended with the bytes of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,24 @@ def kill(
     return found
 
 
-def learner_of(sums: str) -> Any:
-    """Fed-LSVI whose sums are made in this way."""
+def case(name: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A problem, settings of the learner, and what `learn` and `resume` are given besides."""
+    import problems
+    from recorded import recorded
+
+    if name == "logs":  # the second agent plays and has a log, the last has a log and plays nothing
+        free = problems.continuous()
+        logs, _ = recorded(free.one, [0, 9, 0, 12], free.horizon, free.one.n_actions)
+        return replace(free, envs=[free.one] * 3 + [None]), {}, {"data": logs}
+    if name == "masks":
+        return problems.masks_of_their_own(4)[0], {}, {}
+    if name == "diverse":
+        return problems.deterministic(), {"diversity": 0.3}, {}
+    return getattr(problems, name)(), {}, {}
+
+
+def learner_of(sums: str, own: dict[str, Any]) -> Any:
+    """Fed-LSVI whose sums are made in this way, with settings of its own."""
     from fedlsvi import FedLSVI
 
     if sums.startswith("private"):
@@ -45,20 +62,19 @@ def learner_of(sums: str) -> Any:
             exchange="one-trip" if sums == "private" else "stepwise",
             privacy={"epsilon": 5.0, "delta": 1e-6},
         )  # fmt: skip
-    return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=sums)  # type: ignore[arg-type]
+    return FedLSVI(n_agents=4, gamma=4.0, beta=0.5, lam=0.5, aggregation=sums, **own)  # type: ignore[arg-type]
 
 
 def main(
     name: str, aggregation: str, cohorts: int, episodes: int, kills: int, folder: Path
 ) -> dict[str, Any]:
-    import problems
     from fedlsvi import resume
     from fedlsvi.protocol import simulated_sites
     from fedlsvi.remote import site_noise
     from transports_over_frames import over_frames
 
-    problem = getattr(problems, name)()
-    options: dict[str, Any] = {"features": problem.features, "progress": False}
+    problem, own, given = case(name)
+    options: dict[str, Any] = {"features": problem.features, "progress": False, **given}
 
     # sites of a private run draw from one secret, so that it can be compared
     simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
@@ -68,11 +84,11 @@ def main(
         if (folder / "run").exists():
             resume(folder / "run", env=problem.envs, **options, **kept)
         else:
-            own = learner_of(aggregation)
-            own.learn(problem.envs, episodes, 1, folder=folder / "run", **options, **kept)
+            begun = learner_of(aggregation, own)
+            begun.learn(problem.envs, episodes, 1, folder=folder / "run", **options, **kept)
 
     plain = "exact" if aggregation == "secure" else aggregation
-    here = learner_of(plain).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
+    here = learner_of(plain, own).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
     killed, ended, instants = 0, False, random.Random(0)
     while not ended:
         child = os.fork()
@@ -90,7 +106,7 @@ def main(
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, -signal.SIGKILL), code
         ended, killed = code == 0, killed + (code != 0)
-    run = resume(folder / "run", env=problem.envs, features=problem.features, progress=False)
+    run = resume(folder / "run", env=problem.envs, **options)
     equal = run.w.tobytes() == here.w.tobytes() and run.gram.tobytes() == here.gram.tobytes()
     return {"kills": killed, "rounds": here.rounds, "equal": equal and run.taus == here.taus}
 

@@ -64,7 +64,7 @@ def main(name: str, sums: str, episodes: int, kills: int, folder: Path) -> dict[
     from killing_frames import learner_of, wait_for_more
     from transports_over_frames import over_frames
 
-    problem, learner = getattr(problems, name)(), learner_of(sums)
+    problem, learner = getattr(problems, name)(), learner_of(sums, {})
     options: dict[str, Any] = {"features": problem.features, "progress": False}
     simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
 

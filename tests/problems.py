@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.continuous_linear import ContinuousLinearMDP
 from fedlsvi.envs.finite import FiniteMDP
@@ -219,6 +220,36 @@ def continuous(noise: float = 0.1, d: int = 5, H: int = 3) -> Problem:
     """Real states; without noise the only randomness is the start."""
     env, phi = Drift(H, noise), bumps(3, d)
     return Problem("continuous" if noise else "continuous deterministic", env, phi, features=phi)
+
+
+def half(h: int, x: Array) -> Array:
+    """On the left half of [0, 1] no action 2, on the right none 0; at step 2 action 1 as well."""
+    table = np.ones((len(x), 3), bool)
+    table[x[:, 0] < 0.5, 2] = False
+    table[x[:, 0] >= 0.5, 0] = False
+    table[:, 1] &= h != 2
+    return table
+
+
+def masked() -> Problem:
+    """`continuous` with those actions alone that `half` allows."""
+    free = continuous()
+    return Problem("masked", restrict(free.envs, half), free.phi, free.features)
+
+
+def mask(seed: int, *shape: int) -> Array:
+    """Half of the actions, at random, and at least one in every state."""
+    table = np.random.default_rng(seed).random(shape) < 0.5
+    table[..., seed % shape[-1]] |= ~table.any(axis=-1)
+    return table
+
+
+def masks_of_their_own(M: int = 3) -> tuple[Problem, list[Array]]:
+    """Agents that differ, also in what they may do; and their masks (S, A)."""
+    apart = heterogeneous(0, M=M)
+    tables = [mask(m, apart.one.n_states, apart.one.n_actions) for m in range(M)]
+    envs = [restrict(env, table) for env, table in zip(apart.envs, tables, strict=True)]
+    return Problem("each its own", envs, apart.phi, apart.features), tables
 
 
 def continuous_linear(seed: int = 0, H: int = 3) -> Problem:

@@ -1,12 +1,14 @@
 """Ten hospitals with records and no simulator: learn offline on NVIDIA FLARE, then explore.
 
-`python -m examples.sepsis.records [FOLDER]` goes through five steps; each is a function:
+`python -m examples.sepsis.records [FOLDER [FIGURE]]` goes through five steps; each is a function:
 
-1. `logs.records`: every hospital writes what its clinicians did to 1,000 patients, as Parquet.
+1. `logs.records`: every hospital writes what its clinicians did to 1,000 patients, as Parquet; and
+   the same of 1,000 other patients, whom nobody learns from.
 2. `on_flare`: the hospitals learn one policy from these records on a real federation, each a site
-   with a log and nothing to play in.
-3. `estimated`: what that policy is worth, from records of other patients alone.
-4. the same, measured in the simulator, exactly.
+   with a log and nothing to play in. The job ends with an estimate of that policy from the records
+   of the other patients.
+3. `alone`: what the first hospital learns by itself.
+4. the value of both, measured in the simulator, exactly.
 5. `explored`: 200 episodes at each hospital, from nothing and from the records, with all actions
    and with those that a hospital has seen (`allowed="seen"`).
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,14 +28,15 @@ from typing import Any
 import numpy as np
 from examples.play import value
 from examples.sepsis.hospitals import clinicians, sepsis
-from examples.sepsis.logs import BETA, HOSPITALS, PATIENTS, records
+from examples.sepsis.logs import BETA, HOSPITALS, PATIENTS, learned, records
 
 import fedlsvi
 from fedlsvi import FedLSVI, Run
-from fedlsvi.algorithms.fitted_q_evaluation import Estimate, estimate_value
 from fedlsvi.envs import FiniteMDP, logged_worlds
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.features import LowRankFeatures
+from fedlsvi.report.plotting import BLUE, INK, MUTED, VERMILION, Curve, Panel, make_figure
+from fedlsvi.storage import evaluations
 
 EPISODES = 200
 """Played at each hospital after it has learned from records."""
@@ -40,9 +44,16 @@ EPISODES = 200
 AT_LEAST = 5
 """How often a hospital must have seen an action in a state, to be allowed to take it there."""
 
+REPEATS = 10
+"""Of the bootstrap."""
 
-def on_flare(env: FiniteMDP, paths: Sequence[Path], folder: Path, seconds: float = 1800.0) -> Run:
-    """One policy from the records of all hospitals, each a site of a federation on this machine."""
+
+def on_flare(
+    env: FiniteMDP, paths: Sequence[Path], others: Sequence[Path], folder: Path,
+    seconds: float = 1800.0,
+) -> tuple[Run, dict[str, Any]]:  # fmt: skip
+    """One policy from the records of all hospitals, each a site of a federation on this machine;
+    and its estimate from the records of other patients."""
     from fedlsvi.remote.federation import Federation
     from fedlsvi.remote.flare import project
     from fedlsvi.remote.flare.demo import free_port
@@ -52,9 +63,12 @@ def on_flare(env: FiniteMDP, paths: Sequence[Path], folder: Path, seconds: float
         "records", episodes=PATIENTS, horizon=env.horizon, dim=env.n_states * env.n_actions,
         one_hot=True, algorithm="pevi", n_states=env.n_states, n_actions=env.n_actions,
         settings={"beta": BETA[stationary], "value_range": 1.0, "stationary": stationary},
-        retry={"deadline": 300.0},
+        retry={"deadline": 300.0}, evaluate={"repeats": REPEATS},
     )  # fmt: skip
-    sites = {f"hospital-{m}": {"data": str(path.absolute())} for m, path in enumerate(paths)}
+    sites = {
+        f"hospital-{m}": {"data": str(path.absolute()), "held_out": str(other.absolute())}
+        for m, (path, other) in enumerate(zip(paths, others, strict=True))
+    }
     where = project.init(folder, federation, sites, port=free_port())
     try:
         project.launch(where)
@@ -62,25 +76,39 @@ def on_flare(env: FiniteMDP, paths: Sequence[Path], folder: Path, seconds: float
         ended = project.wait(where, number, seconds)
         if ended != project.COMPLETED:
             raise SystemExit(f"the federation ended with {ended}: {project.reason(where, number)}")
-        return fedlsvi.load(project.server_folder(where), env=env)
+        kept = project.server_folder(where)
+        return fedlsvi.load(kept, env=env), evaluations.read(kept)["estimated"][0]
     finally:
         project.stop(where)
 
 
-def estimated(env: FiniteMDP, run: Run, paths: Sequence[Path], repeats: int = 50) -> Estimate:
-    """The value of a policy from records that had no part in learning it."""
-    logs = logged_worlds(list(paths), like=env)
-    phi = env.default_features()
-    return estimate_value(run.final_policy, logs, phi, value_range=1.0, repeats=repeats)
+def alone(env: FiniteMDP, path: Path) -> float:
+    """The value of what one hospital learns from its own records."""
+    return learned(env, logged_worlds([path], like=env), stationary=True, beta=BETA[True])
+
+
+@dataclass(frozen=True)
+class Explored:
+    """How exploring went.
+
+    Attributes:
+        during: Survival over the episodes played.
+        after: Survival under the policy that they end with.
+        lost: (T,) patients of each hospital that the optimum would have saved, so far.
+    """
+
+    during: float
+    after: float
+    lost: np.ndarray
 
 
 def explored(
     env: FiniteMDP, paths: Sequence[Path], episodes: int = EPISODES, seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """Start → survival over the episodes played, and of the policy that they end with.
+) -> dict[str, Explored]:
+    """Start → how it went.
 
-    Features of `settings.toml`; and one-hot ones, kept to the actions that a hospital's own records
-    have seen.
+    Features of `settings.toml`; and one-hot ones, with all actions and kept to the actions that a
+    hospital's own records have seen.
     """
     known, data = LowRankFeatures(16).bind(env), [str(path) for path in paths]
     own: dict[str, dict[str, Any]] = {
@@ -89,40 +117,90 @@ def explored(
         "warm, one-hot, all actions": {"data": data},
         "warm, one-hot, actions seen": {"data": data, "allowed": "seen", "at_least": AT_LEAST},
     }
-    learner = FedLSVI(len(paths), value_range=1.0)
-    found = {}
+    learner, found = FedLSVI(len(paths), value_range=1.0), {}
+    best, each = optimum(env), np.arange(1, episodes + 1)
     for how, given in own.items():
         run = learner.learn(env, episodes, seed, progress=False, **given)
         assert run.regret is not None
         assert run.plan is not None
-        best = [one.initial_law(m) @ one.optimal_values()[0] for m, one in enumerate(run.plan.envs)]
-        lost = float(run.regret[-1]) / (episodes * len(paths))
-        found[how] = float(np.mean(best)) - lost, value(env, run.final_policy.table)
+        # regret is against the best of the allowed actions, which differ between hospitals
+        tops = [one.initial_law(m) @ one.optimal_values()[0] for m, one in enumerate(run.plan.envs)]
+        lost = run.regret / len(paths) + (best - float(np.mean(tops))) * each
+        during = best - float(lost[-1]) / episodes
+        found[how] = Explored(during, value(env, run.final_policy.table), lost)
     return found
 
 
-def main(folder: Path, repeats: int = 50) -> None:
+def optimum(env: FiniteMDP) -> float:
+    """V* at the first state's law."""
+    return float(env.initial_law(0) @ env.optimal_values()[0])
+
+
+def draw(
+    path: str, values: dict[str, float], estimate: dict[str, Any], starts: dict[str, Explored]
+) -> None:
+    """Values beside the estimate, and what exploring costs from each start."""
+
+    def survival(axes: Any) -> None:
+        names = [*values, "ten hospitals, estimated"]
+        for i, (name, number) in enumerate(values.items()):
+            colour = MUTED if name in ("clinicians", "optimum") else BLUE
+            axes.plot(number, -i, "o", color=colour)
+            axes.annotate(f"{number:.3f}", (number, -i), (0, 7), textcoords="offset points",
+                          ha="center", fontsize=9, color=INK)  # fmt: skip
+        at, middle = -len(values), estimate["value"]
+        axes.plot([estimate["low"], estimate["high"]], [at, at], color=VERMILION, linewidth=1.8)
+        axes.plot(middle, at, "s", color=VERMILION)
+        axes.annotate(f"{middle:.3f}", (middle, at), (0, 7), textcoords="offset points",
+                      ha="center", fontsize=9, color=INK)  # fmt: skip
+        axes.set_yticks([-i for i in range(len(names))], names)
+        axes.set_ylim(-len(names) + 0.4, 0.7)
+        axes.set(xlabel="probability of survival")
+        axes.set_title("Learned from records")
+
+    played = len(next(iter(starts.values())).lost)
+    t = np.arange(1, played + 1)
+    curves = [Curve(how, t, one.lost, marks=False) for how, one in starts.items()]
+    panel = Panel(
+        "Then explored", "patients of each hospital", "lost against the optimum, per hospital",
+        curves, logx=False, logy=False,
+    )  # fmt: skip
+    make_figure([survival, panel.draw], path, size=(5.6, 4.2), across=True)
+
+
+def main(folder: Path, figure: str = "") -> None:
     """All five steps, in print."""
     env = sepsis()
-    paths = records(env, folder, seed=0)
-    print(f"clinicians {value(env, clinicians(env)):.4f}")
-    run = on_flare(env, paths, folder / "project")
+    (folder / "others").mkdir()
+    paths, others = records(env, folder, seed=0), records(env, folder / "others", seed=1000)
+    run, found = on_flare(env, paths, others, folder / "project")
+    values = {
+        "clinicians": value(env, clinicians(env)),
+        "one hospital alone": alone(env, paths[0]),
+        "ten hospitals": value(env, run.policy.table),
+        "optimum": optimum(env),
+    }
     print(f"learned on FLARE from {HOSPITALS} × {PATIENTS:,} records: "
           f"{run.ledger.total:,} scalars in {run.rounds} round")  # fmt: skip
-    (folder / "held-out").mkdir()
-    found = estimated(env, run, records(env, folder / "held-out", seed=1000), repeats)
-    print(f"  estimated {found.value:.4f} [{found.low or 0.0:.4f}, {found.high or 0.0:.4f}]")
-    print(f"  measured  {value(env, run.policy.table):.4f}")
-    for how, (during, after) in explored(env, paths).items():
-        print(f"{how:<30} survival of {EPISODES} episodes each {during:.4f}, then {after:.4f}")
-    print(f"optimum {float(env.initial_law(0) @ env.optimal_values()[0]):.4f}")
+    for name, number in values.items():
+        print(f"  {name:<20} {number:.4f}")
+    print(f"estimated on FLARE from {found['episodes']:,} other records: {found['value']:.4f} "
+          f"[{found['low']:.4f}, {found['high']:.4f}], of which {found['unseen']:.4f} unseen; "
+          f"clinicians {found['behaviour']:.4f} "
+          f"[{found['behaviour_low']:.4f}, {found['behaviour_high']:.4f}]")  # fmt: skip
+    starts = explored(env, paths)
+    for how, one in starts.items():
+        print(f"{how:<30} survival of {EPISODES} episodes each {one.during:.4f}, "
+              f"then {one.after:.4f}; lost {one.lost[-1]:.2f} per hospital")  # fmt: skip
+    if figure:
+        draw(figure, values, found, starts)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", TrafficWarning)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), *sys.argv[2:3])
     else:
         with TemporaryDirectory() as scratch:
             main(Path(scratch))

@@ -6,6 +6,7 @@ The code of the error is "bad-" and the field's name.
 from __future__ import annotations
 
 import math
+import os
 import reprlib
 from importlib import import_module
 from numbers import Integral, Real
@@ -132,6 +133,17 @@ def number(
         bounds.append(f"{'below' if strict else 'at most'} {most:g}")
     expected = f"a finite number {' and '.join(bounds)}".rstrip()
     raise _refusal(name, value, expected, hint, error)
+
+
+def refuse_large(what: str, numbers: int, fix: str) -> None:
+    """Refuse what takes more numbers than this machine has memory for."""
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * numbers > room:
+        raise InvalidSetting(
+            f"{what} takes {8 * numbers / 2**30:,.0f} GiB of memory, this machine has "
+            f"{room / 2**30:,.0f}: {fix}",
+            code="too-large",
+        )
 
 
 def choice(

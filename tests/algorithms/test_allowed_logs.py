@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedlsvi
+from agreement import assert_agrees
 from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
@@ -20,7 +21,8 @@ from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.remote.site_settings import SiteSettings
 from literal import literal_fed_lsvi
 from literal_pevi import pevi, transitions
-from problems import one_hot, one_hot_table
+from problems import Setting, continuous, one_hot, one_hot_table
+from recorded import recorded
 from repeats import repeats
 from transports_over_frames import over_frames
 
@@ -111,12 +113,91 @@ def test_vectors_take_a_function() -> None:
     assert np.abs(run.w - w).max() < 1e-9
     states = np.random.default_rng(0).random((40, 2))
     assert allowed(2, states)[np.arange(40), run.policy.actions(2, states)].all()
-    for wrong, kind, code in (
-        ("seen", InvalidRecord, "needs-finite-states"),
-        (np.ones((S, A), bool), InvalidEnvironment, "bad-allowed"),
-    ):
-        with refused(kind, code):
-            fedlsvi.offline(parts, progress=False, features=bumps, allowed=wrong, **sizes)
+    with refused(InvalidEnvironment, "bad-allowed"):
+        table = np.ones((S, A), bool)
+        fedlsvi.offline(parts, progress=False, features=bumps, allowed=table, **sizes)
+
+
+def seen_often(log: dict[str, Any], phi: Any, d: int, at_least: int) -> Any:
+    """By the definition: the actions of a state whose features the log has seen so often."""
+    gram = 1e-3 * np.eye(d)
+    for x, a in zip(log["observation"], log["action"], strict=True):
+        gram += np.outer(phi(x, a), phi(x, a))
+    inverse = np.linalg.inv(gram)
+
+    def allowed(h: int, x: Any) -> list[int]:
+        visits = []
+        for f in (phi(x, a) for a in range(A)):
+            visits.append(1.0 / (f @ inverse @ f) - 1e-3 / (f @ f))
+        often = [a for a in range(A) if visits[a] >= at_least - 1e-6]
+        return often or [a for a in range(A) if visits[a] >= max(visits) - 1e-6]
+
+    return allowed
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_what_was_seen_often_is_counted_by_feature_where_states_are_vectors(
+    stationary: bool,
+) -> None:
+    """Each site by its own log; the literal algorithm, over frames too."""
+    parts = [vectors(log) for log in logs(14)]
+
+    def phi(x: Any, a: int) -> np.ndarray:
+        return bumps(np.asarray(x)[None])[0, a]
+
+    masks = [seen_often(log, phi, 5, 9) for log in parts]
+    own: dict[str, Any] = {"beta": 0.3, "lam": 0.5, "horizon": H, "n_actions": A,
+                           "features": bumps, "allowed": "seen", "at_least": 9,
+                           "stationary": stationary, "progress": False}  # fmt: skip
+    run = fedlsvi.offline(parts, **own)
+    w, _, _ = pevi(parts, phi, A, H, 5, 0.5, 0.3, stationary=stationary, allowed=masks)
+    assert np.abs(run.w - w).max() < 1e-9
+    free = fedlsvi.offline(parts, **own | {"allowed": None})
+    assert np.abs(run.w - free.w).max() > 1e-6  # it has an effect
+    there = fedlsvi.offline(parts, transport=over_frames(SITES), **own)
+    assert there.w.tobytes() == run.w.tobytes()
+    states = np.random.default_rng(0).random((40, 2))
+    for x, a in zip(states, run.policy.actions(2, states), strict=True):
+        assert a in masks[0](2, x)
+    world = logged_worlds(parts[0], horizon=H, n_actions=A, allowed="seen", at_least=9)[0]
+    with refused(InvalidEnvironment, "needs-features"):
+        world.allowed(1, states)
+
+
+def test_by_feature_is_by_state_where_features_are_one_hot() -> None:
+    """Numbers that are seen as vectors: the same mask, and the same model."""
+    parts = logs()
+    seen = [log | {key: log[key][:, None].astype(float)
+                   for key in ("observation", "next_observation")} for log in parts]  # fmt: skip
+
+    def unit(states: np.ndarray) -> np.ndarray:
+        return one_hot_table(S, A)[states[:, 0].astype(int)]
+
+    own: dict[str, Any] = {"beta": 0.3, "lam": 0.5, "horizon": H, "n_actions": A,
+                           "allowed": "seen", "at_least": 3, "progress": False}  # fmt: skip
+    by_state = fedlsvi.offline(parts, n_states=S, **own)
+    by_feature = fedlsvi.offline(seen, features=unit, **own)
+    assert np.abs(by_state.w - by_feature.w).max() < 1e-9
+    states = np.arange(S)
+    for m, log in enumerate(parts):
+        mask = by_feature.plan.envs[m].allowed(1, states[:, None].astype(float))
+        assert (mask == seen_actions(counted(log), 3)).all()
+
+
+def test_a_warm_start_plays_what_its_log_has_seen_by_feature() -> None:
+    """On continuous states, where nobody who has no log is bound."""
+    problem = continuous()
+    data, steps = recorded(problem.one, [12, 0, 9], problem.horizon, 3)
+
+    def phi(x: Any, a: int) -> np.ndarray:
+        return problem.phi(np.asarray(x)[None])[0, a]
+
+    masks = [
+        (lambda h, x: [0, 1, 2]) if log is None else seen_often(log, phi, 5, 4) for log in data
+    ]
+    setting = Setting(3, 24, 6.0, 5, 0.5)
+    run = problem.learn(setting, data=data, allowed="seen", at_least=4)
+    assert_agrees(run, problem.literal(setting, logs=steps, allowed=masks))
 
 
 def test_what_was_seen_often_is_allowed() -> None:

@@ -12,11 +12,10 @@ import pytest
 
 import fedlsvi
 from expecting import refused
-from fedlsvi import FedLSVI
+from fedlsvi import FedLSVI, checks
 from fedlsvi.config import Settings
 from fedlsvi.envs import RandomLinearMDP, RiverSwim, xi_close
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
-from fedlsvi.protocol import plan
 from fedlsvi.protocol.plan import make_plan, own_features
 from fedlsvi.run import Bound
 from fedlsvi.storage.run_header import describe
@@ -83,7 +82,7 @@ def test_what_no_memory_holds_is_refused_before_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a machine of 8 GiB; 10⁶ agents used to end in a MemoryError, 10⁹ took all memory."""
-    monkeypatch.setattr(plan.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
+    monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
     with refused(InvalidSetting, "too-large", named):
         FedLSVI(n_agents).prepare(RiverSwim(**env), episodes)
 

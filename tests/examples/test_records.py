@@ -59,7 +59,11 @@ def test_hospitals_explore_from_their_records(tmp_path: Path) -> None:
     env = example.sepsis()
     paths = example.records(env, tmp_path, 0)[:2]
     found = example.explored(env, paths, episodes=5)
-    assert all(0.5 < number < 0.8 for pair in found.values() for number in pair)
+    assert all(0.5 < number < 0.8 for one in found.values() for number in (one.during, one.after))
+    values = {"clinicians": 0.692, "ten hospitals": 0.735, "optimum": 0.792}
+    estimate = {"value": 0.6, "low": 0.55, "high": 0.75}
+    example.draw(str(tmp_path / "figure.png"), values, estimate, found)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 def test_the_notebook_shows_its_results() -> None:

@@ -23,7 +23,10 @@ from problems import (
     Problem,
     Setting,
     continuous,
-    heterogeneous,
+    half,
+    mask,
+    masked,
+    masks_of_their_own,
     one_hot,
     simplex,
     transition_rewards,
@@ -32,13 +35,6 @@ from repeats import repeats
 from transports_over_frames import assert_same, over_frames
 
 SETTING = Setting(M=3, T=24, gamma=6.0, seed=4, lam=0.7, beta=0.6)
-
-
-def mask(seed: int, *shape: int) -> Array:
-    """Half of the actions, at random, and at least one in every state."""
-    table = np.random.default_rng(seed).random(shape) < 0.5
-    table[..., seed % shape[-1]] |= ~table.any(axis=-1)
-    return table
 
 
 def listed(table: Array) -> Callable[[int, Any], Sequence[int]]:
@@ -50,8 +46,7 @@ def listed(table: Array) -> Callable[[int, Any], Sequence[int]]:
 def cases() -> dict[str, tuple[Problem, list[Any], Any]]:
     """Problem, the masks of three agents for the reference, and settings."""
     dense, hot = simplex(1, S=7, A=5, anchors=True), one_hot(3, S=6, A=4)
-    moving, apart = transition_rewards(2, S=5, A=3), heterogeneous(0, M=3)
-    found = {}
+    moving, found = transition_rewards(2, S=5, A=3), {}
     for name, problem, step, own in (
         ("features", dense, (), {}),
         ("one-hot", hot, (), {"stationary": True}),
@@ -62,10 +57,7 @@ def cases() -> dict[str, tuple[Problem, list[Any], Any]]:
         table = mask(len(name), *size)
         env = restrict(problem.envs, table)
         found[name] = (Problem(name, env, problem.phi), [listed(table)] * 3, own)
-    size = (apart.one.n_states, apart.one.n_actions)
-    tables = [mask(m, *size) for m in range(3)]
-    own_envs = [restrict(env, table) for env, table in zip(apart.envs, tables, strict=True)]
-    agents = Problem("each its own", own_envs, apart.phi, apart.features)
+    agents, tables = masks_of_their_own()
     found["each agent its own"] = (agents, [listed(table) for table in tables], {})
     return found
 
@@ -80,23 +72,13 @@ def test_a_masked_run_is_the_literal_loop(name: str) -> None:
     assert_few_near_ties(literal)
 
 
-def half(h: int, x: Array) -> Array:
-    """On the left half of [0, 1] no action 2, on the right none 0; at step 2 action 1 as well."""
-    table = np.ones((len(x), 3), bool)
-    table[x[:, 0] < 0.5, 2] = False
-    table[x[:, 0] >= 0.5, 0] = False
-    table[:, 1] &= h != 2
-    return table
-
-
 @pytest.mark.parametrize("stationary", [False, True])
 def test_a_masked_run_on_continuous_states_is_the_literal_loop(stationary: bool) -> None:
-    problem = continuous()
+    problem = masked()
     problem.one.stationary = stationary
-    masked = Problem("masked", restrict(problem.envs, half), problem.phi, problem.features)
-    run = masked.learn(SETTING, stationary=stationary)
+    run = problem.learn(SETTING, stationary=stationary)
     which = [lambda h, x: np.flatnonzero(half(h, x[None])[0]).tolist()] * 3
-    literal = masked.literal(SETTING, allowed=which, stationary=stationary)
+    literal = problem.literal(SETTING, allowed=which, stationary=stationary)
     assert_agrees(run, literal)
 
 
@@ -107,8 +89,8 @@ def test_a_mask_that_allows_everything_changes_no_bit(problem: Problem) -> None:
 
     env = restrict(problem.envs, everything)
     free = problem.learn(SETTING)
-    masked = Problem("all", env, problem.phi, problem.features).learn(SETTING)
-    assert_same(free, masked)
+    run = Problem("all", env, problem.phi, problem.features).learn(SETTING)
+    assert_same(free, run)
 
 
 @pytest.mark.parametrize("own", [{}, {"stationary": True}, {"features": True}])
@@ -156,16 +138,16 @@ def test_the_optimum_is_that_of_the_allowed_actions() -> None:
     for seed in range(20):
         env = simplex(seed).one
         table = mask(seed, env.horizon, env.n_states, env.n_actions)
-        masked = restrict(env, table)
-        best = backward_values(masked, None, listed(table))
-        assert np.allclose(masked.optimal_values()[0], best, atol=1e-12)
-        policy = masked.greedy_policy()
+        some = restrict(env, table)
+        best = backward_values(some, None, listed(table))
+        assert np.allclose(some.optimal_values()[0], best, atol=1e-12)
+        policy = some.greedy_policy()
         assert np.take_along_axis(table, policy[..., None], 2).all()
-        assert np.allclose(masked.policy_values(policy)[0], best, atol=1e-12)
-        assert (masked.uniform_policy()[~table] == 0.0).all()
-        assert np.allclose(masked.uniform_policy().sum(axis=2), 1.0)
-        assert (masked.uniform_values()[0] <= best + 1e-12).all()
-        assert masked.fingerprint != env.fingerprint
+        assert np.allclose(some.policy_values(policy)[0], best, atol=1e-12)
+        assert (some.uniform_policy()[~table] == 0.0).all()
+        assert np.allclose(some.uniform_policy().sum(axis=2), 1.0)
+        assert (some.uniform_values()[0] <= best + 1e-12).all()
+        assert some.fingerprint != env.fingerprint
 
 
 def test_it_learns_the_best_allowed_policy() -> None:

@@ -34,11 +34,15 @@ KILLS = repeats(2, 4)
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
 
 
-@pytest.mark.parametrize("name", ["one_hot", "continuous"])
+@pytest.mark.parametrize(
+    "name", ["masks", "logs", "one_hot", "continuous", "diverse"][: repeats(2, 5)]
+)
 def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     """SIGKILL to a process that holds server and agents, at random instants of its work, each
-    followed by resume; wherever it was, exploring or synchronising, w and the rest are the same."""
-    found = kill(name, "float", 2, repeats(300, 1500), KILLS, tmp_path)
+    followed by resume; wherever it was, exploring or synchronising, w and the rest are the same.
+    So where agents have masks of their own, and where one has a log and nothing to play in."""
+    cohorts = 4 if name == "masks" else 2
+    found = kill(name, "float", cohorts, repeats(300, 1500), KILLS, tmp_path)
     assert found["kills"] >= max(1, KILLS - 2), "the run was over before it could be killed"
     assert found["equal"]
 

@@ -33,7 +33,7 @@ sampling is a check that needs no features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -142,51 +142,114 @@ def estimate_value(
     """
     integer("repeats", repeats, 0, "the bootstrap's repeats")
     number("lam", lam, 0.0, strict=True)
-    world = worlds[0]
-    H, M, T = world.horizon, len(worlds), max(own.log.episodes for own in worlds)
-    beta = beta_pessimistic(features.dim, H, M, T, confidence)
-    plain, most, *bounds = Pass(), Pass(most=True), Pass(-beta), Pass(beta)
-    drawn = [(Pass(draw=k), Pass(most=True, draw=k)) for k in range(repeats)]
-    evaluation = Evaluation(
-        policy, features, M, T, H, features.one_hot and hasattr(world, "n_states"), lam,
-        value_range, stationary, seed,
-        (plain, most, *bounds, *(one for both in drawn for one in both)),
+    world, T = worlds[0], max(own.log.episodes for own in worlds)
+    evaluation = agreed(
+        policy=policy, features=features, n_agents=len(worlds), episodes=T, horizon=world.horizon,
+        dim=features.dim, one_hot=features.one_hot and hasattr(world, "n_states"),
+        nonnegative=features.nonnegative, lam=lam, value_range=value_range, stationary=stationary,
+        seed=seed, confidence=confidence, repeats=repeats,
     )  # fmt: skip
     site = EvaluationSite(evaluation, worlds)
     placed: Placed = _Here(site)
     if transport != "inprocess":
         placed = _place(transport)(evaluation, worlds, cohorts)
     try:
-        ledgers, found = dict[Pass, Ledger](), dict[Pass, float]()
-        for one in evaluation.passes:
-            found[one], ledgers[one] = _evaluate(evaluation, one, placed)
+        found = {one: _evaluate(evaluation, one, placed) for one in evaluation.passes}
     finally:
         placed.close()
-    paid = [site.drawn_return(k) for k in range(repeats)]
-    own = world.original
+    for k in range(repeats):
+        found[Pass(draw=k, behaviour=True)] = Found(site.drawn_return(k))
     earned = np.concatenate([log.earned for log in site.logs])
+    found[Pass(behaviour=True)] = Found(float(earned.mean()), len(earned))
     importance, effective = _importance(site.logs)
-    low = np.quantile([found[one] for one, _ in drawn], 0.025) if repeats else None
-    high = np.quantile([found[one] for _, one in drawn], 0.975) if repeats else None
-    below, above = np.quantile(paid, [0.025, 0.975]) if repeats else (None, None)
+    return _summary(found, repeats, world.original, importance, effective)
+
+
+def agreed(*, confidence: float, repeats: int, **sizes: Any) -> Evaluation:
+    """What all parties agree on before a policy is evaluated.
+
+    Args:
+        confidence: p of the bounds from Λ.
+        repeats: Repeats of the bootstrap.
+        sizes: The other fields of `Evaluation`.
+    """
+    d, H, M, T = (sizes[key] for key in ("dim", "horizon", "n_agents", "episodes"))
+    beta = beta_pessimistic(d, H, M, T, confidence)
+    passes = [Pass(), Pass(most=True), Pass(-beta), Pass(beta)]
+    for k in range(repeats):
+        passes += [Pass(draw=k), Pass(most=True, draw=k)]
+    return Evaluation(**sizes, passes=tuple(passes))
+
+
+def with_behaviour(evaluation: Evaluation) -> Evaluation:
+    """The same with what the behaviour earned, where nobody has all the logs."""
+    draws = sorted({one.draw for one in evaluation.passes if one.draw is not None})
+    asked = [Pass(behaviour=True), *(Pass(draw=k, behaviour=True) for k in draws)]
+    return replace(evaluation, passes=(*evaluation.passes, *asked))
+
+
+def estimate_at_sites(
+    evaluation: Evaluation, placed: Placed, original: Callable[[Any], Any]
+) -> Estimate:
+    """Evaluate a policy that the sites have, on logs that the sites have.
+
+    Args:
+        evaluation: What was agreed on, `with_behaviour`.
+        placed: The sites.
+        original: A return in the logs' own units.
+    """
+    found = {one: _evaluate(evaluation, one, placed) for one in evaluation.passes}
+    repeats = sum(one.behaviour for one in found) - 1
+    return _summary(found, repeats, original)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The mean that a pass ends with, over how many episodes, and what the pass sent."""
+
+    mean: float
+    episodes: int = 0
+    ledger: Ledger | None = None
+
+
+def _summary(
+    found: dict[Pass, Found],
+    repeats: int,
+    original: Callable[[Any], Any],
+    importance: float | None = None,
+    effective: float | None = None,
+) -> Estimate:
+    """All passes in one."""
+
+    def own(mean: float | None) -> float | None:
+        return None if mean is None else float(original(mean))
+
+    def quantile(level: float, **which: bool) -> float | None:
+        means = [found[Pass(draw=k, **which)].mean for k in range(repeats)]
+        return own(np.quantile(means, level)) if means else None
+
+    beta = max(one.beta for one in found)
+    plain, behaved = found[Pass()], found[Pass(behaviour=True)]
+    assert plain.ledger is not None
+    value = float(original(plain.mean))
     return Estimate(
-        value=float(own(found[plain])),
-        low=None if low is None else float(own(low)),
-        high=None if high is None else float(own(high)),
-        unseen=float(own(found[most]) - own(found[plain])),
-        pessimistic=float(own(found[bounds[0]])),
-        optimistic=float(own(found[bounds[1]])),
-        behaviour=float(own(earned.mean())),
-        behaviour_low=None if below is None else float(own(below)),
-        behaviour_high=None if above is None else float(own(above)),
-        importance=None if importance is None else float(own(importance)),
+        value=value,
+        low=quantile(0.025),
+        high=quantile(0.975, most=True),
+        unseen=float(original(found[Pass(most=True)].mean)) - value,
+        pessimistic=float(original(found[Pass(-beta)].mean)),
+        optimistic=float(original(found[Pass(beta)].mean)),
+        behaviour=float(original(behaved.mean)),
+        behaviour_low=quantile(0.025, behaviour=True),
+        behaviour_high=quantile(0.975, behaviour=True),
+        importance=own(importance),
         effective=effective,
-        episodes=len(earned),
-        ledger=ledgers[plain],
+        episodes=behaved.episodes,
+        ledger=plain.ledger,
     )
 
 
-def _evaluate(evaluation: Evaluation, one: Pass, placed: Placed) -> tuple[float, Ledger]:
+def _evaluate(evaluation: Evaluation, one: Pass, placed: Placed) -> Found:
     """The estimate of one pass, and what it sent."""
     p, transport = evaluation.parameters(one), placed.begin(one)
     server = Server(layout(p), p.lam, p.gamma, p.bonus, p.episodes)
@@ -194,7 +257,8 @@ def _evaluate(evaluation: Evaluation, one: Pass, placed: Placed) -> tuple[float,
     server.round(transport)
     first = server.gram[0, 0] if evaluation.one_hot else server.gram[0, 0, 0]
     # the ridge of the step before the episode is taken off again: it is a mean
-    return float(server.w[0, 0] * first / (first - p.lam)), transport.ledger
+    seen = float(first - p.lam)
+    return Found(float(server.w[0, 0] * first / seen), round(seen), transport.ledger)
 
 
 def _place(transport: str | Place) -> Place:

@@ -5,7 +5,6 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import check_seed, integer
+from fedlsvi.checks import check_seed, integer, refuse_large
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs.allowed import same_mask
@@ -329,7 +328,7 @@ def make_plan(
     """Check that environments, features and settings fit together, and fix the numbers; `logged`
     is how many episodes of each log are read at most, None is all."""
     # at the least: its environment, its number and its row of the ledger
-    _refuse_large(f"n_agents = {settings.n_agents}", 8 * settings.n_agents, "give fewer")
+    refuse_large(f"n_agents = {settings.n_agents}", 8 * settings.n_agents, "give fewer")
     envs = per_agent(env, settings.n_agents)
     check_seed(seed)
     threads, block = _count("threads", threads), _count("block", block)
@@ -338,6 +337,8 @@ def make_plan(
         same_sizes([*envs, *(log for log in logs if log is not None)])
     worlds = [env for env in envs if not isinstance(env, LoggedWorld)] or envs
     phi = own_features(worlds) if features is None else resolve(features, first)
+    for log in {id(one): one for one in (*envs, *logs) if isinstance(one, LoggedWorld)}.values():
+        log.bind_features(phi)
     one_hot = phi.one_hot and hasattr(first, "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
     # settings of other algorithms need not know what a stationary model or one trip is
@@ -481,18 +482,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, "give fewer"),
         (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
-        _refuse_large(what, n, fix)
-
-
-def _refuse_large(what: str, numbers: int, fix: str) -> None:
-    """Refuse what takes more numbers than this machine has memory for."""
-    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 8 * numbers > room:
-        raise InvalidSetting(
-            f"{what} takes {8 * numbers / 2**30:,.0f} GiB of memory, this machine has "
-            f"{room / 2**30:,.0f}: {fix}",
-            code="too-large",
-        )
+        refuse_large(what, n, fix)
 
 
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:

@@ -30,6 +30,9 @@ from fedlsvi.protocol.aggregation import Aggregation, Sums
 from fedlsvi.protocol.messages import Reply, Request, Signal
 from fedlsvi.protocol.server import Agents, Server
 
+LARGEST = 1e75
+"""No number of an earlier run is larger: products of four of them stay finite."""
+
 
 class LogsFirst:
     """The agents as Algorithm 1 sees them in round 0: what they have recorded is there already."""
@@ -77,7 +80,7 @@ class Prior:
     reward_range: tuple[float, float] | None = None
 
     def check(self, p: Parameters) -> None:
-        """Refuse a prior of another size than the run's."""
+        """Refuse a prior of another size than the run's, and one whose numbers are no sums."""
         square = (p.dim,) if p.packing == "diagonal" else (p.dim, p.dim)
         for what, there, here in (
             ("horizon and dimension", self.w.shape, (p.horizon, p.dim)),
@@ -89,6 +92,20 @@ class Prior:
                     "the same environment, features and `stationary`",
                     code="other-prior",
                 )
+        for what, numbers in (("weights", self.w), ("Gram matrices", self.gram)):
+            # a comparison with NaN is false
+            if numbers.dtype.kind != "f" or not (np.abs(numbers) < LARGEST).all():
+                raise InvalidSetting(
+                    f"the model of {self.title} has {what} that are not numbers below "
+                    f"{LARGEST:g}: begin with another run",
+                    code="bad-prior",
+                )
+        if self.gram.ndim == 3 and not np.allclose(self.gram, self.gram.swapaxes(1, 2)):
+            raise InvalidSetting(
+                f"the model of {self.title} has Gram matrices that are not symmetric: begin with "
+                "another run",
+                code="bad-prior",
+            )
 
     def begin(self, server: Server) -> None:
         """Put the sums into a server that has not begun."""

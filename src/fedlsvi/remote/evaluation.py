@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms.shared.evaluation_site import Evaluation, EvaluationSite, Pass
@@ -13,11 +16,17 @@ from fedlsvi.config import cohort_count
 from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.transport import Transport, layout
-from fedlsvi.remote.codec import peek, run_id
+from fedlsvi.remote.audit import Audit
+from fedlsvi.remote.codec import HEADER_BYTES, MODEL, peek, run_id
 from fedlsvi.remote.endpoint import Endpoint, FrameHandler
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.guard import Facts, Guard
+from fedlsvi.remote.masking import append_record
 from fedlsvi.remote.threads import ThreadTransport
+from fedlsvi.storage import files
+
+ANSWERED = "evaluated.log"
+RECORD = struct.Struct("<II32s")  # number of a pass, step, SHA-256 of the model
 
 Make = Callable[..., FrameTransport]
 """Makes a transport from parameters, factories, a run's number, a policy of retries and a guard."""
@@ -31,7 +40,7 @@ def pass_id(evaluation: Evaluation, one: Pass) -> int:
 def pass_guard(evaluation: Evaluation, one: Pass) -> Guard:
     """The server's checks in a pass."""
     p = evaluation.parameters(one)
-    facts = Facts.of(p, evaluation.features.nonnegative)
+    facts = Facts.of(p, evaluation.nonnegative)
     if evaluation.stationary:  # all rows of an episode count for each step
         facts = replace(facts, steps=evaluation.horizon)
     return Guard(layout(p), facts)
@@ -55,15 +64,69 @@ class SiteFactory:
         return PassHandler(EvaluationSite(self.evaluation, self.worlds, self.lo))
 
 
+class AnsweredModels:
+    """Under which model each step of each pass was answered, in a file: another one is refused.
+
+    b_h sums over the log under a V_{h+1} that the server chose. A server that could ask for it with
+    one V after another, by asking for the evaluation again, would learn which states were seen. One
+    that was restarted asks with the same models, because it hears the same answers.
+
+    Args:
+        folder: Of the site, where the file is.
+        durable: Whether an answer is known after a power failure too.
+    """
+
+    def __init__(self, folder: Path, durable: bool = True) -> None:
+        self._path, self._durable = files.inside(folder, ANSWERED), durable
+        data = files.read(self._path) if files.exists(self._path) else b""
+        whole = len(data) - len(data) % RECORD.size
+        if whole < len(data):  # a kill left it unfinished: nothing was sent behind it
+            files.cut(self._path, whole)
+        self._models = {(one, h): model for one, h, model in RECORD.iter_unpack(data[:whole])}
+
+    def check(self, number: int, frame: bytes) -> None:
+        """Refuse a model that is not the one of before; write a new one down.
+
+        Args:
+            number: Of the pass (`Pass.number`).
+            frame: The request.
+        """
+        kind, h, _ = peek(frame)
+        if kind != MODEL:
+            return
+        model = sha256(frame[HEADER_BYTES:]).digest()
+        known = self._models.get((number, h))
+        if known is None:
+            append_record(self._path, RECORD.pack(number, h, model), self._durable)
+            self._models[number, h] = model
+        elif known != model:
+            raise MessageRefused(
+                f"step {h} of pass {number} was answered under another model before, so nothing is "
+                "sent: the logs of a site have changed, or the server asks for more than one "
+                f"evaluation tells. If that is meant, remove {self._path.name} at this site",
+                code="evaluated-before",
+            )
+
+
 class PassHandler:
     """Answers the frames of one pass after the other; the logs are read once.
 
-    Nothing is written down: a site that was restarted within a pass refuses the rest of it, and the
-    evaluation is asked for again.
+    A site that was restarted within a pass refuses the rest of it, and the evaluation is asked for
+    again.
+
+    Args:
+        site: The agents and their logs.
+        answered: Which models were answered; None keeps no account of them.
+        outbox: The log of every frame that leaves.
     """
 
-    def __init__(self, site: EvaluationSite) -> None:
-        self.site = site
+    def __init__(
+        self,
+        site: EvaluationSite,
+        answered: AnsweredModels | None = None,
+        outbox: Audit | None = None,
+    ) -> None:
+        self.site, self._answered, self._outbox = site, answered, outbox
         self._passes = {pass_id(site.evaluation, one): one for one in site.evaluation.passes}
         self._take(next(iter(self._passes)))
 
@@ -81,16 +144,20 @@ class PassHandler:
         if run != self._endpoint.run and run in self._passes:
             self._endpoint.close()
             self._take(run)
+        if self._answered is not None and run == self._endpoint.run:
+            self._answered.check(self._passes[run].number, frame)
         return self._endpoint.handle(frame)
 
     def _take(self, run: int) -> None:
         one = self._passes[run]
-        make = partial(self.site.cohort, one)
-        self._endpoint = Endpoint(make, self.site.evaluation.parameters(one), run)
+        make, p = partial(self.site.cohort, one), self.site.evaluation.parameters(one)
+        self._endpoint = Endpoint(make, p, run, outbox=self._outbox)
 
     def close(self) -> None:
-        """End the pass under way."""
+        """End the pass under way, and release the log of what left."""
         self._endpoint.close()
+        if self._outbox is not None:
+            self._outbox.close()
 
 
 class FramePasses:

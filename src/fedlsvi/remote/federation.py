@@ -40,6 +40,7 @@ from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.remote import closing_estimate
 from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
@@ -100,6 +101,7 @@ class Federation:
     n_states: int = 0
     n_actions: int | None = None
     logged: int = 0
+    evaluate: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -162,6 +164,8 @@ class Federation:
             self.values(p)
         elif p.privacy is not None:
             retry.refuse_absence("privacy")
+        if self.evaluate is not None:
+            closing_estimate.check(self.evaluate, p)
         self.feature_map()
 
     def agents_allowed(self, site: str) -> int:
@@ -402,18 +406,25 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
     Returns:
         Whether all episodes are played, so that the policy is there.
     """
-    cohort, p = endpoint.cohort, endpoint.parameters
-    if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
+    policy = learned_policy(settings, endpoint)
+    if policy is None:
         return False
-    if p.exploit and (cohort.deployed is None or cohort.second is not None):
-        return False  # the pass after the last round is yet to come, or under way
-    read: Any = getattr(cohort.experience, "logs", cohort.experience)  # where there is only a log
-    env = read.envs[0] if settings.env is None else per_agent(settings.env, 1)[0]
-    values: Any = cohort.values if cohort.deployed is None else cohort.deployed
-    policy = Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
     files.make_private(own := files.inside(folder, POLICY))
     policy.save(own)
     return True
+
+
+def learned_policy(settings: SiteSettings, endpoint: Endpoint) -> Policy | None:
+    """What a site has learned, once its last model has arrived; None before."""
+    cohort, p = endpoint.cohort, endpoint.parameters
+    if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
+        return None
+    if p.exploit and (cohort.deployed is None or cohort.second is not None):
+        return None  # the pass after the last round is yet to come, or under way
+    read: Any = getattr(cohort.experience, "logs", cohort.experience)  # where there is only a log
+    env = read.envs[0] if settings.env is None else per_agent(settings.env, 1)[0]
+    values: Any = cohort.values if cohort.deployed is None else cohort.deployed
+    return Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
 
 
 def kit_of(path: Path) -> Path | None:

@@ -14,6 +14,7 @@ where the job says how many logged episodes count (`logged`). There a site may h
 
     data = "records.parquet"         # beside the settings file, or a whole path; or a table:
     # data = {file = "records.parquet", allowed = "seen", at_least = 5}
+    held_out = "others.parquet"      # for a job that ends with an estimate of what was learned
     [features]                       # where the job names none
     name = "own"
 """
@@ -50,6 +51,7 @@ class SiteSettings:
     data: dict[str, Any] | None = None
     features: dict[str, Any] | None = None
     require: Requirements = field(default_factory=Requirements)
+    held_out: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> SiteSettings:
@@ -73,21 +75,13 @@ class SiteSettings:
                 f"{path} needs [env], a world to play in, or data, a log: name one of them there",
                 code="missing-env",
             )
-        named = None
-        if "data" in table:
-            named = table["data"]
-            named = {"file": named} if isinstance(named, str) else named
-            if not isinstance(named, dict) or not isinstance(named.get("file"), str):
-                raise InvalidInput(
-                    f"data must be a file or a table with one, got {named!r}", code="bad-data"
-                )
-            named = {**named, "file": str(path.parent / named["file"])}
+        named, held_out = (_named_log(path, table, key) for key in ("data", "held_out"))
         if not isinstance(table.get("env", {}), dict):
             raise InvalidInput(
                 f"{path} has no [env]: name an environment there", code="missing-env"
             )
         env = environment(table["env"]) if "env" in table else None
-        return cls(env, agents, durable, named, features, require)
+        return cls(env, agents, durable, named, features, require, held_out)
 
     def feature_map(self) -> FeatureMap | None:
         """The site's own features, for a federation that names none."""
@@ -108,7 +102,7 @@ class SiteSettings:
                 ", or the site leaves data out",
                 code="data-not-asked",
             )
-        logs = self._logs(federation, n_agents, first, self.data)
+        logs = self.logs(federation, n_agents, first, self.data)
         if offline:
             return logs, ()
         if self.env is None or self.data.get("allowed") is None:
@@ -117,10 +111,10 @@ class SiteSettings:
         masked = {id(log): restrict(worlds[0], log.allowed) for log in logs}
         return [masked[id(log)] for log in logs], tuple(logs)
 
-    def _logs(
+    def logs(
         self, federation: Any, n_agents: int, first: int, data: dict[str, Any]
     ) -> list[LoggedWorld]:
-        """Its log, read with the federation's sizes, for every agent."""
+        """A log of this site, read with the federation's sizes, for every agent."""
         given = dict(data)
         known = ("file", "columns", "n_states", "n_actions", "allowed", "at_least")
         refuse_unknown("key of data", given, known)
@@ -133,6 +127,7 @@ class SiteSettings:
                 "or in [data] of this site's settings",
                 code="missing-n_actions",
             )
+        integer("n_actions", n_actions, 1, "how many actions there are")
         n_states = given.get("n_states", federation.n_states or None)
         n_states = getattr(own_world, "n_states", None) if n_states is None else n_states
         if n_states is None and federation.one_hot and self.features is None:
@@ -149,6 +144,18 @@ class SiteSettings:
                 code="wrong-number-of-logs",
             )
         return [own[min(max(m - first, 0), self.agents - 1)] for m in range(n_agents)]
+
+
+def _named_log(path: Path, table: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """The log that a key of a site's settings names, with its file beside them."""
+    if key not in table:
+        return None
+    named = {"file": table[key]} if isinstance(table[key], str) else table[key]
+    if not isinstance(named, dict) or not isinstance(named.get("file"), str):
+        raise InvalidInput(
+            f"{key} must be a file or a table with one, got {named!r}", code="bad-data"
+        )
+    return {**named, "file": str(path.parent / named["file"])}
 
 
 def environment(table: dict[str, Any]) -> Any:

@@ -60,7 +60,7 @@ def _estimated(run: Run, entries: Sequence[Entry]) -> str:
         steps = ", all rows at every step" if entry["stationary"] else ""
         logs = f"{', '.join(entry['data'])}\n{plural(entry['episodes'], 'episode')}{steps}"
         sampled = "–"
-        if entry["importance"] is not None:
+        if entry["importance"] is not None and entry["effective"] is not None:
             sampled = f"{_short(entry['importance'])}\nof {entry['effective']:,.0f} episodes"
         rows.append(
             (

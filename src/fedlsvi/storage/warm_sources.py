@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedlsvi.checks import SEEDS, integer, number
 from fedlsvi.envs.logged.beside import worlds_and_logs
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds, records
@@ -137,8 +138,10 @@ def _prior(job: Job, table: Table) -> Prior:
         raise InvalidInput(
             f"warm_start.file has arrays {sorted(arrays)}, not w and gram", code="bad-warm_start"
         )
-    lam, samples = float(table.get("lam", 1.0)), int(table.get("samples", 0))
-    return Prior(arrays["w"], arrays["gram"], lam, float(weight), samples)
+    weight = number("weight", weight, 0.0, strict=True)
+    lam = number("lam", table.get("lam", 1.0), 0.0)
+    samples = integer("samples", table.get("samples", 0), 0, most=SEEDS - 1)
+    return Prior(arrays["w"], arrays["gram"], lam, weight, samples)
 
 
 def described(

@@ -132,11 +132,10 @@ def test_a_run_in_a_masked_black_box_is_the_literal_loop(kind: str, stationary: 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_shut_door_is_never_tried(kind: str) -> None:
-    """In a million steps, where CI is set (vectors are slower: 400,000), and in some more after
-    which episodes end."""
+    """In a million steps, where CI is set, and in some more after which episodes end."""
     vector, phi, _ = KINDS[kind]
-    horizon, many = repeats(4, 50), 2_000 if vector else 5_000
-    for ends, episodes in ((True, repeats(150, 1_000)), (False, repeats(150, many))):
+    horizon = repeats(4, 50)
+    for ends, episodes in ((True, repeats(150, 1_000)), (False, repeats(150, 5_000))):
         before, env = Doors.steps, doors(vector, ends, horizon)
         run = FedLSVI(4, gamma=2_000.0, rounds=5).learn(env, episodes, features=phi, **QUIET)
         assert Doors.steps - before >= 4 * episodes * (2 if ends else horizon)

@@ -3,6 +3,7 @@ processes of its parties."""
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -75,6 +76,23 @@ def await_end(folder: Path) -> None:
     assert project.wait(folder, number, 240.0) == project.COMPLETED
 
 
+def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
+    """Until the site has sent its upload of this step so many times more, by its own log."""
+    log = project.site_folder(folder, site) / "sent.jsonl"
+    at = log.stat().st_size if log.exists() else 0
+    end = time.monotonic() + 240.0
+    while rounds > 0:
+        assert time.monotonic() < end, "the run does not move"
+        time.sleep(0.001)
+        if log.exists():
+            with log.open("rb") as file:
+                file.seek(at)
+                whole, newline, _ = file.read().rpartition(b"\n")
+            at += len(whole) + len(newline)
+            sent = [json.loads(row) for row in whole.splitlines()]
+            rounds -= sum(line["kind"] in UPLOADS and line["step"] == step for line in sent)
+
+
 def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
     """A party's own process and, while a job runs, that of its job; shells are not listed."""
     found = {}
@@ -89,3 +107,6 @@ def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
 
 PROCESSES = {"job": (b"runner_process", b"worker_process"),
              "party": (b"server_train", b"client_train")}  # fmt: skip
+
+UPLOADS = ("Upload", "MaskedUpload")
+"""What a site's log calls what it sends at a step of a synchronisation."""

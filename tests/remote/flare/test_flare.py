@@ -4,16 +4,11 @@ that is looked at here was resumed after a kill of its server."""
 from __future__ import annotations
 
 import socket
-import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from parties import FEDERATION, SITES, InThisProcess
+from strangers import REQUEST, receive, speak, unregistered, welcome
 
 import fedlsvi
 from canary import PATTERN, contents, leaks
@@ -108,67 +103,14 @@ def test_strangers_get_nothing(finished: Path, tmp_path: Path) -> None:
     _, parties = project.read(finished)
     address = ("127.0.0.1", parties["port"])
     other = project.init(tmp_path / "other", FEDERATION, {"site-1": {}}, port=parties["port"])
-    assert _welcome(finished / "kits" / "site-1" / "startup", address)
+    assert welcome(finished / "kits" / "site-1" / "startup", address)
     for kit in (None, other / "kits" / "site-1" / "startup", unregistered(tmp_path, "site-1")):
         assert speak(kit, address) == b""
     with socket.create_connection(address, 60.0) as plain:
         plain.sendall(REQUEST)
-        assert _read(plain) == b""
+        assert receive(plain) == b""
     with refused(TransportError, "no-server"):
         flare("Console")(other / "kits" / project.ADMIN, project.ADMIN, timeout=3.0)
-
-
-def unregistered(folder: Path, name: str) -> Path:
-    """A key of one's own, with a certificate for this name that it signed itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(own, own, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "client.crt").write_bytes(signed.public_bytes(Encoding.PEM))
-    kinds = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
-    (folder / "client.key").write_bytes(key.private_bytes(*kinds))
-    return folder
-
-
-REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def speak(
-    kit: Path | None, address: tuple[str, int], words: bytes = REQUEST, seconds: float = 60.0
-) -> bytes:
-    """What comes back to the holder of a key; nothing where TLS is refused."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if kit is not None:
-        context.load_cert_chain(kit / "client.crt", kit / "client.key")
-    with socket.create_connection(address, 60.0) as raw:
-        try:
-            with context.wrap_socket(raw) as secure:
-                secure.settimeout(seconds)
-                secure.sendall(words)
-                return _read(secure)
-        except (ssl.SSLError, ConnectionError):
-            return b""
-
-
-def _welcome(kit: Path, address: tuple[str, int]) -> bool:
-    """Whether the line stays open, even if nobody has anything to say."""
-    try:
-        return speak(kit, address, b"", 2.0) != b""
-    except TimeoutError:
-        return True
-
-
-def _read(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(4096)
-    except (ssl.SSLError, ConnectionError):
-        return b""
 
 
 def test_status_and_jobs(finished: Path) -> None:

@@ -19,8 +19,10 @@ from parties import FEDERATION, SITES, await_rounds, in_this_process, processes,
 import fedlsvi
 from canary import PATTERN, Marked, contents, leaks, mark
 from fedlsvi import FedLSVI
+from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomMDP, record_episodes, write_records
+from fedlsvi.envs import RandomMDP, logged_worlds, record_episodes, write_records
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.features import FourierFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -31,7 +33,8 @@ from fedlsvi.remote.audit import verify
 from fedlsvi.remote.federation import Federation, environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.log import line
-from fedlsvi.storage import checkpoint, settings_file
+from fedlsvi.storage import checkpoint, evaluations, settings_file
+from problems import half
 from recorded import recorded
 from repeats import only_ci, repeats
 from variants import MIXED, assert_kept, paid
@@ -242,21 +245,28 @@ def test_a_site_that_is_held_is_carried_and_taken_back(finished: Path) -> None:
 @only_ci
 def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
     """Three sites with a log and no environment, one with a CSV file: w is that of all records in
-    one place, each site keeps the policy, and no reward left."""
+    one place, each site keeps the policy, and no reward left. So is the estimate that the job ends
+    with, from records of which nobody learned."""
     env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
     logs = [record_episodes(env, 30 + m, agent=m, ends=[1]) for m in range(3)]
     for log in logs:
         log["reward"] = mark(log["reward"])
     federation = Federation(
         "records", episodes=32, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
-        settings={"beta": 0.3}, retry=FEDERATION.retry,
+        settings={"beta": 0.3}, retry=FEDERATION.retry, evaluate={"repeats": 2},
     )  # fmt: skip
+    held_out = [record_episodes(env, 20 + m, seed=9, agent=m, ends=[1]) for m in range(3)]
+    for log in held_out:
+        log["reward"] = mark(log["reward"])
     before = {}
-    for site, log, kind in zip(SITES, logs, ("parquet", "csv", "parquet"), strict=True):
+    for m, (site, log, kind) in enumerate(
+        zip(SITES, logs, ("parquet", "csv", "parquet"), strict=True)
+    ):
         settings = finished / "kits" / site / "local" / "fedlsvi.toml"
         write_records(log, settings.with_name(f"log.{kind}"))
+        write_records(held_out[m], settings.with_name("held-out.parquet"))
         before[settings] = settings.read_text()
-        settings.write_text(f'data = "log.{kind}"\n')
+        settings.write_text(f'data = "log.{kind}"\nheld_out = "held-out.parquet"\n')
     (number,) = submit(finished, federation)
     assert project.wait(finished, number, 240.0) == project.COMPLETED
     for settings, text in before.items():
@@ -276,13 +286,21 @@ def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
     for site in SITES:
         learned = Policy.load(finished / "kits" / site / "fedlsvi" / "records" / "policy")
         assert np.array_equal(learned.table, pooled.policy.table)
+    (found,) = evaluations.read(folder)["estimated"]
+    wanted = estimate_value(
+        here.policy, logged_worlds(held_out, like=env), here.plan.features, repeats=0
+    )
+    for name in ("value", "unseen", "pessimistic", "optimistic", "behaviour", "episodes"):
+        assert found[name] == pytest.approx(getattr(wanted, name), abs=1e-9), name
+    assert 0.0 <= found["low"] < found["high"] <= 3.0
+    assert found["data"] == list(SITES)
     assert leaks({"server": contents(folder)}) == {}
 
 
 def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
-    """Site-1 plays and has a log, site-2 plays, site-3 has a log and no world: the run is the one
-    in this process, and neither what FLARE sent from site-1 nor what the server keeps has anything
-    of a log, whose states and rewards are all marked."""
+    """Site-1 plays and has a log, site-2 plays and may not do everything everywhere, site-3 has a
+    log and no world: the run is the one in this process, and neither what FLARE sent from site-1
+    nor what the server keeps has anything of a log, whose states and rewards are all marked."""
     world, horizon = Marked(5, 8), 5
     logs, _ = recorded(world, [9, 0, 12], horizon, world.n_actions)
     for log in logs:
@@ -296,8 +314,8 @@ def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
     )  # fmt: skip
     overheard = finished.parent / "overheard-beside"
     plays = '[env]\nentry = "canary:make"\nhorizon = 5\ndim = 8\n'
-    own = [f'data = "log.parquet"\n{plays}overheard = "{overheard}"\n', plays,
-           'data = "log.parquet"\n']  # fmt: skip
+    own = [f'data = "log.parquet"\n{plays}overheard = "{overheard}"\n',
+           f"{plays}masked = true\n", 'data = "log.parquet"\n']  # fmt: skip
     before = {}
     for site, log, text in zip(SITES, logs, own, strict=True):
         settings = finished / "kits" / site / "local" / "fedlsvi.toml"
@@ -308,8 +326,9 @@ def test_a_site_with_a_log_alone_beside_sites_that_play(finished: Path) -> None:
     (number,) = submit(finished, federation)
     learner = FedLSVI(3, gamma=9.0, stationary=False)
     here = learner.learn(
-        [world, world, None], 40, 2, data=logs, features=FourierFeatures(2), progress=False
-    )
+        [world, restrict(world, half), None], 40, 2, data=logs, features=FourierFeatures(2),
+        progress=False,
+    )  # fmt: skip
     assert project.wait(finished, number, 240.0) == project.COMPLETED
     for settings, text in before.items():
         settings.write_text(text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from parties import FEDERATION, processes
+from parties import FEDERATION, processes, wait_for_step
 
 import fedlsvi
 from fedlsvi import FedLSVI
@@ -28,23 +27,6 @@ from repeats import only_ci
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
-    """Until the site has sent its upload of this step so many times more, by its own log."""
-    log = project.site_folder(folder, site) / "sent.jsonl"
-    at = log.stat().st_size if log.exists() else 0
-    end = time.monotonic() + 120.0
-    while rounds > 0:
-        assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.001)
-        if log.exists():
-            with log.open("rb") as file:
-                file.seek(at)
-                whole, newline, _ = file.read().rpartition(b"\n")
-            at += len(whole) + len(newline)
-            sent = [json.loads(row) for row in whole.splitlines()]
-            rounds -= sum(line["kind"] == "MaskedUpload" and line["step"] == step for line in sent)
 
 
 def inside_a_synchronisation(folder: Path, site: str) -> bool:
@@ -70,17 +52,18 @@ def test_kills_inside_synchronisations(tmp_path: Path) -> None:
     all aimed at the middle of a synchronisation and each followed by the job again, the last with
     new certificates for everybody: the final model has the bits of the undisturbed run without
     masks, no mask has hidden two contents, and the logs of what left agree with the ledger. The
-    third site has a log and nothing to play in."""
+    third site has a log and nothing to play in, and the others have a policy for every episode."""
     env = {"name": "random-mdp", "n_states": 6, "n_actions": 3, "horizon": 10, "seed": 1}
     federation = replace(
         FEDERATION, name="kills", horizon=10, dim=18, one_hot=True, episodes=400, logged=25,
-        n_actions=3, settings={"gamma": 40.0, "aggregation": "secure"},
+        n_actions=3, settings={"gamma": 40.0, "aggregation": "secure", "diversity": 0.2},
         retry={"deadline": 20.0, "attempts": 1},
     )  # fmt: skip
     # first, so that what the sites run is compiled
     world = environment(env)
     log = record_episodes(world, 25, agent=2)
-    here = FedLSVI(n_agents=3, gamma=40.0, aggregation="exact", stationary=False).learn(
+    learner = FedLSVI(n_agents=3, gamma=40.0, aggregation="exact", stationary=False, diversity=0.2)
+    here = learner.learn(
         [world, world, None], federation.episodes, federation.seed, data=[None, None, log],
         progress=False,
     )  # fmt: skip

@@ -24,7 +24,3 @@ def test_every_party_has_an_address_of_its_own() -> None:
     for name in ("name", "number", "cable"):
         assert len({getattr(place, name) for place in places}) == 5
     assert all(len(place.cable) < 16 for place in places)  # what Linux allows
-
-
-def test_the_run_to_compare_with_is_whole() -> None:
-    assert namespaces.in_this_process().t == namespaces.TRIAL.episodes

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
+from recorded import recorded
 from repeats import only_ci, repeats
 from transports_over_frames import assert_same, learn
 from variants import MIXED, assert_kept, paid
@@ -119,10 +121,25 @@ def _open_files(process: Path) -> list[Path]:
 
 @pytest.mark.parametrize("cohorts", [2, 1, 4][: repeats(1, 3)])
 def test_same_run_as_in_process(cohorts: int) -> None:
-    for problem in (problems.continuous(), problems.chain(), problems.simplex())[: repeats(2, 3)]:
+    """Masks of actions, a stationary model, and a policy for every agent and episode, too."""
+    made = problems.masked(), problems.chain(), problems.simplex(), problems.continuous()
+    for problem in made[: repeats(2, 4)]:
         here = learn(problem)
         assert here.parameters.stationary == (problem.name == "chain")
+        assert (here.parameters.diversity > 0.0) == (problem.name == "chain")
         assert_same(here, learn(problem, transport=partial(on_ray, cohorts=cohorts)))
+
+
+@only_ci
+def test_masks_of_each_agent_and_a_log_alone_are_the_same_run_too() -> None:
+    """Five agents with masks of their own; four that play beside one that has only a log."""
+    problem, _ = problems.masks_of_their_own(5)
+    assert_same(learn(problem), learn(problem, transport=partial(on_ray, cohorts=5)))
+    free = problems.continuous()
+    logs, _ = recorded(free.one, [0, 9, 0, 0, 12], free.horizon, free.one.n_actions)
+    some = replace(free, envs=[free.one] * 4 + [None])
+    there = learn(some, data=logs, transport=partial(on_ray, cohorts=2))
+    assert_same(learn(some, data=logs), there)
 
 
 @pytest.mark.parametrize(

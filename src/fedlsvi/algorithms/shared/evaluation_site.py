@@ -1,8 +1,8 @@
 """A site's part in the evaluation of a policy from logs: its sums under a model that is broadcast.
 
 One evaluation takes several passes of the same messages: as logged, with what was not seen worth
-the most, with ±β, and of episodes drawn again. A `Pass` says which; it is agreed on before, so that
-a message says no more than in any other run.
+the most, with ±β, of episodes drawn again, and of the behaviour itself. A `Pass` says which; it is
+agreed on before, so that a message says no more than in any other run.
 """
 
 from __future__ import annotations
@@ -37,11 +37,21 @@ class Pass:
         beta: What ‖φ‖ is multiplied by.
         most: Whether what was not seen is worth the most, in place of nothing.
         draw: Which repeat of the bootstrap it belongs to; None is the episodes as they are.
+        behaviour: Whether it is the mean return of the episodes that is asked for; only the first
+            step says anything then.
     """
 
     beta: float = 0.0
     most: bool = False
     draw: int | None = None
+    behaviour: bool = False
+
+    @property
+    def number(self) -> int:
+        """Of this pass in every evaluation, whatever else is asked for."""
+        kinds = (self.most, self.behaviour, self.beta < 0.0, self.beta > 0.0)
+        repeat = 0 if self.draw is None else self.draw + 1
+        return 5 * repeat + (kinds.index(True) + 1 if any(kinds) else 0)
 
 
 @dataclass(frozen=True)
@@ -49,19 +59,23 @@ class Evaluation:
     """What all sites agree on before a policy is evaluated.
 
     Attributes:
-        policy, features: What is evaluated, and the bound feature map.
-        n_agents, episodes, horizon: M, episodes of the longest log, and H.
+        policy, features: What is evaluated, and the bound feature map; None at a server that has
+            neither.
+        n_agents, episodes, horizon, dim: M, episodes that count of each log at most, H and d.
         one_hot: Whether Λ is diagonal.
+        nonnegative: Whether no feature is negative.
         lam, value_range, stationary, seed: As in `estimate_value`.
         passes: All that will be asked for.
     """
 
-    policy: Policy
-    features: FeatureMap
+    policy: Policy | None
+    features: FeatureMap | None
     n_agents: int
     episodes: int
     horizon: int
+    dim: int
     one_hot: bool
+    nonnegative: bool
     lam: float
     value_range: float | None
     stationary: bool
@@ -77,7 +91,7 @@ class Evaluation:
         """The numbers in force in a pass: those of one round of logs with H + 1 steps."""
         return Parameters(
             n_agents=self.n_agents, episodes=self.episodes, horizon=self.horizon + 1,
-            dim=self.features.dim, gamma=1.0, beta=-one.beta, lam=self.lam, xi=0.0,
+            dim=self.dim, gamma=1.0, beta=-one.beta, lam=self.lam, xi=0.0,
             value_range=self.value_range, preset="practical", overshoot="cut",
             packing=self.packing, confidence=0.05, rounds=1, pessimistic=True,
         )  # fmt: skip
@@ -87,8 +101,10 @@ class EvaluationSite:
     """Agents lo, lo + 1, … with their logs, which are read once for all passes."""
 
     def __init__(self, evaluation: Evaluation, worlds: Sequence[LoggedWorld], lo: int = 0) -> None:
+        assert evaluation.policy is not None
         self.evaluation, self.worlds, self.lo = evaluation, list(worlds), lo
-        self.logs = [PolicyLog(evaluation.policy, own, evaluation.stationary) for own in worlds]
+        about = evaluation.stationary, evaluation.episodes
+        self.logs = [PolicyLog(evaluation.policy, own, *about) for own in worlds]
         for i, seen in transitions_of(self.worlds):
             self.logs[i].append(seen)
         for log in self.logs:
@@ -97,12 +113,14 @@ class EvaluationSite:
     def cohort(self, one: Pass) -> Cohort:
         """The agents before the first message of a pass."""
         own = self.evaluation
+        assert own.features is not None
         self._draw(one.draw)
         values = PolicyValues(
             own.features, ceilings(own.horizon, own.value_range, "practical"), own.lam
         )
         values.most = one.most
         experience = EvaluationExperience(self.logs, self.worlds, values, own.packing, self.lo)
+        experience.behaviour = one.behaviour
         trigger = own.parameters(one).trigger
         return Cohort(experience.agents, own.horizon + 1, own.packing, values, experience, trigger)
 
@@ -130,15 +148,17 @@ class PolicyLog:
         weights: (n,) how often each episode counts.
     """
 
-    def __init__(self, policy: Policy, world: LoggedWorld, stationary: bool = False) -> None:
-        n, self.stationary = world.log.episodes, stationary
+    def __init__(self, policy: Policy, world: LoggedWorld, stationary: bool, episodes: int) -> None:
+        n, self.stationary = min(world.log.episodes, episodes), stationary
         self.policy, self.world, self.H = policy, world, world.horizon
         self._parts: list[list[Transitions]] = [[] for _ in range(self.H)]
         self.earned, self.weights, self.ratio = np.zeros(n), np.ones(n), np.ones(n)
         self.known = True
 
     def append(self, seen: Transitions) -> None:
-        """Take in some transitions."""
+        """Take in some transitions; of episodes beyond those that count, nothing."""
+        if int(seen.episode[-1]) >= len(self.earned):
+            seen = seen.where(seen.episode < len(self.earned))
         r0 = self.world.absorbing_reward
         left = np.where(seen.fate == ON, 0.0, (self.H - seen.h) * r0)
         left[seen.fate == CUT] = 0.0  # nobody knows what came after
@@ -256,6 +276,7 @@ class EvaluationExperience(LoggedExperience):
         agents = np.arange(first, first + len(worlds))
         super().__init__(worlds, agents, values, 0, packing, Workers(1))
         self.dim, self._logs = values.features.dim, list(logs)
+        self.behaviour = False  # whether the mean return of the episodes is asked for
 
     def _read(self, last: int) -> None:
         """The logs are there."""
@@ -271,8 +292,9 @@ class EvaluationExperience(LoggedExperience):
                 state, actions, episode = log.first  # type: ignore[misc]
                 weight = log.weights[episode]
                 grams[(i, 0) if diagonal else (i, 0, 0)] = weight.sum()
-                b[i, 0] = weight @ self.values.at(1, state, actions)
-            elif log.steps[h - 2]:
+                own = log.earned[episode] if self.behaviour else self.values.at(1, state, actions)
+                b[i, 0] = weight @ own
+            elif not self.behaviour and log.steps[h - 2]:
                 self._add(i, h - 1, grams, b)
         return pack(grams, self.packing), b
 

@@ -136,7 +136,7 @@ def evaluate_policy(
 
     def act(h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
         if isinstance(policy, str):
-            mask = _masks(env, world, h, states)
+            mask = _masks(world, h, states)
             if mask is not None:
                 return draw_allowed(rng, mask)
             return rng.integers(world.n_actions, size=len(rows))
@@ -262,7 +262,9 @@ def _world(
     try:
         told = env.allowed is not None and tells_masks(probe)
         masked = told and not isinstance(env, FiniteMDP)  # which knows all of its masks
-        return GymWorld(make, probe, env.name, H, env.reward_range, masked=masked)
+        made = GymWorld(make, probe, env.name, H, env.reward_range, masked=masked)
+        made.table_masks = env.allowed if isinstance(env, FiniteMDP) else None
+        return made
     finally:
         probe.close()
 
@@ -270,15 +272,26 @@ def _world(
 def chosen(policy: Acts, world: GymWorld, h: int, states: np.ndarray) -> np.ndarray:
     """What a policy does in states that a world shows, among the actions that it allows there."""
     mask = world.masks_at(states)
-    if mask is None:
-        return policy.actions(h, states)
-    return policy.actions(h, world.observed(states), mask)
+    if mask is not None:
+        return policy.actions(h, world.observed(states), mask)
+    actions = policy.actions(h, states)
+    table = _masks(world, h, states)
+    if table is not None:  # a policy that came as a file may hold any action
+        wrong = ~table[np.arange(len(actions)), actions]
+        if wrong.any():
+            bad = int(np.flatnonzero(wrong)[0])
+            raise InvalidInput(
+                f"the policy takes action {actions[bad]} in state {states[bad]} at step {h}, which "
+                f"{world.name} does not allow: play one that was learned with these masks",
+                code="action-not-allowed",
+            )
+    return actions
 
 
-def _masks(env: Any, world: GymWorld, h: int, states: np.ndarray) -> np.ndarray | None:
+def _masks(world: GymWorld, h: int, states: np.ndarray) -> np.ndarray | None:
     """Which actions are allowed: by the table where it is known, else by what infos tell."""
-    if isinstance(env, FiniteMDP) and env.allowed is not None:
-        table: np.ndarray = env.allowed[(h - 1) % len(env.allowed), states]
+    if world.table_masks is not None:
+        table: np.ndarray = world.table_masks[(h - 1) % len(world.table_masks), states]
         return table
     return world.masks_at(states)
 

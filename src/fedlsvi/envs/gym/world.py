@@ -72,6 +72,8 @@ class GymWorld(Environment):
     """Taken for granted: Gymnasium's `step` is not told the step."""
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
+    table_masks: np.ndarray | None = None
+    """(1 or H, S, A): the masks of a table that is played through Gymnasium."""
 
     def __init__(
         self,

@@ -36,12 +36,6 @@ def visits(source: Source, key: int | None, n_states: int, n_actions: int) -> np
     """(S, A) how often an agent's log has each action in each state."""
     counts = np.zeros(n_states * n_actions, np.int64)
     for rows, chosen in _own_rows(source, key):
-        if rows.state.ndim != 1:
-            raise InvalidRecord(
-                f'allowed is "{SEEN}", which counts actions by state, and states are vectors: give '
-                "a function allowed(h, states), or number the states",
-                code="needs-finite-states",
-            )
         pair = rows.state[chosen] * n_actions + rows.action[chosen]
         counts += np.bincount(pair, minlength=len(counts))
     return counts.reshape(n_states, n_actions)

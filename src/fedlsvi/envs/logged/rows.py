@@ -242,5 +242,13 @@ def _array(name: str, column: Any, first: int) -> np.ndarray:
                 code="bad-width",
                 row=first + bad,
             )
-        array = np.array([np.asarray(value, np.float64) for value in column])
+        try:
+            array = np.array([np.asarray(value, np.float64) for value in column])
+        except (TypeError, ValueError):  # lists of lists, of words, or with gaps
+            raise InvalidRecord(
+                f"{name} has a list that is not of numbers: give lists of numbers, all of the same "
+                "length",
+                code="not-a-number",
+                row=first,
+            ) from None
     return array

@@ -71,42 +71,50 @@ class TableSource:
             raise InvalidRecord(
                 f"{self.path} is neither .parquet nor .csv: give one of these", code="bad-file"
             )
-        if not self.path.is_file():
+        try:
+            there = self.path.is_file()
+        except OSError:  # a name that is too long
+            there = False
+        if not there:
             raise InvalidRecord(f"{self.path} does not exist: give the path of a log",
                                 code="no-file")  # fmt: skip
 
     def blocks(self) -> Iterator[Rows]:
-        at = 1
-        for batch in self._batches():
-            own = _renamed(batch.schema.names, self._given)
-            cut = {
-                key: _column(batch, name)
-                if isinstance(name, str)
-                else np.column_stack([_column(batch, part) for part in name])
-                for key, name in own.items()
-            }
-            yield rows_of(cut, at)
-            at += len(batch)
-
-    def _batches(self) -> Iterator[Any]:
-        arrow = _pyarrow()
+        at, arrow = 1, _pyarrow()
         try:
-            if self.path.suffix == ".parquet":
-                from pyarrow import parquet
-
-                with parquet.ParquetFile(self.path) as file:
-                    yield from file.iter_batches(batch_size=BLOCK)
-            else:
-                from pyarrow import csv
-
-                with csv.open_csv(self.path, csv.ReadOptions(block_size=CSV_BYTES)) as file:
-                    yield from file
-        except arrow.ArrowInvalid as error:
-            reason = " ".join(str(error).split())
+            for batch in self._batches():
+                own = _renamed(batch.schema.names, self._given)
+                cut = {
+                    key: _column(batch, name)
+                    if isinstance(name, str)
+                    else np.column_stack([_column(batch, part) for part in name])
+                    for key, name in own.items()
+                }
+                yield rows_of(cut, at)
+                at += len(batch)
+        except InvalidRecord:
+            raise
+        except (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
+            # of a file from someone else every one of these was seen: a name that is no text or
+            # there twice, a page that is damaged, a type that pyarrow does not know
+            reason = "".join(c if c.isprintable() else " " for c in str(error))
             raise InvalidRecord(
-                f"{self.path} cannot be read as a {self.path.suffix[1:]} table: {reason}",
+                f"{self.path} cannot be read as a {self.path.suffix[1:]} table: "
+                f"{' '.join(reason.split())[:200]}",
                 code="unreadable-table",
             ) from None
+
+    def _batches(self) -> Iterator[Any]:
+        if self.path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            with parquet.ParquetFile(self.path) as file:
+                yield from file.iter_batches(batch_size=BLOCK)
+        else:
+            from pyarrow import csv
+
+            with csv.open_csv(self.path, csv.ReadOptions(block_size=CSV_BYTES)) as file:
+                yield from file
 
     def spec(self) -> dict[str, Any]:
         named = {} if self._given is None else {"columns": dict(self._given)}
@@ -136,6 +144,7 @@ def _ragged(column: Any) -> bool:
 
 def _renamed(there: Sequence[str], given: Columns | None) -> dict[str, str | list[str]]:
     """Name of each column that is used → what it is called in the log."""
+    _check_columns(given)
     refuse_unknown("column of a log", given or {}, KNOWN)
     found: dict[str, str | list[str]] = {}
     for key in KNOWN:
@@ -158,6 +167,22 @@ def _renamed(there: Sequence[str], given: Columns | None) -> dict[str, str | lis
             )
         found[key] = names[0] if isinstance(own, str) else names
     return found
+
+
+def _check_columns(given: Any) -> None:
+    """Refuse `columns=` that does not give names."""
+    table = {} if given is None else given
+    if isinstance(table, Mapping):
+        lists = [[own] if isinstance(own, str) else own for own in table.values()]
+        if all(
+            isinstance(names, list | tuple) and names and all(isinstance(n, str) for n in names)
+            for names in lists
+        ):
+            return
+    raise InvalidRecord(
+        f"columns is {given!r}: give the name of a column, or several, for each of {KNOWN}",
+        code="bad-columns",
+    )
 
 
 def _pyarrow() -> Any:

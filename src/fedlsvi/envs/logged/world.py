@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import choice, integer
+from fedlsvi.checks import choice, integer, refuse_large
 from fedlsvi.envs.allowed import tabulated_mask
 from fedlsvi.envs.base import Environment, no_features, plain, units
 from fedlsvi.envs.continuous import checked_mask
 from fedlsvi.envs.logged.allowed import SEEN, column_masks, seen_actions, visits
 from fedlsvi.envs.logged.rows import InvalidRecord
+from fedlsvi.envs.logged.seen_features import SeenByFeature
 from fedlsvi.envs.logged.sources import Columns, Source, as_source
 from fedlsvi.envs.logged.survey import AgentSurvey, Survey, survey
 from fedlsvi.envs.logged.transitions import Limits, Transitions, read
@@ -58,6 +59,7 @@ class LoggedWorld(Environment):
         self.reward_range = limits.reward_range
         self.fingerprint = found.fingerprint if key is None else f"{found.fingerprint}.{key}"
         self._probe = found.probe
+        self._seen: SeenByFeature | None = None
         if limits.n_states is not None:
             self.n_states = limits.n_states
         else:
@@ -74,10 +76,20 @@ class LoggedWorld(Environment):
             span = {"reward_range": list(self.reward_range)}
             self.record(RECORDS, **made, **sizes, **who, **span)
 
-    def seen(self, at_least: int) -> np.ndarray:
-        """(S, A): the actions that the log has seen at least so often in the state."""
-        n_states = getattr(self, "n_states", 1)
-        return seen_actions(visits(self.source, self.key, n_states, self.n_actions), at_least)
+    def seen(self, at_least: int) -> Any:
+        """The actions that the log has seen at least so often in the state: (S, A), or by feature
+        where states are vectors."""
+        if not hasattr(self, "n_states"):
+            if self._seen is None or self._seen.at_least != at_least:
+                self._seen = SeenByFeature(self.source, self.key, at_least)
+            return self._seen
+        counts = visits(self.source, self.key, self.n_states, self.n_actions)
+        return seen_actions(counts, at_least)
+
+    def bind_features(self, features: FeatureMap) -> None:
+        """What was seen often may be a matter of features, which a learner chooses."""
+        if self._seen is not None:
+            self._seen.bind(features)
 
     def allow(self, allowed: Any, at_least: int, more: Any = None) -> None:
         """Take only some actions into account: see `logged_worlds`; `more` is another mask."""
@@ -211,6 +223,10 @@ def logged_worlds(
     agreed = _complete(limits, found)
     low, high = agreed.reward_range
     assert agreed.horizon is not None
+    if agreed.n_states is not None:  # one row with a large number is enough
+        pairs = agreed.n_states * (agreed.n_actions or 1)
+        what = f"a log with {agreed.n_states} states and {agreed.n_actions} actions"
+        refuse_large(what, pairs, "number them from 0 without gaps")
     logs = [own for one in found for own in one.agents.values()]
     early = any(own.ended[: agreed.horizon - 1].any() for own in logs)
     if early and not low <= 0.0 <= high:

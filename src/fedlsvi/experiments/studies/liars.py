@@ -50,7 +50,7 @@ EPISODES = 400
 FIRST = 1000
 """The first instance that reports."""
 
-RUNS = {5: 100, 10: 100, 3: 100, 50: 20}
+RUNS = dict.fromkeys(SITES, 100)
 UNDEFENDED = 10
 """M → runs per setting, honest and with each liar, and those in which nothing is done about it."""
 

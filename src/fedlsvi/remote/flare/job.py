@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,10 +21,18 @@ from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
 from fedlsvi.checks import is_integer, shown
-from fedlsvi.errors import FedLSVIError, MessageRefused, StoreError, TransportError
+from fedlsvi.errors import FedLSVIError, InvalidInput, MessageRefused, StoreError, TransportError
 from fedlsvi.protocol.transport import layout
-from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.closing_estimate import (
+    already,
+    estimate,
+    evaluation_of,
+    open_passes,
+    refuse_unnamed,
+)
+from fedlsvi.remote.codec import peek, run_id
 from fedlsvi.remote.endpoint import Endpoint
+from fedlsvi.remote.evaluation import FramePasses, PassHandler, pass_guard, pass_id
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare.signing import Signer, Verifier
 from fedlsvi.remote.flare.site_certificate import SiteCertificate
@@ -92,6 +101,8 @@ class Site:
         self._endpoint: Endpoint | None = None
         self._books: Any = None
         self._settings: Any = None
+        self._first, self._n_agents = 0, 0
+        self._passes: PassHandler | None = None
         self._learned = False
         self._verifier: Verifier | None = None
         self._signals = SiteSignals(self._announce)
@@ -132,6 +143,11 @@ class Site:
             if missing := settings.require.missing(federation.settings):
                 log.warning("this job is refused: %s", missing)
                 raise SiteTrouble(missing, code="protection-missing")
+            try:
+                refuse_unnamed(federation, settings)
+            except InvalidInput as error:  # made of settings alone
+                log.warning("this job is refused: %s", error)
+                raise SiteTrouble(str(error), code=error.code) from None
             if self._books is None:
                 self._books = open_books(settings, home(collab.workspace, federation.name))
             self._books[1].note("Hello", scalars=1, bytes=8, package=package())
@@ -145,7 +161,7 @@ class Site:
         with self._for_server("join", content, proof):
             if self._endpoint is not None:
                 return True
-            first, n_agents = JOIN.unpack(content)
+            self._first, self._n_agents = first, n_agents = JOIN.unpack(content)
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
@@ -167,6 +183,8 @@ class Site:
         """Answer the frame of a request."""
         with self._for_server("handle", content, proof):
             assert self._endpoint is not None
+            if self._learned and self._is_of_evaluation(content):
+                return self._evaluation().handle(content)
             reply = self._endpoint.handle(content, self._signals)
             self._keep_policy()
             return reply
@@ -176,6 +194,31 @@ class Site:
         """Another agent signalled at an episode of the round that this site explores."""
         with self._for_server("signalled_elsewhere", content, proof):
             self._signals.heard(*SIGNALLED.unpack(content))
+
+    def _is_of_evaluation(self, frame: bytes) -> bool:
+        """Whether a frame belongs to the estimate at the end, where one was agreed on."""
+        assert self._endpoint is not None
+        try:
+            return self.federation.get("evaluate") is not None and (
+                peek(frame)[2].run != self._endpoint.run
+            )
+        except MessageRefused:
+            return False
+
+    def _evaluation(self) -> PassHandler:
+        """What answers in the estimate at the end."""
+        from fedlsvi.remote.federation import Federation, learned_policy
+
+        if self._passes is None:
+            assert self._endpoint is not None
+            federation = Federation.of(self.federation)
+            policy = learned_policy(self._settings, self._endpoint)
+            assert policy is not None
+            folder = home(collab.workspace, federation.name)
+            self._passes = open_passes(
+                federation, self._settings, policy, self._first, self._n_agents, folder
+            )
+        return self._passes
 
     def _announce(self, frame: bytes) -> None:
         self._books[1].sent(frame)
@@ -249,7 +292,30 @@ class Coordinator:
             learned = serve(opened, self._transport, [flare_log.tell], federation.values(p))
             flare_log.tell_notes(self._transport.membership.missing())
             flare_log.tell_round(learned.rounds, learned.played)
-            flare_log.tell_complete()
+        finally:
+            self._transport.close()
+        if federation.evaluate is not None:
+            self._estimate(federation, sites, cuts, folder, learned.played)
+        flare_log.tell_complete()
+
+    def _estimate(
+        self, federation: Any, sites: list[SignedSite], cuts: list[tuple[int, int]], folder: Path,
+        played: int,
+    ) -> None:  # fmt: skip
+        """What the learned policy is worth, from records at the sites; once."""
+        names = [site.name for site in sites]
+        if already(folder, names, played):
+            return
+        evaluation = evaluation_of(federation, sum(agents for _, agents in cuts))
+        first = evaluation.passes[0]
+        self._transport = Flare(
+            evaluation.parameters(first), sites, cuts, pass_id(evaluation, first),
+            replace(federation.retry_policy(), absent="fail", refused="refuse"),
+            pass_guard(evaluation, first),
+        )  # fmt: skip
+        try:
+            estimate(federation, evaluation, FramePasses(evaluation, self._transport), names,
+                     folder)  # fmt: skip
         finally:
             self._transport.close()
 
