@@ -58,6 +58,14 @@ LONGEST_FIRST = (
 """What workers should begin with, so that none of it is left over at the end."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers do not compile what another one is compiling."""
+    if hasattr(config, "workerinput"):
+        from compiling import one_process_at_a_time
+
+        one_process_at_a_time()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longest modules first; the order is otherwise that of collection."""
 

@@ -205,7 +205,8 @@ def absorb(  # type: ignore[no-untyped-def]
                 if h + 1 < horizon:
                     sums[h, i, states[h + 1, e]] += weight
             else:
-                row[:] = phi[x, a]
+                for i in range(dim):
+                    row[i] = phi[x, a, i]
                 full, factor = gram[h].reshape(dim, dim), lower[h].reshape(dim, dim)
                 _forward(factor, row, y)
                 _backward(factor, y, s)
@@ -224,7 +225,9 @@ def absorb(  # type: ignore[no-untyped-def]
                         full[i, j] += weight * row[i] * row[j]
                     if h + 1 < horizon:
                         sums[h, i, states[h + 1, e]] += weight * row[i]
-                row *= np.sqrt(weight)
+                root = np.sqrt(weight)
+                for i in range(dim):
+                    row[i] *= root
                 _rank_one(factor, row)
             grown[h] += np.log1p(weight * u2)
             if grown[h] >= np.log(2.0):
@@ -250,14 +253,19 @@ def renew_tables(  # type: ignore[no-untyped-def]
     for h in range(horizon - 1, -1, -1):
         for values_ahead, model in ((values[h + 1], high), (below[h + 1], under)):
             for i in range(dim):
-                b[i] = np.sum(sums[h, i] * values_ahead)
+                b[i] = 0.0
+                for z in range(n_states):
+                    b[i] += sums[h, i, z] * values_ahead[z]
             if phi.size == 0:
-                model[:] = b / gram[h].reshape(-1)
+                entries = gram[h].reshape(-1)
+                for i in range(dim):
+                    model[i] = b[i] / entries[i]
             else:
                 factor = lower[h].reshape(dim, dim)
                 _forward(factor, b, y)
                 _backward(factor, y, model)
-        w[h] = high
+        for i in range(dim):
+            w[h, i] = high[i]
         for x in range(n_states):
             best, above, chosen, least = -np.inf, -np.inf, 0, 0.0
             for a in range(n_actions):

@@ -126,18 +126,26 @@ def _add_many(cells, pay, phi, rows, room, gram, u, response):  # type: ignore[n
 
     phi is Φ_π (S, d) and rows its transpose; pay (S, 1), or (S, S) when the reward depends on x'.
     """
-    earned, weighted, product = room
+    earned, weighted, product, summed, square = room
     n_states, dim = phi.shape
     for x in range(n_states):
-        visits = cells[x].sum()
-        earned[x] = np.sum(cells[x] * pay[x]) if pay.shape[1] > 1 else visits * pay[x, 0]
+        visits, paid = 0.0, 0.0
+        for to in range(n_states):
+            visits += cells[x, to]
+        for to in range(n_states if pay.shape[1] > 1 else 0):
+            paid += cells[x, to] * pay[x, to]
+        earned[x] = paid if pay.shape[1] > 1 else visits * pay[x, 0]
         for i in range(dim):
             weighted[x, i] = visits * phi[x, i]
     if response.size > 0:
         np.dot(rows, cells, product)
-        response += product
-    u += np.dot(earned, phi)
-    square = np.dot(rows, weighted)
+        for i in range(dim):
+            for x in range(n_states):
+                response[i, x] += product[i, x]
+    np.dot(earned, phi, summed)
+    for i in range(dim):
+        u[i] += summed[i]
+    np.dot(rows, weighted, square)
     at = 0
     for i in range(dim):
         for j in range(i, dim):
@@ -179,23 +187,27 @@ def fold(  # type: ignore[no-untyped-def]
     dim = u.shape[2]
     cells = np.empty((n_states, n_states))  # whole numbers
     nothing = np.empty((dim, 0))
-    room = (np.empty(n_states), np.empty((n_states, dim)), np.empty((dim, n_states)))
-    chosen = np.empty((n_states if phi.size > 0 else 0, dim))
+    # all rooms are empty with one-hot features, whose d is large
+    S, d = (n_states, dim) if phi.size > 0 else (0, 0)
+    room = (np.empty(S), np.empty((S, d)), np.empty((d, S)), np.empty(d), np.empty((d, d)))
+    chosen, rows = np.empty((S, d)), np.empty((d, S))
     for h in range(horizon):
         rewards = reward[h if reward.shape[0] > 1 else 0]
         pay = np.empty((n_states, rewards.shape[2]))
         for x in range(n_states):
-            pay[x] = rewards[x, policy[h, x]]
-            if phi.size > 0:
-                chosen[x] = phi[x, policy[h, x]]
-        rows = np.ascontiguousarray(chosen.T)
+            a = policy[h, x]
+            for to in range(pay.shape[1]):
+                pay[x, to] = rewards[x, a, to]
+            for j in range(d):
+                chosen[x, j] = phi[x, a, j]
+                rows[j, x] = phi[x, a, j]
         for i in range(lo, hi):
-            if table.size > 0:
-                cells[:] = table[i, h]
-            else:
-                cells[:] = 0.0
+            for x in range(n_states):
+                for to in range(n_states):
+                    cells[x, to] = table[i, h, x, to] if table.size > 0 else 0
             _tally(log[i, h], log[i, h + 1], n, n_states, cells.reshape(-1))
-            gram[h, i] = 0.0
+            for p in range(gram.shape[2]):
+                gram[h, i, p] = 0.0
             kept = response[h, i] if h < response.shape[0] else nothing
             if phi.size > 0:
                 _add_many(cells, pay, chosen, rows, room, gram[h, i], u[h, i], kept)

@@ -81,8 +81,8 @@ def _fold(  # type: ignore[no-untyped-def]
     for i in range(lo, hi):
         for h in range(horizon):
             pay = reward[h if reward.shape[0] > 1 else 0]
-            if table.size > 0:
-                cells[:] = table[i, h]
+            for c in range(cells.size if table.size > 0 else 0):
+                cells[c] = table[i, h, c]
             _tally(log[i, h], log[i, h + 1], n, policy[h], n_actions, first, to, cells)
             for x in range(n_states):
                 a = policy[h, x]
@@ -101,7 +101,8 @@ def _respond(lo, hi, index, first, to, values, u, counts, b):  # type: ignore[no
     """b_i = u_i + Σ_{cells of i} count·V(x') of one step, for agents lo … hi−1."""
     n_states, n_actions = index.shape
     for i in range(lo, hi):
-        b[i] = u[i]
+        for j in range(b.shape[1]):
+            b[i, j] = u[i, j]
         for x in range(n_states):
             for a in range(n_actions):
                 at = index[x, a]

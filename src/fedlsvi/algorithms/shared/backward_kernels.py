@@ -31,7 +31,9 @@ def factor(gram, lower, whitener):  # type: ignore[no-untyped-def]
             for k in range(j):
                 acc -= lower[i, k] * lower[j, k]
             lower[i, j] = acc / root
-    whitener[:] = 0.0
+    for i in range(dim):
+        for j in range(dim):
+            whitener[i, j] = 0.0
     for j in range(dim):  # column j of L⁻¹ is row j of the whitener
         row = whitener[j]
         row[j] = 1.0 / lower[j, j]
@@ -57,7 +59,7 @@ def backward_dense(phi, u, response, gram, beta, top, w, values, policy):  # typ
         factor(gram[h], lower, whitener)
         np.dot(flat, whitener, whitened)
         z = np.dot(b, whitener)  # L⁻¹b = Lᵀw
-        w[h] = np.dot(whitener, z)
+        np.dot(whitener, z, w[h])
         y = whitened.reshape(n_states, n_actions, dim)
         backup(y, z, beta[h], top[h], values[h], policy[h], norms, every, unkept)
 
@@ -69,7 +71,8 @@ def backward_diagonal(index, u, response, gram, beta, top, w, values, policy):  
     every, unkept = np.empty((0, 0), np.bool_), np.empty((0, 0))
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
-        w[h] = b / gram[h]
+        for i in range(b.size):
+            w[h, i] = b[i] / gram[h, i]
         backup_diagonal(index, w[h], gram[h], beta[h], top[h], values[h], policy[h], every, unkept)
 
 
@@ -86,7 +89,8 @@ def rebuild_dense(phi, w, gram, beta, top, values, policy, rows, norms):  # type
     for h in range(w.shape[0]):
         factor(gram[h], lower, whitener)
         np.dot(flat, whitener, whitened)
-        z[:] = 0.0
+        for j in range(dim):
+            z[j] = 0.0
         for i in range(dim):
             for j in range(i + 1):
                 z[j] += lower[i, j] * w[h, i]

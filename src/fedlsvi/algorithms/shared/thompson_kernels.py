@@ -58,7 +58,8 @@ def _best_entries(index, models, ceiling, values, greedy):  # type: ignore[no-un
     score = np.empty((n_states, n_actions, len(models)))
     for x in range(n_states):
         for a in range(n_actions):
-            score[x, a] = models[:, index[x, a]]
+            for n in range(len(models)):
+                score[x, a, n] = models[n, index[x, a]]
     best_sample(score, ceiling, values, greedy)
 
 
@@ -75,7 +76,7 @@ def phe_dense(phi, u, response, gram, sigma, noise, top, w, values, policy):  # 
         factor(gram[h], lower, whitener)
         np.dot(flat, whitener, whitened)
         z = np.dot(b, whitener)
-        w[h] = np.dot(whitener, z)
+        np.dot(whitener, z, w[h])
         targets = np.empty((dim, samples))
         for n in range(samples):
             for i in range(dim):
@@ -91,9 +92,10 @@ def phe_diagonal(index, u, response, gram, sigma, noise, top, w, values, policy)
     models = np.empty(noise.shape[1:])
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
-        w[h] = b / gram[h]
-        for n in range(len(models)):
-            models[n] = w[h] + sigma * noise[h, n] / np.sqrt(gram[h])
+        for i in range(b.size):
+            w[h, i] = b[i] / gram[h, i]
+            for n in range(len(models)):
+                models[n, i] = w[h, i] + sigma * noise[h, n, i] / np.sqrt(gram[h, i])
         _best_entries(index, models, top[h], values[h], policy[h])
 
 
@@ -103,7 +105,10 @@ def langevin(target, curvature, steps, sigma, noise, chain):  # type: ignore[no-
 
     η = 1/(4·max D), 1/β_K = 2σ²; the law after many steps is N(ŵ, σ²/(D(1 − ηD))).
     """
-    eta = 0.25 / curvature.max()
+    most = 0.0
+    for i in range(curvature.size):
+        most = max(most, curvature[i])
+    eta = 0.25 / most
     for i in range(target.size):
         shrink = np.log1p(-2.0 * eta * curvature[i])  # log c
         kept = np.exp(steps * shrink)
@@ -117,18 +122,28 @@ def langevin(target, curvature, steps, sigma, noise, chain):  # type: ignore[no-
 def lmc_dense(phi, u, response, gram, sigma, steps, noise, top, w, chain, values, policy):  # type: ignore[no-untyped-def]
     """chain (H, N, d) holds the samples from one episode to the next."""
     n_states, n_actions, dim = phi.shape
+    samples = chain.shape[1]
     flat = phi.reshape(n_states * n_actions, dim)
-    b = np.empty(dim)
+    b, target, turned = np.empty(dim), np.empty(dim), np.empty((samples, dim))
+    back, models = np.empty((dim, dim)), np.empty((dim, samples))
+    score = np.empty((n_states * n_actions, samples))
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
         curvature, basis = np.linalg.eigh(gram[h])
-        target = np.dot(b, basis) / curvature
-        w[h] = np.dot(basis, target)
-        turned = np.dot(chain[h], basis)
+        np.dot(b, basis, target)
+        for i in range(dim):
+            target[i] /= curvature[i]
+            for j in range(dim):
+                back[i, j] = basis[j, i]
+        np.dot(basis, target, w[h])
+        np.dot(chain[h], basis, turned)
         langevin(target, curvature, steps, sigma, noise[h], turned)
-        chain[h] = np.dot(turned, np.ascontiguousarray(basis.T))
-        score = np.dot(flat, np.ascontiguousarray(chain[h].T))
-        best_sample(score.reshape(n_states, n_actions, len(turned)), top[h], values[h], policy[h])
+        np.dot(turned, back, chain[h])
+        for i in range(dim):
+            for n in range(samples):
+                models[i, n] = chain[h, n, i]
+        np.dot(flat, models, score)
+        best_sample(score.reshape(n_states, n_actions, samples), top[h], values[h], policy[h])
 
 
 @njit(cache=True, nogil=True)
@@ -137,6 +152,7 @@ def lmc_diagonal(index, u, response, gram, sigma, steps, noise, top, w, chain, v
     b = np.empty(u.shape[1])
     for h in range(u.shape[0] - 1, -1, -1):
         respond(values[h + 1], u[h], response[h], b)
-        w[h] = b / gram[h]
+        for i in range(b.size):
+            w[h, i] = b[i] / gram[h, i]
         langevin(w[h], gram[h], steps, sigma, noise[h], chain[h])
         _best_entries(index, chain[h], top[h], values[h], policy[h])
