@@ -1,5 +1,6 @@
-"""`python -m benchmarks.environments FILE [NAME …] [--seeds N]`: Fed-LSVI beside tabular Q-learning
-and random play on environments that others wrote, with default settings but for those in the table.
+"""`python -m benchmarks.environments FILE [NAME …] [--seeds N] [--dqn]`: Fed-LSVI beside tabular
+Q-learning, DQN and random play on environments that others wrote, with default settings but for
+those in the table.
 
 All play the same number of episodes: M·T, shared among Fed-LSVI's agents. Policies are then played
 in 200 new episodes. Settings were fixed before the first run of the table; what was changed since
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import tabular_q
+from benchmarks import dqn, tabular_q
 from benchmarks.small_worlds import Catch, door_key, empty, lava_gap
 from fedlsvi import FedLSVI
 from fedlsvi.envs import as_environment
@@ -29,6 +30,9 @@ from fedlsvi.features import FourierFeatures, TileFeatures
 
 PLAYED = 200
 """Episodes that measure a policy."""
+
+MOST_INPUTS = 1000
+"""States that DQN takes as one-hot vectors."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,8 @@ def world_of(entry: Entry, tables: bool) -> Any:
     return as_environment(entry.env, horizon=entry.horizon, tables=tables, **entry.options)
 
 
-def play(name: str, seed: int, alone: bool = False) -> dict[str, Any]:
-    """One run of both learners, or of Fed-LSVI `alone`: what their policies earn, and what
-    Fed-LSVI's took."""
+def play(name: str, seed: int) -> dict[str, Any]:
+    """One run of Fed-LSVI: what its policy earns, and what that took."""
     entry = TABLE[name]
     stepped, env = world_of(entry, tables=False), world_of(entry, tables=True)
     features = None if entry.features is None else entry.features()
@@ -119,22 +122,38 @@ def play(name: str, seed: int, alone: bool = False) -> dict[str, Any]:
         run = learner.learn(env, entry.episodes, seed, features=features, progress=False)
     seconds = process_time() - began
     ours = evaluate_policy(run.exploit(), stepped, PLAYED, seed=1000 + seed).mean
-    theirs = None
-    if not alone:
-        q = tabular_q.learn(stepped, entry.agents * entry.episodes, seed, entry.bins)
-        theirs = evaluate_policy(q, stepped, PLAYED, seed=1000 + seed).mean
     return {
         "name": name, "seed": seed, "ours": ours, "rounds": run.rounds, "seconds": seconds,
-        "theirs": theirs,
+        "theirs": None,
         "random": evaluate_policy("random", stepped, PLAYED, seed=1000 + seed).mean,
         "raw": None if run.scalars_raw is None else run.ledger.total / run.scalars_raw,
     }  # fmt: skip
 
 
+def tabular(name: str, seed: int) -> float:
+    """What tabular Q-learning's policy earns after as many episodes."""
+    entry = TABLE[name]
+    world = world_of(entry, tables=False)
+    made = tabular_q.learn(world, entry.agents * entry.episodes, seed, entry.bins)
+    return evaluate_policy(made, world, PLAYED, seed=1000 + seed).mean
+
+
+def deep(name: str, seed: int) -> float | None:
+    """What DQN's policy earns after as many episodes; None where it would have too many inputs."""
+    entry = TABLE[name]
+    world = world_of(entry, tables=False)
+    if world.finite and world.n_states > MOST_INPUTS:
+        return None
+    made = dqn.learn(world, entry.agents * entry.episodes, seed)
+    return evaluate_policy(made, world, PLAYED, seed=1000 + seed).mean
+
+
 def line(name: str, found: list[dict[str, Any]]) -> str:
     """One row of the table: means over seeds with their standard errors."""
     entry = TABLE[name]
-    numbers = [_shown([run[key] for run in found]) for key in ("ours", "theirs", "random")]
+    numbers = [
+        _shown([run.get(key) for run in found]) for key in ("ours", "theirs", "dqn", "random")
+    ]
     size = f"{entry.agents}×{entry.episodes:,}, H = {entry.horizon}"
     raw = [run["raw"] for run in found if run["raw"] is not None]
     cost = [f"{np.median([run[key] for run in found]):.0f}" for key in ("rounds", "seconds")]
@@ -166,8 +185,8 @@ def _settings(entry: Entry) -> str:
 
 
 HEAD = (
-    "environment", "episodes", "settings", "Fed-LSVI", "tabular Q", "random", "optimal", "seeds",
-    "rounds", "times raw data", "seconds",
+    "environment", "episodes", "settings", "Fed-LSVI", "tabular Q", "DQN", "random", "optimal",
+    "seeds", "rounds", "times raw data", "seconds",
 )  # fmt: skip
 
 
@@ -178,6 +197,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLE)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--alone", action="store_true", help="without tabular Q-learning")
+    parser.add_argument("--dqn", action="store_true", help="with DQN")
     given = parser.parse_args()
     names = given.names or list(TABLE)
     for name in names:
@@ -188,9 +208,14 @@ def main() -> None:
     with given.file.open("a") as file:
         for seed in range(given.seeds):
             for name in names:
-                if (name, seed) not in known:
-                    known[name, seed] = play(name, seed, given.alone)
-                    file.write(json.dumps(known[name, seed]) + "\n")
+                run = known.get((name, seed)) or play(name, seed)
+                if run["theirs"] is None and not given.alone:
+                    run = run | {"theirs": tabular(name, seed)}
+                if "dqn" not in run and given.dqn:
+                    run = run | {"dqn": deep(name, seed)}
+                if run is not known.get((name, seed)):
+                    known[name, seed] = run
+                    file.write(json.dumps(run) + "\n")  # the last of a name and seed counts
                     file.flush()
     print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")
     for name in names:

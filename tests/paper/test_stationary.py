@@ -18,6 +18,7 @@ from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidSetting, MessageRefused
 from fedlsvi.experience import finite_sparse, stationary_vectors
+from fedlsvi.features import RBFFeatures
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.endpoint_factory import guard_for
@@ -41,7 +42,14 @@ def steady(noise: float = 0.1) -> Problem:
     return Problem("steady", Steady(3, noise), phi, features=phi)
 
 
-PROBLEMS = [one_hot(3), chain(), deterministic(0), steady()]
+def steady_shared() -> Problem:
+    """Actions share ψ, which is then kept once per state (`shared_transitions`)."""
+    env = Steady(3, 0.1)
+    phi = RBFFeatures(4, low=0.0, high=1.0).bind(env)
+    return Problem("steady shared", env, phi, features=phi)
+
+
+PROBLEMS = [one_hot(3), chain(), deterministic(0), steady(), steady_shared()]
 
 
 def check(problem: Problem, s: Setting, **own: Any) -> Any:
@@ -88,13 +96,25 @@ def test_the_same_bits_over_frames(problem: Problem) -> None:
     assert_same(here, problem.learn(s, stationary=True, cohorts=3, block=7, threads=1))
 
 
-def test_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [steady(), steady_shared()], ids=lambda p: p.name)
+def test_memory_changes_nothing(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Features of later transitions are computed again when there is no room to keep them."""
     s = Setting(2, 150, 30.0, 3, 0.5)
-    here = steady().learn(s, stationary=True)
-    for kept in (0, 100_000):
+    here = problem.learn(s, stationary=True)
+    for kept in (0, 10_000, 100_000):
         monkeypatch.setattr(stationary_vectors, "KEPT_BYTES", kept)
-        assert_same(here, steady().learn(s, stationary=True))
+        assert_same(here, problem.learn(s, stationary=True))
+
+
+def test_shared_features_give_what_features_of_every_action_give() -> None:
+    """The two ways to keep a history, on one problem."""
+    problem, s = steady_shared(), Setting(3, 120, 20.0, 5, 0.5)
+    apart = Problem("apart", problem.one, problem.phi, features=lambda x: problem.features(x))
+    one, other = (own.learn(s, stationary=True) for own in (problem, apart))
+    assert [r.last for r in one.records] == [r.last for r in other.records]
+    for (w, gram), (w_too, gram_too) in zip(one.models, other.models, strict=True):
+        assert np.allclose(gram, gram_too, rtol=1e-12)
+        assert np.allclose(w, w_too, rtol=1e-8, atol=1e-10)
 
 
 class Killed(Exception):

@@ -53,10 +53,16 @@ class DenseFactor:
         return 2.0 * float(np.log(self.lower.diagonal()).sum())
 
     @cached_property
+    def inverse(self) -> np.ndarray:
+        """L⁻¹."""
+        found: np.ndarray = dtrtri(self.lower, lower=1)[0]
+        return found
+
+    @cached_property
     def strips(self) -> list[tuple[slice, np.ndarray]]:
         """L⁻ᵀ, so that whitening any block of feature rows is a matrix product: its columns in
         strips, each down to the diagonal, below which all is zero."""
-        inverse, _ = dtrtri(self.lower, lower=1)
+        inverse = self.inverse
         dim, width = len(inverse), strip_width(len(inverse))
         cuts = [slice(at, min(at + width, dim)) for at in range(0, dim, width)]
         return [(cut, np.ascontiguousarray(inverse[cut, : cut.stop].T)) for cut in cuts]

@@ -83,6 +83,37 @@ def maximum(phi, norms2, w, beta, ceiling, values, allowed):  # type: ignore[no-
         values[x] = min(max(top, 0.0), ceiling)
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def respond_shared(  # type: ignore[no-untyped-def]
+    psi, first, here, after, actions, rewards, ended, norms2, w, limits, behind, allowed, response
+):
+    """response[a] += ψ(x)(r + V(x')) of n transitions with φ(x, a) = e_a ⊗ ψ(x).
+
+    States have numbers, those of x and x' are here[j] and after[j]; psi (k, D) has ψ from state
+    `first` on, and norms2 (·, A) has ‖φ‖²_{Λ⁻¹} of all. w and response are (A, D), limits β and the
+    clip. V is `behind` where the episode `ended`.
+    """
+    beta, ceiling = limits
+    n_actions, dim = w.shape
+    masked = allowed.size > 0
+    for j in range(here.size):
+        value = behind
+        if not ended[j]:
+            # unsigned: spares the check for negative indices
+            y, row, top = np.uint64(after[j]), np.uint64(after[j] - first), -np.inf
+            for a in range(n_actions):
+                if masked and not allowed[j, a]:
+                    continue
+                mean = 0.0
+                for i in range(dim):
+                    mean += psi[row, i] * w[a, i]
+                top = max(top, upper(mean, norms2[y, a], beta))
+            value = min(max(top, 0.0), ceiling)
+        target, row, own = rewards[j] + value, np.uint64(here[j] - first), np.uint64(actions[j])
+        for i in range(dim):
+            response[own, i] += target * psi[row, i]
+
+
 @njit(cache=True, nogil=True)
 def choose(score, greedy):  # type: ignore[no-untyped-def]
     """greedy[x] = argmax_a score[x, a], lowest index first up to `TIE`; score is (n, A)."""

@@ -3,129 +3,33 @@
     Λ = λI + Σ_h Σ φφᵀ,   b_h = Σ_{h'} Σ φ(r + V_{h+1}(x'))
 
 Every synchronisation evaluates V_{h+1} at every next state of the history for every h. Features do
-not change and Λ is the same for all steps, so φ(x', ·) is kept as far as memory allows, ‖φ‖²_{Λ⁻¹}
-is found once, and what is left for each h is one product with w_{h+1}. An agent's transitions lie
-in the order in which they happened and are cut into blocks from the first on; features always come
-from batches of one shape. So no result depends on threads, cohorts, memory or restarts.
+not change and Λ is the same for all steps, so they are kept as far as memory allows (`transitions`,
+and `shared_transitions` where actions share ψ), ‖φ‖²_{Λ⁻¹} is found once, and what is left for each
+h is one product with w_{h+1}. An agent's transitions lie in the order in which they happened and
+are cut into blocks from the first on; features always come from batches of one shape. So no result
+depends on threads, cohorts, memory or restarts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.core.statistics import pack
-from fedlsvi.core.value import maximum
 from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.shared_transitions import SharedTransitions
 from fedlsvi.experience.stepped import GymExperience
+from fedlsvi.experience.transitions import Later, Scratch, Transitions
 from fedlsvi.experience.trigger_search import RowTrigger
 from fedlsvi.experience.values import BlockValues
-from fedlsvi.experience.workers import Workers, grown
+from fedlsvi.experience.workers import Workers
 
 KEPT_BYTES = 2**30
 """Memory for features of a cohort's transitions; those of later ones are computed when needed."""
-
-BLOCK = 2**19
-"""Numbers φ(x', ·) that one block of the sums has, about."""
-
-Scratch = list[tuple[np.ndarray, ...]]
-
-
-class Transitions:
-    """All transitions of one agent, in the order in which they happened.
-
-    Attributes:
-        n: How many there are.
-        states, following: (n, s) before and after.
-        actions, rewards: (n,).
-        ended: (n,) whether the episode ended there; `following` then means nothing.
-        norms2: (n, A) ‖φ(x', a)‖²_{Λ⁻¹}.
-    """
-
-    RAW = ("states", "following", "actions", "rewards", "ended", "norms2")
-
-    def __init__(self, state_dim: int, values: BlockValues, kept: int) -> None:
-        self.n, self.values, self._most = 0, values, kept
-        n_actions, dim = values.features.n_actions, values.features.dim
-        self.states, self.following = np.empty((2, 64, state_dim))
-        self.actions, self.rewards = np.empty(64, np.int64), np.empty(64)
-        self.ended, self.norms2 = np.empty(64, bool), np.empty((64, n_actions))
-        self._chosen, self._phi = np.empty((0, dim)), np.empty((0, n_actions, dim))
-        self._kept = 0
-
-    def append(
-        self,
-        states: np.ndarray,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        following: np.ndarray,
-        ended: np.ndarray,
-    ) -> None:
-        """Take in what happened next."""
-        need = self.n + len(actions)
-        if need > len(self.actions):
-            for name in self.RAW:
-                setattr(self, name, grown(getattr(self, name), max(need, 2 * self.n), self.n))
-        new = slice(self.n, need)
-        self.states[new], self.actions[new], self.rewards[new] = states, actions, rewards
-        self.ended[new] = ended
-        # what follows an end may be no state at all: features are asked at one that is
-        self.following[new] = np.where(ended[:, None], states, following)
-        self.n = need
-
-    def keep_features(self, scratch: tuple[np.ndarray, ...]) -> None:
-        """Compute features of new transitions, as many as there is room for."""
-        last = min(self.n, self._most)
-        if last > len(self._chosen):
-            room = min(self._most, max(last, 2 * len(self._chosen)))
-            self._chosen = grown(self._chosen, room, self._kept)
-            self._phi = grown(self._phi, room, self._kept)
-        for at in range(self._kept, last, self.values.size):
-            end = min(at + self.values.size, last)
-            self._chosen[at:end], self._phi[at:end] = self._computed(at, end, scratch)
-        self._kept = max(self._kept, last)
-
-    def features(
-        self, at: int, end: int, scratch: tuple[np.ndarray, ...]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """φ(x, a) (n, d) and φ(x', ·) (n, A, d) of transitions at … end−1."""
-        if end <= self._kept:
-            return self._chosen[at:end], self._phi[at:end]
-        size, shape = self.values.size, scratch[0].shape[1:]
-        chosen, phi = np.empty((end - at, shape[1])), np.empty((end - at, *shape))
-        for begin in range(at, end, size):
-            last = min(begin + size, end)
-            part = slice(begin - at, last - at)
-            chosen[part], phi[part] = self._computed(begin, last, scratch)
-        return chosen, phi
-
-    def _computed(
-        self, at: int, end: int, scratch: tuple[np.ndarray, ...]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        phi, actions = scratch[0], self.actions[at:end]
-        chosen = self._fill(self.states[at:end], phi)[np.arange(end - at), actions]
-        return chosen, self._fill(self.following[at:end], phi)
-
-    def _fill(self, states: np.ndarray, phi: np.ndarray) -> np.ndarray:
-        """φ (n, A, d) of up to `size` states, in a batch of that very size."""
-        n = len(states)
-        batch = np.concatenate([states, np.repeat(states[-1:], len(phi) - n, axis=0)])
-        self.values.features.fill(batch, phi)
-        return phi[:n]
-
-    def measure(self, at: int, end: int, factor: DenseFactor, scratch: Any) -> None:
-        """Find ‖φ‖²_{Λ⁻¹} of transitions at … end−1."""
-        phi, whitened, _ = scratch
-        found, (size, _, dim) = self.features(at, end, scratch)[1], phi.shape
-        for begin in range(0, end - at, size):
-            n = min(size, end - at - begin)
-            phi[:n] = found[begin : begin + n]
-            factor.whiten(phi.reshape(-1, dim), out=whitened.reshape(-1, dim))
-            y = whitened[:n]
-            self.norms2[at + begin : at + begin + n] = np.einsum("xai,xai->xa", y, y)
 
 
 class PooledHistory:
@@ -149,12 +53,15 @@ class PooledHistory:
         after: Sequence[float],
         workers: Workers,
     ) -> None:
-        phi = values.features
-        kept = KEPT_BYTES // (8 * agents * (phi.n_actions + 1) * phi.dim)
-        self.agents = [Transitions(state_dim, values, kept) for _ in range(agents)]
+        psi, memory = values.features.shared(), KEPT_BYTES // agents
+        self.agents: list[Transitions] | list[SharedTransitions]
+        if psi is None:
+            self.agents = [Transitions(state_dim, values, memory) for _ in range(agents)]
+        else:
+            self.agents = [SharedTransitions(state_dim, values, psi, memory) for _ in range(agents)]
         self.horizon, self.values, self.after, self.workers = horizon, values, after, workers
         self._measured: DenseFactor | None = None
-        self._block = values.size * max(1, BLOCK // (values.size * phi.n_actions * phi.dim))
+        self._block = self.agents[0].block
         self._first = [0] * agents  # the first transition of the round
 
     def begin(self) -> None:
@@ -163,17 +70,13 @@ class PooledHistory:
 
     def gram(self, scratch: Scratch) -> np.ndarray:
         """Λ^loc of the round, (m, d, d)."""
-        m, dim, size = len(self.agents), self.values.features.dim, self.values.size
+        m, dim = len(self.agents), self.values.features.dim
         grams = np.zeros((m, dim, dim))
 
         def add(lo: int, hi: int) -> None:
             buffers = scratch.pop()  # one set of buffers per thread; a list pops atomically
             for i in range(lo, hi):
-                own = self.agents[i]
-                own.keep_features(buffers)
-                for at in range(self._first[i], own.n, size):
-                    phi = own.features(at, min(at + size, own.n), buffers)[0]
-                    grams[i] += phi.T @ phi
+                grams[i] = self.agents[i].gram(self._first[i], buffers)
             scratch.append(buffers)
 
         self.workers.map(add, 0, m)
@@ -184,33 +87,45 @@ class PooledHistory:
         size, left = self._block, self.horizon - h
         work = [(i, at) for i, own in enumerate(self.agents) for at in range(0, own.n, size)]
         parts = np.empty((len(work), self.values.features.dim))
+        later = None if left == 0 else self._later(h + 1, model)
         factor = model.factors[h] if left else None
-        fresh = factor is not self._measured  # all steps of a synchronisation share it
 
         def relabel(lo: int, hi: int) -> None:
-            buffers, found = scratch.pop(), np.zeros(size)
+            buffers = scratch.pop()
             for part in range(lo, hi):
                 i, at = work[part]
                 own = self.agents[i]
                 end = min(at + size, own.n)
-                if factor is not None and fresh:
-                    own.measure(at, end, factor, buffers)
-                chosen, phi = own.features(at, end, buffers)
-                if factor is not None:
-                    mask = model.mask(h + 1, own.following[at:end])
-                    limits = (model.betas[h], model.ceilings[h], found[: end - at], mask)
-                    maximum(phi, own.norms2[at:end], model.weights[h], *limits)
-                    found[: end - at][own.ended[at:end]] = left * self.after[i]
-                np.matmul(own.rewards[at:end] + found[: end - at], chosen, out=parts[part])
+                parts[part] = own.respond(at, end, later and later[i], buffers)
             scratch.append(buffers)
 
+        if factor is not None and factor is not self._measured:
+            self._measure(factor, work, scratch)  # all steps of a synchronisation share it
         self.workers.map(relabel, 0, len(work))
-        if factor is not None:
-            self._measured = factor
         b = np.zeros((len(self.agents), parts.shape[1]))
         for (i, _), part in zip(work, parts, strict=True):
             b[i] += part
         return b
+
+    def _measure(self, factor: DenseFactor, work: list[tuple[int, int]], scratch: Scratch) -> None:
+        """Find ‖φ(x', ·)‖²_{Λ⁻¹} of the whole history."""
+
+        def measure(lo: int, hi: int) -> None:
+            buffers = scratch.pop()
+            for i, at in work[lo:hi]:
+                own = self.agents[i]
+                own.measure(at, min(at + self._block, own.n), factor, buffers)
+            scratch.append(buffers)
+
+        self.workers.map(measure, 0, len(work))
+        self._measured = factor
+
+    def _later(self, h: int, model: BlockValues) -> list[Later]:
+        """V_h for every agent."""
+        about = (model.weights[h - 1], model.betas[h - 1], model.ceilings[h - 1])
+        left = self.horizon - h + 1
+        mask = None if model.allowed is None else partial(model.mask, h)
+        return [Later(*about, mask, left * own) for own in self.after]
 
 
 class StationaryContinuousExperience(ContinuousExperience):

@@ -75,6 +75,11 @@ class FeatureMap(ABC):
         rows: np.ndarray = self(states)[np.arange(len(states)), actions]
         return rows
 
+    def shared(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """ψ with φ(x,a) = e_a ⊗ ψ(x), states (n, s) → (n, d/A), where φ is of this form; such
+        features are kept once per state and not for every action."""
+        return None
+
     @abstractmethod
     def bind(self, env: Bindable) -> FeatureMap:
         """The map to compute with in `env`: itself or another, with `dim` and `n_actions` set."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -48,6 +49,11 @@ class BlockFeatures(FeatureMap):
         phi = np.zeros((n, self.n_actions, width))
         phi[np.arange(n), actions] = psi
         return phi.reshape(n, self.dim)
+
+    def shared(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        own, here = type(self), BlockFeatures
+        as_written = own.fill is here.fill and own.__call__ is here.__call__
+        return self.psi if as_written else None  # a map may do something else with ψ
 
     def bind(self, env: Bindable) -> Self:
         state_dim: int | None = getattr(env, "state_dim", None)

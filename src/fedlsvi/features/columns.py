@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedlsvi.features.base import Bindable, FeatureMap
@@ -39,6 +41,10 @@ class WithoutMask(FeatureMap):
 
     def chosen(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
         return self.features.chosen(self._seen(states), actions)
+
+    def shared(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        psi = self.features.shared()
+        return None if psi is None else lambda states: psi(self._seen(states))
 
     def bind(self, env: Bindable) -> FeatureMap:
         return self

@@ -14,6 +14,7 @@ from agreement import assert_close
 from fedlsvi import FedLSVI
 from fedlsvi.envs import as_environment
 from fedlsvi.envs.gym.world import reset_seeds
+from fedlsvi.features import FourierFeatures
 from literal import feature_lookup, value
 from literal_lsvi import ridge_by_least_squares
 from transports_over_frames import assert_same, over_frames
@@ -77,16 +78,19 @@ def learn(world: Any, **options: Any) -> Any:
     return learner.learn(world, T, SEED, progress=False, keep_models=True, **options)
 
 
-def test_vectors_are_the_regression_on_all_that_was_played() -> None:
-    """Ends are ends at every step, and the state after step H is the next of another step's."""
+@pytest.mark.parametrize("shared", [False, True])
+def test_vectors_are_the_regression_on_all_that_was_played(shared: bool) -> None:
+    """Ends are ends at every step, and the state after step H is the next of another step's; also
+    where ψ of a state is kept once for the transition before it and the one after."""
     seen: dict[int, list[Step]] = {}
     world = as_environment(recording(Slow, seen), horizon=H, reward_range=RANGE)
-    run = learn(world, features=walk_features)
+    features: Any = FourierFeatures(3).bind(world) if shared else walk_features
+    run = learn(world, features=features)
     seeds = reset_seeds(SEED, range(M), 1, T)
-    phi = feature_lookup(walk_features)
+    phi, dim = feature_lookup(features), 12 if shared else 6
     for record, (w, gram) in zip(run.records, run.models, strict=True):
         steps = [s for m in range(M) for t in range(record.last) for s in seen[int(seeds[m, t])]]
-        expected = pooled(steps, phi, 6, AFTER)
+        expected = pooled(steps, phi, dim, AFTER)
         assert_close(gram, expected[1], f"Λ after round {record.k}")
         assert_close(w, expected[0], f"w after round {record.k}", 1e-7)
     ends = [path[-1][4] for path in seen.values() if path]
@@ -117,9 +121,13 @@ def test_numbers_are_the_regression_on_all_that_was_played() -> None:
     assert ended > 0
 
 
-@pytest.mark.parametrize("kind", [Slow, Tiny])
-def test_the_same_bits_over_frames_and_after_a_restart(kind: Any, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"features": walk_features} if kind is Slow else {}
+@pytest.mark.parametrize(
+    ("kind", "features"), [(Slow, walk_features), (Slow, FourierFeatures(3)), (Tiny, None)]
+)
+def test_the_same_bits_over_frames_and_after_a_restart(
+    kind: Any, features: Any, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {} if features is None else {"features": features}
 
     def world() -> Any:
         return as_environment(lambda: kind(), horizon=H, reward_range=RANGE, tables=False)
