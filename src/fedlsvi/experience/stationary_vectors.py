@@ -54,11 +54,12 @@ class PooledHistory:
         workers: Workers,
     ) -> None:
         psi, memory = values.features.shared(), KEPT_BYTES // agents
-        self.agents: list[Transitions] | list[SharedTransitions]
-        if psi is None:
-            self.agents = [Transitions(state_dim, values, memory) for _ in range(agents)]
-        else:
-            self.agents = [SharedTransitions(state_dim, values, psi, memory) for _ in range(agents)]
+        self.agents: list[Transitions | SharedTransitions] = [
+            Transitions(state_dim, values, memory)
+            if psi is None
+            else SharedTransitions(state_dim, values, psi, memory)
+            for _ in range(agents)
+        ]
         self.horizon, self.values, self.after, self.workers = horizon, values, after, workers
         self._measured: DenseFactor | None = None
         self._block = self.agents[0].block
@@ -96,7 +97,7 @@ class PooledHistory:
                 i, at = work[part]
                 own = self.agents[i]
                 end = min(at + size, own.n)
-                parts[part] = own.respond(at, end, later and later[i], buffers)
+                parts[part] = own.respond(at, end, None if later is None else later[i], buffers)
             scratch.append(buffers)
 
         if factor is not None and factor is not self._measured:

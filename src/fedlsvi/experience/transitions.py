@@ -138,12 +138,14 @@ class Transitions:
     def respond(self, at: int, end: int, later: Later | None, scratch: Any) -> np.ndarray:
         """Σφ(r + V(x')) of transitions at … end−1, (d,); V is 0 where nothing comes later."""
         chosen, phi = self.features(at, end, scratch)
-        if later is None:
-            return self.rewards[at:end] @ chosen
-        found, mask = np.empty(end - at), EVERY
-        if later.mask is not None:
-            mask = later.mask(self.following[at:end])
-        norms2 = self.norms2[at:end]
-        maximum(phi, norms2, later.w, later.beta, later.ceiling, found, mask)
-        found[self.ended[at:end]] = later.ended
-        return (self.rewards[at:end] + found) @ chosen
+        targets: np.ndarray = self.rewards[at:end]
+        if later is not None:
+            found, mask = np.empty(end - at), EVERY
+            if later.mask is not None:
+                mask = later.mask(self.following[at:end])
+            limits = (later.beta, later.ceiling)
+            maximum(phi, self.norms2[at:end], later.w, *limits, found, mask)
+            found[self.ended[at:end]] = later.ended
+            targets = targets + found
+        response: np.ndarray = targets @ chosen
+        return response
