@@ -31,11 +31,11 @@ from examples.sepsis.hospitals import clinicians, sepsis
 from examples.sepsis.logs import BETA, HOSPITALS, PATIENTS, learned, records
 
 import fedlsvi
-from fedlsvi import FedLSVI, Run
+from fedlsvi import PEVI, FedLSVI, Run
 from fedlsvi.envs import FiniteMDP, logged_worlds
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.features import LowRankFeatures
-from fedlsvi.report.plotting import BLUE, INK, MUTED, VERMILION, Curve, Panel, make_figure
+from fedlsvi.report.plotting import BLUE, COLOURS, INK, VERMILION, make_figure
 from fedlsvi.storage import evaluations
 
 EPISODES = 200
@@ -80,6 +80,13 @@ def on_flare(
         return fedlsvi.load(kept, env=env), evaluations.read(kept)["estimated"][0]
     finally:
         project.stop(where)
+
+
+def same_as_in_one_process(env: FiniteMDP, run: Run, paths: Sequence[Path]) -> bool:
+    """Whether the model of the federation has the bits of one that is learned in this process."""
+    logs = logged_worlds(list(paths), like=env)
+    learner = PEVI(len(logs), beta=BETA[True], value_range=1.0, stationary=True)
+    return learner.learn(logs, progress=False).w.tobytes() == run.w.tobytes()
 
 
 def alone(env: FiniteMDP, path: Path) -> float:
@@ -142,30 +149,29 @@ def draw(
     """Values beside the estimate, and what exploring costs from each start."""
 
     def survival(axes: Any) -> None:
-        names = [*values, "ten hospitals, estimated"]
-        for i, (name, number) in enumerate(values.items()):
-            colour = MUTED if name in ("clinicians", "optimum") else BLUE
-            axes.plot(number, -i, "o", color=colour)
+        rows = [(name, number, BLUE) for name, number in values.items()]
+        rows.insert(-1, ("ten hospitals,\nestimated", estimate["value"], VERMILION))
+        for i, (_, number, colour) in enumerate(rows):
+            axes.plot(number, -i, "o", color=colour, zorder=3)
             axes.annotate(f"{number:.3f}", (number, -i), (0, 7), textcoords="offset points",
                           ha="center", fontsize=9, color=INK)  # fmt: skip
-        at, middle = -len(values), estimate["value"]
+        at = 2 - len(rows)
         axes.plot([estimate["low"], estimate["high"]], [at, at], color=VERMILION, linewidth=1.8)
-        axes.plot(middle, at, "s", color=VERMILION)
-        axes.annotate(f"{middle:.3f}", (middle, at), (0, 7), textcoords="offset points",
-                      ha="center", fontsize=9, color=INK)  # fmt: skip
-        axes.set_yticks([-i for i in range(len(names))], names)
-        axes.set_ylim(-len(names) + 0.4, 0.7)
+        axes.set_yticks([-i for i in range(len(rows))], [name for name, _, _ in rows])
+        axes.set_ylim(0.6 - len(rows), 0.7)
+        axes.locator_params(axis="x", nbins=5)
         axes.set(xlabel="probability of survival")
         axes.set_title("Learned from records")
 
-    played = len(next(iter(starts.values())).lost)
-    t = np.arange(1, played + 1)
-    curves = [Curve(how, t, one.lost, marks=False) for how, one in starts.items()]
-    panel = Panel(
-        "Then explored", "patients of each hospital", "lost against the optimum, per hospital",
-        curves, logx=False, logy=False,
-    )  # fmt: skip
-    make_figure([survival, panel.draw], path, size=(5.6, 4.2), across=True)
+    def exploring(axes: Any) -> None:
+        for (how, one), colour in zip(starts.items(), COLOURS, strict=False):
+            axes.plot(np.arange(1, len(one.lost) + 1), one.lost, color=colour, label=how)
+        axes.set_yscale("log")
+        axes.set(xlabel="patients of each hospital", ylabel="lost against the optimum, so far")
+        axes.set_title("Then explored")
+        axes.legend(loc="lower right")
+
+    make_figure([survival, exploring], path, size=(5.6, 4.0), across=True)
 
 
 def main(folder: Path, figure: str = "") -> None:
@@ -181,7 +187,8 @@ def main(folder: Path, figure: str = "") -> None:
         "optimum": optimum(env),
     }
     print(f"learned on FLARE from {HOSPITALS} × {PATIENTS:,} records: "
-          f"{run.ledger.total:,} scalars in {run.rounds} round")  # fmt: skip
+          f"{run.ledger.total:,} scalars in {run.rounds} round; "
+          f"the bits of one process: {same_as_in_one_process(env, run, paths)}")  # fmt: skip
     for name, number in values.items():
         print(f"  {name:<20} {number:.4f}")
     print(f"estimated on FLARE from {found['episodes']:,} other records: {found['value']:.4f} "
