@@ -20,7 +20,7 @@ from fedlsvi.cli import commands as shell_commands
 from fedlsvi.cli import main
 from fedlsvi.envs import registry as envs_registry
 from fedlsvi.features import registry as features_registry
-from repeats import only_ci
+from repeats import only_ci, repeats
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,11 +59,25 @@ def shortened(words: list[str]) -> list[str] | None:
     if words[0] != "fedlsvi" or words[1] not in SHORT or "ray" in words:
         return None
     given = words[1:] + SHORT[words[1]]
-    for option, most in (("--episodes", "20"), ("--seeds", "0:2"), ("--tune", "0:1"),
-                         ("--test", "100:101")):  # fmt: skip
+    few = {"--episodes": "20", "--seeds": "0:2", "--tune": "0:1", "--test": "100:101"}
+    if words[1] == "tune":  # its baselines have a test each: all of them where CI is set
+        if "--algorithms" in given:
+            every = given[given.index("--algorithms") + 1].split(",")
+            few["--algorithms"] = ",".join(every[: repeats(2, len(every))])
+        elif repeats(1, 0):
+            given += ["--algorithms", "fed-lsvi,centralised"]
+    for option, most in few.items():
         if option in given:
             given[given.index(option) + 1] = most
     return given
+
+
+def fewer_episodes(code: str) -> str:
+    """A Python block as it stands where CI is set; else with at most 300 episodes a run."""
+    most = repeats(300, 0)
+    if not most:
+        return code
+    return re.sub(r"\bepisodes=([\d_]+)", lambda m: f"episodes={min(most, int(m[1]))}", code)
 
 
 def runnable() -> list[Any]:
@@ -86,7 +100,8 @@ def test_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     namespace: dict[str, object] = {"__name__": "page"}
     for language, mark, code in BLOCK.findall(page.read_text()):
         if language == "python" and "engine" not in mark:
-            exec(compile(code, name(page), "exec", dont_inherit=True), namespace)
+            short = fewer_episodes(code)
+            exec(compile(short, name(page), "exec", dont_inherit=True), namespace)
         for words in commands(code) if language == "sh" and "engine" not in mark else []:
             given = shortened(words)
             assert given is None or main(given) == 0, words

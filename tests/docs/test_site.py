@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from browser import Page, chromium
+from repeats import repeats
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = ("fedlsvi", "fedlsvi.envs", "fedlsvi.features", "fedlsvi.algorithms",
@@ -27,9 +28,17 @@ def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sphinx() -> None:
     for name in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(name, reason=f"no {name}: fedlsvi[docs]")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, sphinx: None) -> Path:
+    """The whole site: 25 s of processor time. Elsewhere, links and blocks of all pages are looked
+    at without it (test_code_blocks.py)."""
+    if not repeats(0, 1):
+        pytest.skip("builds the whole documentation: set CI=true to run it")
     out = tmp_path_factory.mktemp("site")
     made = build(ROOT / "docs", out)
     assert made.returncode == 0, made.stderr
@@ -93,7 +102,8 @@ def test_reads_well(name: str, width: int, site: Path, page: Page) -> None:
     assert page.evaluate(size) >= 12.0
 
 
-def test_broken_pages_are_refused(site: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("sphinx")
+def test_broken_pages_are_refused(tmp_path: Path) -> None:
     (tmp_path / "conf.py").write_text((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"))
     (tmp_path / "index.md").write_text("# A page\n\n[text](nowhere.md) ![figure](nowhere.png)\n")
     made = build(tmp_path, tmp_path / "out")

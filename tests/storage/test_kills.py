@@ -18,8 +18,8 @@ from repeats import repeats
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
-KILLS = {"finite": repeats(12, 50), "continuous": repeats(6, 20)}
-STEP = repeats(3, 1)
+KILLS = {"finite": repeats(6, 50), "continuous": repeats(3, 20)}
+STEP = repeats(6, 1)
 """Of the places where a run is killed, every so many."""
 
 

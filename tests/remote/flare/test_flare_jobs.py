@@ -145,6 +145,7 @@ def spoilt(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return numbers
 
 
+@only_ci  # one job more; what a site says is read in test_operating.py
 def test_the_reason_of_a_failure_reaches_the_terminal(
     finished: Path, spoilt: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,9 +142,8 @@ def test_masks_of_each_agent_and_a_log_alone_are_the_same_run_too() -> None:
     assert_same(learn(some, data=logs), there)
 
 
-@pytest.mark.parametrize(
-    ("exchange", "cohorts"), [("one-trip", 3), ("stepwise", 5)][: repeats(1, 2)]
-)
+@only_ci  # the private run below has secure sums too
+@pytest.mark.parametrize(("exchange", "cohorts"), [("one-trip", 3), ("stepwise", 5)])
 def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> None:
     """Three actors, or one for each of five agents: the model of "exact" in this process."""
     problem = problems.simplex()
@@ -185,7 +184,8 @@ def test_a_private_run_keeps_its_secrets_with_the_actors(
     assert there.epsilon_spent == 2.0
 
 
-@pytest.mark.parametrize("own", MIXED[: repeats(1, 3)], ids=str)
+@only_ci  # over frames in test_recovery.py
+@pytest.mark.parametrize("own", MIXED, ids=str)
 def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
     learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))

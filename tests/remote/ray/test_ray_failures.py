@@ -27,7 +27,7 @@ from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import GONE_SECONDS, TcpConnection, TcpServer
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import Absent, RetryPolicy
-from repeats import only_ci, repeats
+from repeats import only_ci
 from transports_over_frames import assert_same, learn, over_frames
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("cluster")]
@@ -78,13 +78,14 @@ def trial(folder: Path, refusals: int, absent: Absent = "fail") -> tuple[Any, An
     return session, learner
 
 
-@pytest.mark.parametrize("tcp", [True, False][: repeats(1, 2)])
+@only_ci  # actors that do restart are killed in test_ray.py
+@pytest.mark.parametrize("tcp", [True, False])
 def test_an_actor_that_could_not_restart_is_replaced(
     tcp: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journal was held for a while by a machine that was cut off."""
     monkeypatch.setattr(cluster_module, "tcp_allowed", lambda ray: tcp)
-    session, learner = trial(tmp_path, refusals=repeats(1, 2))
+    session, learner = trial(tmp_path, refusals=2)
     drive(session, [])
     here = learner.learn(problems.simplex().envs, 60, 1, progress=False)
     assert session.player.server.w.tobytes() == here.w.tobytes()
@@ -141,6 +142,7 @@ def test_an_actor_that_comes_back_behind_a_firewall_is_called(
     assert session.player.server.w.tobytes() == here.w.tobytes()
 
 
+@only_ci
 def test_a_busy_cluster_says_what_it_waits_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
