@@ -1,6 +1,5 @@
-"""`python -m benchmarks.environments FILE [NAME …] [--seeds N] [--dqn]`: Fed-LSVI beside tabular
-Q-learning, DQN and random play on environments that others wrote, with default settings but for
-those in the table.
+"""`python -m benchmarks.environments FILE [NAME …] [--seeds N]`: Fed-LSVI beside tabular Q-learning
+and random play on environments that others wrote, with default settings but for those in the table.
 
 All play the same number of episodes: M·T, shared among Fed-LSVI's agents. Policies are then played
 in 200 new episodes. Settings were fixed before the first run of the table; what was changed since
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import dqn, tabular_q
+from benchmarks import tabular_q
 from benchmarks.small_worlds import Catch, door_key, empty, lava_gap
 from fedlsvi import FedLSVI
 from fedlsvi.envs import as_environment
@@ -30,9 +29,6 @@ from fedlsvi.features import FourierFeatures, TileFeatures
 
 PLAYED = 200
 """Episodes that measure a policy."""
-
-MOST_INPUTS = 1000
-"""States that DQN takes as one-hot vectors."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ MOUNTAIN = ([-1.2, -0.07], [0.6, 0.07])
 ACROBOT = ([-1.0] * 4 + [-12.6, -28.3], [1.0] * 4 + [12.6, 28.3])
 ONE = {"value_range": 1}
 
-FREE = {"is_slippery": False}
+FREE = {"kwargs": {"is_slippery": False}}
 
 TABLE: dict[str, Entry] = {
     "MiniGrid-Empty-5x5": Entry(lambda: empty(5), 30, 500, ".955", learner=ONE),
@@ -138,22 +134,10 @@ def tabular(name: str, seed: int) -> float:
     return evaluate_policy(made, world, PLAYED, seed=1000 + seed).mean
 
 
-def deep(name: str, seed: int) -> float | None:
-    """What DQN's policy earns after as many episodes; None where it would have too many inputs."""
-    entry = TABLE[name]
-    world = world_of(entry, tables=False)
-    if world.finite and world.n_states > MOST_INPUTS:
-        return None
-    made = dqn.learn(world, entry.agents * entry.episodes, seed)
-    return evaluate_policy(made, world, PLAYED, seed=1000 + seed).mean
-
-
 def line(name: str, found: list[dict[str, Any]]) -> str:
     """One row of the table: means over seeds with their standard errors."""
     entry = TABLE[name]
-    numbers = [
-        _shown([run.get(key) for run in found]) for key in ("ours", "theirs", "dqn", "random")
-    ]
+    numbers = [_shown([run.get(key) for run in found]) for key in ("ours", "theirs", "random")]
     size = f"{entry.agents}×{entry.episodes:,}, H = {entry.horizon}"
     raw = [run["raw"] for run in found if run["raw"] is not None]
     cost = [f"{np.median([run[key] for run in found]):.0f}" for key in ("rounds", "seconds")]
@@ -185,7 +169,7 @@ def _settings(entry: Entry) -> str:
 
 
 HEAD = (
-    "environment", "episodes", "settings", "Fed-LSVI", "tabular Q", "DQN", "random", "optimal",
+    "environment", "episodes", "settings", "Fed-LSVI", "tabular Q", "random", "optimal",
     "seeds", "rounds", "times raw data", "seconds",
 )  # fmt: skip
 
@@ -197,7 +181,6 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLE)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--alone", action="store_true", help="without tabular Q-learning")
-    parser.add_argument("--dqn", action="store_true", help="with DQN")
     given = parser.parse_args()
     names = given.names or list(TABLE)
     for name in names:
@@ -211,8 +194,6 @@ def main() -> None:
                 run = known.get((name, seed)) or play(name, seed)
                 if run["theirs"] is None and not given.alone:
                     run = run | {"theirs": tabular(name, seed)}
-                if "dqn" not in run and given.dqn:
-                    run = run | {"dqn": deep(name, seed)}
                 if run is not known.get((name, seed)):
                     known[name, seed] = run
                     file.write(json.dumps(run) + "\n")  # the last of a name and seed counts
