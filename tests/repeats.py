@@ -12,7 +12,5 @@ def repeats(few: int, many: int) -> int:
     return many if os.environ.get("CI") else few
 
 
-only_ci = pytest.mark.skipif(
-    not repeats(0, 1), reason="slow, and its claim has a quicker test too: set CI=true to run it"
-)
+only_ci = pytest.mark.skipif(not repeats(0, 1), reason="slow: set CI=true to run it")
 """For a test that starts an engine once more: skipped on a desk, run where CI is set."""
