@@ -28,7 +28,7 @@ from fedlsvi.envs.gym.play import evaluate_policy
 from fedlsvi.features import FourierFeatures, TileFeatures
 
 PLAYED = 200
-"""Episodes that measure a policy."""
+"""Episodes that measure a policy, unless the entry asks for more."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Entry:
         options: Of the environment.
         features: None is one-hot.
         bins: Of tabular Q-learning, where states are vectors.
+        played: Episodes that measure a policy.
     """
 
     env: Any
@@ -55,6 +56,7 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
     features: Callable[[], Any] | None = None
     bins: Any = None
+    played: int = PLAYED
 
 
 CARTPOLE = ([-2.4, -3.0, -0.21, -3.0], [2.4, 3.0, 0.21, 3.0])
@@ -71,7 +73,7 @@ TABLE: dict[str, Entry] = {
     "MiniGrid-Empty-8x8, M = 16": Entry(lambda: empty(8), 60, 125, ".961", 16, learner=ONE),
     "Blackjack-v1": Entry(
         "Blackjack-v1", 10, 2500, "-.05", learner={"value_range": 5.5},
-        options={"reward_range": (-1, 1)},
+        options={"reward_range": (-1, 1)}, played=20_000,
     ),
     "CartPole-v1": Entry(
         "CartPole-v1", 200, 300, "200", learner={"value_range": 200},
@@ -117,11 +119,11 @@ def play(name: str, seed: int) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # that it sends more than the raw data: a column says so
         run = learner.learn(env, entry.episodes, seed, features=features, progress=False)
     seconds = process_time() - began
-    ours = evaluate_policy(run.exploit(), stepped, PLAYED, seed=1000 + seed).mean
+    ours = evaluate_policy(run.exploit(), stepped, entry.played, seed=1000 + seed).mean
     return {
         "name": name, "seed": seed, "ours": ours, "rounds": run.rounds, "seconds": seconds,
         "theirs": None,
-        "random": evaluate_policy("random", stepped, PLAYED, seed=1000 + seed).mean,
+        "random": evaluate_policy("random", stepped, entry.played, seed=1000 + seed).mean,
         "raw": None if run.scalars_raw is None else run.ledger.total / run.scalars_raw,
     }  # fmt: skip
 
@@ -131,7 +133,7 @@ def tabular(name: str, seed: int) -> float:
     entry = TABLE[name]
     world = world_of(entry, tables=False)
     made = tabular_q.learn(world, entry.agents * entry.episodes, seed, entry.bins)
-    return evaluate_policy(made, world, PLAYED, seed=1000 + seed).mean
+    return evaluate_policy(made, world, entry.played, seed=1000 + seed).mean
 
 
 def line(name: str, found: list[dict[str, Any]]) -> str:
