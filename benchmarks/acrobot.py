@@ -24,19 +24,20 @@ from fedlsvi.features import FourierFeatures
 PLAYED = 100
 """Episodes that measure a policy."""
 
-NARROW = [1.0, 1.0, 1.0, 1.0, 4.0, 9.0]
-"""A bandwidth for cos, sin of both angles and the two speeds: about a third of their ranges."""
+BANDWIDTH = [1.0, 1.0, 1.0, 1.0, 4.0, 9.0]
+"""A bandwidth for cos, sin of both angles and the two speeds (up to 12.6 and 28.3): a
+third of their largest values."""
 
 SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "defaults": (100, {}, {"n_frequencies": 16}),
-    "bandwidth": (100, {}, {"n_frequencies": 16, "bandwidth": NARROW}),
-    "bandwidth, β = 1": (100, {"beta": 1.0}, {"n_frequencies": 16, "bandwidth": NARROW}),
+    "bandwidth": (100, {}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
+    "bandwidth, β = 1": (100, {"beta": 1.0}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
     "bandwidth, 48 frequencies, β = 1": (
-        100, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": NARROW}),
+        100, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
     "bandwidth, 48 frequencies, β = .1": (
-        100, {"beta": 0.1}, {"n_frequencies": 48, "bandwidth": NARROW}),
+        100, {"beta": 0.1}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
     "bandwidth, 48 frequencies, β = 1, 300 episodes": (
-        300, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": NARROW}),
+        300, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
 }  # fmt: skip
 
 
