@@ -23,11 +23,10 @@ noise of half σ on u and N, and a first round of T/200.
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ import numpy as np
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import TrafficWarning
+from fedlsvi.experiments.arms import ArmFile
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.protocol import gram_repair
 from fedlsvi.report.plotting import Curve, Panel, paint
@@ -133,46 +133,22 @@ def tuning() -> Iterator[tuple[Arm, int]]:
                 yield Arm(epsilon, T, 3, rounds, shift), TUNING + i
 
 
-def read(path: Path) -> dict[tuple[Arm, int], float]:
-    """The runs of a file of results."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(Arm(**row["arm"]), row["instance"]): row["regret"] for row in rows}
-
-
-def carry_out(runs: Iterator[tuple[Arm, int]], path: Path) -> None:
-    """Play what the file does not have yet."""
-    known = read(path)
-    for arm, instance in runs:
-        if (arm, instance) in known:
-            continue
-        row = {"arm": asdict(arm), "instance": instance, "regret": play(arm, instance)}
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def values(known: dict[tuple[Arm, int], float], arm: Arm) -> np.ndarray:
-    """The results of an arm, in the order of instances."""
-    return np.array([v for (a, _), v in sorted(known.items(), key=lambda kv: kv[0][1]) if a == arm])
-
-
-def tuned(known: dict[tuple[Arm, int], float]) -> str:
+def tuned(known: ArmFile[Arm]) -> str:
     """The table of candidates, best first."""
     rows = []
     for rounds, shift in CANDIDATES:
-        means = [values(known, Arm(e, T, 3, rounds, shift)).mean() for e, T in LIMITS]
+        means = [known.values(Arm(e, T, 3, rounds, shift)).mean() for e, T in LIMITS]
         rows.append((sum(means), rounds, shift, *means))
     head = ("N", "shift", "ε = 5, T = 2,000", "ε = 1, T = 20,000")
     body = [(str(n), f"{c:g}", f"{a:.4f}", f"{b:.4f}") for _, n, c, a, b in sorted(rows)]
     return markdown(head, body)
 
 
-def tables(known: dict[tuple[Arm, int], float]) -> str:
+def tables(known: ArmFile[Arm]) -> str:
     """The limits, and mean and worst instance for every ε."""
     said = []
     for (epsilon, T), limit in LIMITS.items():
-        found = values(known, Arm(epsilon, T, AGENTS))
+        found = known.values(Arm(epsilon, T, AGENTS))
         said.append(
             f"ε = {epsilon:g}, T = {T:,}, {AGENTS} sites: mean {found.mean():.4f}, median "
             f"{np.median(found):.4f}, worst {found.max():.4f} of {len(found)}; "
@@ -183,26 +159,26 @@ def tables(known: dict[tuple[Arm, int], float]) -> str:
         for T in LENGTHS:
             cells = []
             for each in EPSILONS:
-                found = values(known, Arm(each, T, sites))
+                found = known.values(Arm(each, T, sites))
                 cells.append(f"{found.mean():.3f} ({found.max():.2f})" if len(found) else "–")
             rows.append((f"{name}, T = {T:,}", *cells))
     head = ("", *(f"ε = {e:g}" if e is not None else "∞" for e in EPSILONS))
     return "\n".join([*said, "", markdown(head, rows)])
 
 
-def figure(known: dict[tuple[Arm, int], float], path: Path) -> None:
+def figure(known: ArmFile[Arm], path: Path) -> None:
     """Regret against ε, mean and the middle half of the instances."""
     at = np.array([e for e in EPSILONS if e is not None])
     panels = []
     for T in LENGTHS:
         curves = []
         for i, (sites, name) in enumerate(((3, "secure sums"), (0, "local model"))):
-            found = [values(known, Arm(float(e), T, sites)) for e in at]
+            found = [known.values(Arm(float(e), T, sites)) for e in at]
             if all(len(each) for each in found):
                 low, high = np.array([np.quantile(each, [0.25, 0.75]) for each in found]).T
                 mean = np.array([each.mean() for each in found])
                 curves.append(Curve(name, at, mean, low, high, colour=i))
-        without = values(known, Arm(None, T, 3))
+        without = known.values(Arm(None, T, 3))
         if len(without):
             level = np.full(len(at), without.mean())
             curves.append(Curve("no noise", at, level, colour=-1, marks=False, dashed=True))
@@ -213,14 +189,16 @@ def figure(known: dict[tuple[Arm, int], float], path: Path) -> None:
 
 def main(argv: list[str]) -> None:
     """Play, or draw what was played."""
-    if argv[0] == "figure":
-        figure(read(Path(argv[1])), Path(argv[2]))
-    elif argv[0] == "tune":
-        carry_out(tuning(), Path(argv[1]))
-        print(tuned(read(Path(argv[1]))))
+    way = argv[0] if argv[0] in ("figure", "tune") else "play"
+    known = ArmFile(Path(argv[0] if way == "play" else argv[1]), Arm)
+    if way == "figure":
+        figure(known, Path(argv[2]))
+    elif way == "tune":
+        known.play(tuning(), play)
+        print(tuned(known))
     else:
-        carry_out(plan(), Path(argv[0]))
-        print(tables(read(Path(argv[0]))))
+        known.play(plan(), play)
+        print(tables(known))
 
 
 if __name__ == "__main__":

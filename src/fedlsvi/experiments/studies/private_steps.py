@@ -18,11 +18,10 @@ of both means is the default. Runs that are in RESULTS are not played again.
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from fedlsvi import FedLSVI, config
 from fedlsvi.core import stepwise_release
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
 from fedlsvi.errors import TrafficWarning
+from fedlsvi.experiments.arms import ArmFile
 from fedlsvi.experiments.studies.private import (
     AGENTS,
     DELTA,
@@ -136,51 +136,27 @@ def tuning() -> Iterator[tuple[Arm, int]]:
                 yield Arm(epsilon, T, "stepwise", False, ratio, rounds), TUNING + i
 
 
-def read(path: Path) -> dict[tuple[Arm, int], float]:
-    """The runs of a file of results."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(Arm(**row["arm"]), row["instance"]): row["regret"] for row in rows}
-
-
-def carry_out(runs: Iterator[tuple[Arm, int]], path: Path) -> None:
-    """Play what the file does not have yet."""
-    known = read(path)
-    for arm, instance in runs:
-        if (arm, instance) in known:
-            continue
-        row = {"arm": asdict(arm), "instance": instance, "regret": play(arm, instance)}
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def values(known: dict[tuple[Arm, int], float], arm: Arm) -> np.ndarray:
-    """The results of an arm."""
-    return np.array([value for (one, _), value in known.items() if one == arm])
-
-
-def tuned(known: dict[tuple[Arm, int], float]) -> str:
+def tuned(known: ArmFile[Arm]) -> str:
     """The table of candidates, best first."""
     rows = []
     for ratio, rounds in CANDIDATES:
         arms = [Arm(e, T, "stepwise", False, ratio, rounds) for e, T in LIMITS]
-        means = [values(known, arm).mean() for arm in arms]
+        means = [known.values(arm).mean() for arm in arms]
         rows.append((sum(means), ratio, rounds, *means))
     head = ("ρ", "N", "ε = 5, T = 2,000", "ε = 1, T = 20,000")
     body = [(f"{r:g}", str(n), f"{a:.4f}", f"{b:.4f}") for _, r, n, a, b in sorted(rows)]
     return markdown(head, body)
 
 
-def table(known: dict[tuple[Arm, int], float]) -> str:
+def table(known: ArmFile[Arm]) -> str:
     """Mean and worst instance of every arm."""
     rows = []
     for exchange in ("one-trip", "stepwise"):
         for T in LENGTHS:
-            cells = [_cell(values(known, Arm(e, T, exchange))) for e in EPSILONS]
+            cells = [_cell(known.values(Arm(e, T, exchange))) for e in EPSILONS]
             rows.append((f"finite, {exchange}, T = {T:,}", *cells, ""))
     arms = [Arm(e, LENGTHS[0], "stepwise", continuous=True) for e in (*EPSILONS, None)]
-    cells = [_cell(values(known, arm)) for arm in arms]
+    cells = [_cell(known.values(arm)) for arm in arms]
     rows.append((f"continuous, stepwise, T = {LENGTHS[0]:,}", *cells))
     return markdown(("", "ε = 5", "ε = 1", "no noise"), rows)
 
@@ -193,12 +169,10 @@ def _cell(found: np.ndarray) -> str:
 
 def main(argv: list[str]) -> None:
     """Play, and print."""
-    if argv[0] == "tune":
-        carry_out(tuning(), Path(argv[1]))
-        print(tuned(read(Path(argv[1]))))
-    else:
-        carry_out(plan(), Path(argv[0]))
-        print(table(read(Path(argv[0]))))
+    tune = argv[0] == "tune"
+    known = ArmFile(Path(argv[1] if tune else argv[0]), Arm)
+    known.play(tuning() if tune else plan(), play)
+    print(tuned(known) if tune else table(known))
 
 
 if __name__ == "__main__":
