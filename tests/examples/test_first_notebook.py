@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from notebooks import ROOT, executed
+
 NOTEBOOK = ROOT / "examples" / "first" / "first.ipynb"
 
 
@@ -40,23 +40,10 @@ def check(notebook: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
+def test_the_notebook_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
-    source = str(ROOT / "src")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
-    client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path)}},
-    )  # fmt: skip
-    client.execute()
-    check(notebook)
+    check(executed(NOTEBOOK, {}, tmp_path))
 
 
 def test_the_notebook_shows_its_results() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from notebooks import ROOT, executed
+from notebooks import ROOT, executed, said
 from repeats import only_ci
 
 NOTEBOOK = ROOT / "examples" / "sepsis" / "sepsis.ipynb"
@@ -14,9 +14,9 @@ NOTEBOOK = ROOT / "examples" / "sepsis" / "sepsis.ipynb"
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_runs() -> None:
     pytest.importorskip("icu_sepsis")
-    said = executed(NOTEBOOK, {"EPISODES = 150": "EPISODES = 10"})
-    assert "optimum               0.7922" in said
-    assert "dose in state 100 at step 1:" in said
+    text = said(executed(NOTEBOOK, {"EPISODES = 150": "EPISODES = 10"}))
+    assert "optimum               0.7922" in text
+    assert "dose in state 100 at step 1:" in text
 
 
 def test_the_notebook_shows_its_results() -> None:
