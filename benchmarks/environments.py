@@ -139,7 +139,7 @@ def tabular(name: str, seed: int) -> float:
 def line(name: str, found: list[dict[str, Any]]) -> str:
     """One row of the table: means over seeds with their standard errors."""
     entry = TABLE[name]
-    numbers = [_shown([run.get(key) for run in found]) for key in ("ours", "theirs", "random")]
+    numbers = [shown([run.get(key) for run in found]) for key in ("ours", "theirs", "random")]
     size = f"{entry.agents}×{entry.episodes:,}, H = {entry.horizon}"
     raw = [run["raw"] for run in found if run["raw"] is not None]
     cost = [f"{np.median([run[key] for run in found]):.0f}" for key in ("rounds", "seconds")]
@@ -148,7 +148,8 @@ def line(name: str, found: list[dict[str, Any]]) -> str:
     return "| " + " | ".join([*cells, cost[1]]) + " |"
 
 
-def _shown(every: list[float | None]) -> str:
+def shown(every: list[float | None]) -> str:
+    """The mean, and its standard error if there are several."""
     found = [value for value in every if value is not None]
     if not found:
         return ""
