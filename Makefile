@@ -14,6 +14,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # PyTorch is large and one test needs it: installed only if CI is set; otherwise that test is skipped
 EXTRAS = dev$(if $(CI),$(comma)torch)
 comma := ,
+# Tests start hundreds of processes: without bytecode files each would parse the package again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint docs dist browser bench study clean
 

@@ -123,7 +123,7 @@ def _open_files(process: Path) -> list[Path]:
 def test_same_run_as_in_process(cohorts: int) -> None:
     """Masks of actions, a stationary model, and a policy for every agent and episode, too."""
     made = problems.masked(), problems.chain(), problems.simplex(), problems.continuous()
-    for problem in made[: repeats(2, 4)]:
+    for problem in made[: repeats(1, 4)]:
         here = learn(problem)
         assert here.parameters.stationary == (problem.name == "chain")
         assert (here.parameters.diversity > 0.0) == (problem.name == "chain")
