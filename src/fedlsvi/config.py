@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedlsvi.checks import boolean, choice, finite, integer, number, plain
+from fedlsvi.checks import boolean, choice, finite, integer, number, plain, plural
 from fedlsvi.core import theory
 from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
@@ -316,7 +316,8 @@ class Settings:
         elif made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
                 f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
-                f"point for {M} agents, {T} episodes and values up to {made.largest_target:g}, and "
+                f"point for {plural(M, 'agent')}, {plural(T, 'episode')} and values up to "
+                f"{made.largest_target:g}, and "
                 f'needs {FEWEST_BITS}: use aggregation="float", or make these smaller',
                 code="too-few-bits",
             )
@@ -443,8 +444,9 @@ class Parameters:
         if release is not None and not release.fits(self.n_agents):
             raise InvalidSetting(
                 f"epsilon = {release.epsilon:g} takes noise for which integers leave "
-                f"{release.bits} bits after the point, too few for {self.n_agents} agents and "
-                f"{self.episodes} episodes: make these smaller, or epsilon larger",
+                f"{release.bits} bits after the point, too few for "
+                f"{plural(self.n_agents, 'agent')} and "
+                f"{plural(self.episodes, 'episode')}: make these smaller, or epsilon larger",
                 code="too-few-bits",
             )
 
@@ -595,7 +597,8 @@ def what_differs(before: Parameters, after: Parameters, played: int) -> str | No
         return None
     return (
         f"this run continues after episode {played:,} and differs from a single run of "
-        f"{after.episodes:,} episodes, which has {', '.join(changed)} from its first episode on"
+        f"{plural(after.episodes, 'episode')}, which has {', '.join(changed)} from its first "
+        "episode on"
     )
 
 

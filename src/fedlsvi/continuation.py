@@ -9,7 +9,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, plural
 from fedlsvi.config import what_differs
 from fedlsvi.errors import ContinuationWarning, InvalidInput
 from fedlsvi.learner import FedLSVI, played
@@ -81,17 +81,19 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     """Refuse to continue a run of an algorithm that cannot be, or whose memory is gone."""
     T = run.parameters.episodes
     integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
-    again = f"play a new run of {episodes:,} episodes"
+    again = f"play a new run of {plural(episodes, 'episode')}"
     budgets = {name: getattr(run.settings, name, None) for name in ("rounds", "scalars")}
     asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
     if episodes != T and asked:
         raise InvalidInput(
-            f"{asked[0]} was a budget for {T:,} episodes, which a longer run might exceed: {again}",
+            f"{asked[0]} was a budget for {plural(T, 'episode')}, which a longer run might "
+            f"exceed: {again}",
             code="cannot-continue",
         )
     if run.parameters.privacy is not None:
         raise InvalidInput(
-            f"this run was private for {T:,} episodes and has spent its budget: {again}, whose "
+            f"this run was private for {plural(T, 'episode')} and has spent its budget: {again}, "
+            "whose "
             "episodes are others, and add up what both spend on a user who is in both",
             code="budget-spent",
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, plural
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import FedLSVIError, FedLSVIWarning, InvalidInput
 from fedlsvi.experience.values import BlockValues, TabularValues
@@ -132,7 +132,7 @@ class Policy:
 
     def __repr__(self) -> str:
         where = self.environment and (self.environment["name"] or self.environment["params"])
-        return f"<Policy of {self.horizon} steps" + (f" for {where}>" if where else ">")
+        return f"<Policy of {plural(self.horizon, 'step')}" + (f" for {where}>" if where else ">")
 
     def _repr_html_(self) -> str:
         from fedlsvi.report.notebook import html_of_pairs

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import finite, number
+from fedlsvi.checks import finite, number, plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
@@ -254,8 +254,9 @@ class Run(RunViews):
         known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
         return (
             f"<Run {self.algorithm} on {self.environment_name}: M={self.parameters.n_agents}, "
-            f"{self.played:,} episodes each, seed {self.seed}, {self.rounds:,} rounds, "
-            f"{self.ledger.total:,} scalars{known}>"
+            f"{plural(self.played, 'episode')} each, seed {self.seed}, "
+            f"{plural(self.rounds, 'round')}, "
+            f"{plural(self.ledger.total, 'scalar')}{known}>"
         )
 
     def original_value(self, value: Any) -> Any:

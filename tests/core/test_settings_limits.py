@@ -14,8 +14,9 @@ import fedlsvi
 from expecting import refused
 from fedlsvi import FedLSVI, checks
 from fedlsvi.config import Settings
-from fedlsvi.envs import RandomLinearMDP, RiverSwim, xi_close
+from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP, RiverSwim, xi_close
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.features import FourierFeatures
 from fedlsvi.protocol.plan import make_plan, own_features
 from fedlsvi.run import Bound
 from fedlsvi.storage.run_header import describe
@@ -85,6 +86,17 @@ def test_what_no_memory_holds_is_refused_before_it_begins(
     monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
     with refused(InvalidSetting, "too-large", named):
         FedLSVI(n_agents).prepare(RiverSwim(**env), episodes)
+
+
+@pytest.mark.parametrize("kind", ["CartPole-v1", "tent"])
+def test_agents_in_any_world_are_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million agents ended in a MemoryError here: what they log and their determinants were
+    left out."""
+    monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
+    env: Any = ContinuousLinearMDP(horizon=20) if kind == "tent" else kind
+    features = FourierFeatures(4) if kind == "CartPole-v1" else None
+    with refused(InvalidSetting, "too-large", "1000000"):
+        FedLSVI(10**6).prepare(env, 9, features=features)
 
 
 def test_an_equality_holds_only_where_both_sides_are_equal() -> None:

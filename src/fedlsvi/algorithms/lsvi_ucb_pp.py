@@ -36,7 +36,7 @@ from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.settings import PRACTICAL, SharedSettings
 from fedlsvi.algorithms.shared.single_agent import switch_counts
-from fedlsvi.checks import number
+from fedlsvi.checks import number, plural
 from fedlsvi.config import PRACTICAL_LAM, Parameters, Preset
 from fedlsvi.core.statistics import identity
 from fedlsvi.core.value import beats, choose, upper
@@ -399,7 +399,8 @@ def check_same_law(plan: Plan) -> None:
     if len(seen) > 1:
         raise InvalidEnvironment(
             f"lsvi-ucb-pp lets one agent play everybody's episodes, but the environment has "
-            f"{len(seen)} different laws among its {len(plan.envs)} agents: give one environment "
+            f"{len(seen)} different laws among its {plural(len(plan.envs), 'agent')}: give one "
+            "environment "
             "with one initial law, or choose another algorithm",
             code="different-environments",
         )

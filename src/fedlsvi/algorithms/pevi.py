@@ -25,7 +25,7 @@ from os import PathLike
 from typing import Any, ClassVar, Literal
 
 from fedlsvi.algorithms.shared.settings import LinearSettings
-from fedlsvi.checks import choice
+from fedlsvi.checks import choice, plural
 from fedlsvi.config import Parameters, Preset, cohort_count
 from fedlsvi.core.statistics import Packing
 from fedlsvi.core.theory import beta_pessimistic, scalars_model
@@ -213,7 +213,8 @@ class PEVI(Algorithm):
         M = self.settings.n_agents
         if logs and len(logs) != M:
             raise InvalidRecord(
-                f"there are logs of {len(logs)} agents, but n_agents is {M}: give one for each",
+                f"there are logs of {plural(len(logs), 'agent')}, but n_agents is {M}: give one "
+                "for each",
                 code="wrong-number-of-logs",
             )
         return logs

@@ -111,7 +111,7 @@ def _table(together: Run, alone: Sequence[Run]) -> list[str]:
     ]  # fmt: skip
     return [
         "",
-        f"Eight agents learn one task (20 states, 4 actions, {p.horizon} steps) in "
+        f"Eight agents learn one task (20 states, 4 actions, {plural(p.horizon, 'step')}) in "
         f"{plural(p.episodes, 'episode')} each.",
         "Regret is the reward lost against an optimal policy; less is better.",
         "",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.command import Name, bundle, command, format_option, option
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import StoreError
@@ -103,7 +104,7 @@ def evaluate(
         for env, kwargs, _, agent, repeat in stages
     ]
     alone = len(stages) == 1
-    name = stages[0].name if alone else f"the environments of {len(stages)} agents"
+    name = stages[0].name if alone else f"the environments of {plural(len(stages), 'agent')}"
     # episode t overall is the mean of the agents' episodes t, so every agent has the same weight
     returns, lengths = zip(*((one.returns, one.lengths) for one in found), strict=True)
     every = Evaluation(np.mean(returns, axis=0), np.mean(lengths, axis=0))
@@ -141,13 +142,13 @@ def _from_logs(request: Request, data: list[str], how: dict[str, Any], form: str
     def between(low: float | None, high: float | None) -> str:
         return "" if low is None or high is None else f" [{low:.4g}, {high:.4g}] (95 %, bootstrap)"
 
-    print(f"estimated value from {found.episodes:,} logged episodes: {found.value:.4g}"
+    print(f"estimated value from {plural(found.episodes, 'logged episode')}: {found.value:.4g}"
           f"{between(found.low, found.high)}")  # fmt: skip
     print(f"  what was not seen could add {found.unseen:.4g}, and the interval allows for it")
     print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to {found.optimistic:.4g}")
-    if found.importance is not None:
+    if found.importance is not None and found.effective is not None:
         print(f"  importance sampling: {found.importance:.4g}, "
-              f"which uses {found.effective:.0f} episodes effectively")  # fmt: skip
+              f"which uses {plural(round(found.effective), 'episode')} effectively")  # fmt: skip
     print(f"measured return of the behaviour: {found.behaviour:.4g}"
           f"{between(found.behaviour_low, found.behaviour_high)}")  # fmt: skip
     if kept is not None:

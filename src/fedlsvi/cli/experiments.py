@@ -174,7 +174,7 @@ def _question(problem: Problem, names: str, seeds: list[int]) -> Question:
 
 
 def _made(new: int) -> str:
-    return "1 new run" if new == 1 else f"{new:,} new runs"
+    return plural(new, "new run")
 
 
 def _claimed(

@@ -186,7 +186,7 @@ def demo(out: str | None, episodes: int, form: str) -> int:
              f"{plural(found['episodes'], 'episode')} each"]  # fmt: skip
     for site, sent in found["sent"].items():
         scalars = sum(sent["scalars"].values())
-        lines.append(f"  {site}: {scalars:,} scalars left; its log and the ledger agree")
+        lines.append(f"  {site}: {plural(scalars, 'scalar')} left; its log and the ledger agree")
     return _print(form, found, lines)
 
 
@@ -254,7 +254,7 @@ def _uncounted(uploads: Sequence[Place]) -> list[str]:
     for place in uploads:
         steps.setdefault(place[0], []).append(str(place[1]))
     rounds = [f"round {k} (step {', '.join(of)})" for k, of in steps.items()]
-    more = [f"{len(rounds) - NAMED} more rounds"] if len(rounds) > NAMED else []
+    more = [plural(len(rounds) - NAMED, "more round")] if len(rounds) > NAMED else []
     return [
         "uploads that left but were not counted, because they were late or replaced: "
         + ", ".join(rounds[:NAMED] + more)
@@ -302,7 +302,8 @@ def _agents(text: str | None, size: int) -> tuple[int, int]:
     if first.isdecimal() and last.isdecimal() and int(first) < int(last) <= size:
         return int(first), int(last)
     raise InvalidInput(
-        f"--agents {text!r} is not a valid range of the ledger's {size} agents: write A:B, e.g. "
+        f"--agents {text!r} is not a valid range of the ledger's {plural(size, 'agent')}: write "
+        "A:B, e.g. "
         f"0:{size}",
         code="bad-agents",
     )

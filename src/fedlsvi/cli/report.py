@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from fedlsvi.checks import plural
 from fedlsvi.cli.command import command, format_option, named_folder, option, refuse_parent
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import InvalidInput
@@ -60,7 +61,7 @@ def report(runs: tuple[str, ...], out: str | None, form: str) -> int:
     else:
         print(f"page   {page}")
         if plots:
-            print(f"plots  {plots[0].parent} ({len(plots)} files, PNG and SVG)")
+            print(f"plots  {plots[0].parent} ({plural(len(plots), 'file')}, PNG and SVG)")
     return 0
 
 

@@ -139,7 +139,7 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
 def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the logs hold, and what was earned in them."""
     counts = summary["counts"]
-    text = f"of {counts['logged_episodes']:,} episodes"
+    text = f"of {plural(counts['logged_episodes'], 'episode')}"
     if counts["left_out"]:
         text += f"; {counts['left_out']:,} where an episode was cut have no target and are left out"
     rows = [("transitions", number(counts["logged_transitions"]), text)]
@@ -158,7 +158,9 @@ def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         if "learned" in found:
             learned = found.pop("learned")
             others = ", ".join(f"{name} {value}" for name, value in found.items())
-            played = "" if learned.episodes is None else f" in {learned.episodes} new episodes"
+            played = (
+                "" if learned.episodes is None else f" in {plural(learned.episodes, 'new episode')}"
+            )
             text = f"of the learned policy{played}; {others}"
             rows.append(("return", str(learned), text))
     if summary["regret"] is not None:
@@ -208,7 +210,7 @@ def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     kinds, solved = found["kinds"], found["solved"]
     text = f"of {kinds:,} visit counts follow from any upload"
     if solved < kinds:
-        text += f"; nearly all do where a round has fewer than {found['rank']:,} episodes"
+        text += f"; nearly all do where a round has fewer than {plural(found['rank'], 'episode')}"
     return [("given away", number(solved), text)]
 
 

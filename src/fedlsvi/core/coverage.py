@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedlsvi.checks import plural
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -63,7 +65,8 @@ class Coverage:
         blind = self.blind
         if not blind.any():
             return (
-                f"every direction was seen at all {H} steps: at the theorem's β the learned policy "
+                f"every direction was seen at all {plural(H, 'step')}: at the theorem's β the "
+                "learned policy "
                 "falls short of any other by at most 2β times the widths along that other's way"
             )
         h = int(blind.argmax()) + 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.base import Environment, no_features
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
@@ -95,8 +96,8 @@ def checked_mask(env: Environment, mask: Any, h: int, x: np.ndarray) -> np.ndarr
     found = np.asarray(mask)
     if found.shape != (len(x), env.n_actions) or found.dtype.kind not in "biu":
         raise InvalidEnvironment(
-            f"the mask of {env.name} has shape {found.shape} and type {found.dtype} for {len(x)} "
-            f"states: give booleans {(len(x), env.n_actions)}",
+            f"the mask of {env.name} has shape {found.shape} and type {found.dtype} for "
+            f"{plural(len(x), 'state')}: give booleans {(len(x), env.n_actions)}",
             code="bad-allowed",
         )
     found = found.astype(bool)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.validation import count, fraction
 from fedlsvi.errors import InvalidEnvironment
@@ -37,7 +38,8 @@ class Garnet(FiniteMDP):
         )
         if b > S:
             raise InvalidEnvironment(
-                f"branching is {b}, but there are {S} states: give branching of at most {S}",
+                f"branching is {b}, but there are {plural(S, 'state')}: give branching of at "
+                f"most {S}",
                 code="bad-branching",
             )
         rng = np.random.default_rng(seed)

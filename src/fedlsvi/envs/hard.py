@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.linear import LinearMDP
 from fedlsvi.envs.validation import count, fraction
 from fedlsvi.errors import InvalidEnvironment
@@ -80,7 +81,7 @@ class CombinationLock(LinearMDP):
         d, seed = count("dim", dim, 2), count("seed", seed, 0)
         if d > 3 * A:
             raise InvalidEnvironment(
-                f"dim is {d}, but 3 states and {A} actions make only {3 * A} pairs: "
+                f"dim is {d}, but 3 states and {plural(A, 'action')} make only {3 * A} pairs: "
                 f"give dim of at most {3 * A}",
                 code="bad-dim",
             )

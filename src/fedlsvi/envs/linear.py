@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.validation import (
     STEPPED,
@@ -120,7 +121,8 @@ class RandomLinearMDP(LinearMDP):
         seed = count("seed", seed, 0)
         if n_states * n_actions < dim:
             raise InvalidEnvironment(
-                f"dim is {dim}, but {n_states} states and {n_actions} actions make only "
+                f"dim is {dim}, but {plural(n_states, 'state')} and "
+                f"{plural(n_actions, 'action')} make only "
                 f"{n_states * n_actions} pairs: give dim of at most {n_states * n_actions}",
                 code="bad-dim",
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, plural
 from fedlsvi.errors import InvalidEnvironment
 
 TOLERANCE = 1e-9
@@ -116,7 +116,7 @@ def horizon_of(given: int | None, lengths: dict[str, int]) -> int:
             horizon, source = length, field
         elif length != horizon:
             raise InvalidEnvironment(
-                f"{field} has {length} steps, {source} says {horizon}: make them agree",
+                f"{field} has {plural(length, 'step')}, {source} says {horizon}: make them agree",
                 code="bad-horizon",
             )
     if horizon is None:
@@ -164,7 +164,8 @@ def rewards(
     full = array.ndim == 4 and array.shape[0] > 0 and array.shape[1:] == triple
     if not (per_pair or per_step or per_transition or full):
         raise InvalidEnvironment(
-            f"r has shape {array.shape}, P has {n_states} states and {n_actions} actions: "
+            f"r has shape {array.shape}, P has {plural(n_states, 'state')} and "
+            f"{plural(n_actions, 'action')}: "
             f"give r as {pair}, {triple}, or either with a leading axis of H steps",
             code="bad-r",
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
 
@@ -90,7 +91,8 @@ class BoundedExperience:
         often = max(Counter(self.users.ravel().tolist()).values())
         if often > self.most:  # type: ignore[operator]
             raise InvalidEnvironment(
-                f"a user has played {often} episodes here, and episodes_per_user is {self.most}: "
+                f"a user has played {plural(often, 'episode')} here, and episodes_per_user is "
+                f"{self.most}: "
                 "nothing of this round is sent. Keep users who were here so often from playing, or "
                 "begin a run with a larger episodes_per_user",
                 code="user-too-often",

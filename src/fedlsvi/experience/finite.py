@@ -54,7 +54,7 @@ class FiniteExperience:
         self._samplers = {
             id(env): (packed(env.initial_tables), packed(env.tables)) for _, _, env in self._groups
         }
-        self.u = np.zeros((horizon, m, dim))
+        self.u = self._empty_earned(horizon)
         self.response = self._empty_response(horizon, n_states)
         self._nothing = np.empty((m, dim, 0))
         self._outer = outer_products(values.phi)
@@ -66,6 +66,10 @@ class FiniteExperience:
         self._log = np.empty((m, horizon + 1, 8), np.uint32)
         self._first = np.empty((horizon, n_states), np.int64)
         self._width = np.empty((horizon, n_states))
+
+    def _empty_earned(self, horizon: int) -> np.ndarray:
+        """u_h of every agent, before anything was seen."""
+        return np.zeros((horizon, len(self.agents), self.dim))
 
     def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
         """N_h of every agent, before anything was seen; V_{H+1} = 0, so N_H is not needed."""

@@ -27,9 +27,11 @@ class StationaryFiniteExperience(FiniteExperience):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.horizon = len(self.u)
-        self.u = self.u[:1].copy()
+        self.horizon = len(self._first)
         self._trigger = CountTrigger(len(self.agents), 1, self.workers)
+
+    def _empty_earned(self, horizon: int) -> np.ndarray:
+        return super()._empty_earned(1)
 
     def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
         return np.zeros((1, len(self.agents), self.dim, n_states))
@@ -72,9 +74,11 @@ class StationarySparseExperience(SparseExperience):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.horizon = len(self.u)
-        self.u = self.u[:1].copy()
+        self.horizon = len(self._first)
         self._trigger = CountTrigger(len(self.agents), 1, self.workers)
+
+    def _empty_earned(self, horizon: int) -> np.ndarray:
+        return super()._empty_earned(1)
 
     def _empty_response(self, horizon: int, n_states: int) -> np.ndarray:
         return super()._empty_response(1, n_states)

@@ -258,13 +258,16 @@ class RowTrigger:
 
     def __init__(self, n_agents: int, horizon: int, dim: int, groups: int | None = None) -> None:
         groups = horizon if groups is None else groups
-        self._grown = np.empty((n_agents, groups, dim, dim))
+        self._shape = (n_agents, groups, dim, dim)
+        self._grown = np.empty((0, 0, dim, dim))  # made where a round begins, it may be large
         self._bounds = np.empty((n_agents, groups, 2))
         self._rows = np.empty((n_agents, 0, horizon, dim))
 
     def begin(self) -> None:
         """Start a round."""
-        self._grown[:] = np.eye(self._grown.shape[2])
+        if self._grown.shape != self._shape:
+            self._grown = np.empty(self._shape)
+        self._grown[:] = np.eye(self._shape[2])
         self._bounds[:] = 0.0
         self._rows = self._rows[:, :0]
 

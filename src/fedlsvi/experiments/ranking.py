@@ -232,7 +232,7 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
         html.heading("Run it again"),
         html.code(_rerun(question)),
     ]  # fmt: skip
-    title = f"{len(rows)} algorithms on {_environment(question.shared['env'])}"
+    title = f"{plural(len(rows), 'algorithm')} on {_environment(question.shared['env'])}"
     index = out / "report.html"
     files.make_folder(out)
     files.write(index, html.document(title, parts).encode())

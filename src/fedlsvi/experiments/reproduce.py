@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import StoreError, UnknownName
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.studies import CLAIMS
@@ -93,8 +94,8 @@ def page(
         markdown(["check", "measured", "verdict"], checks),
         f"![{found.title}]({name}.png)",
         found.setup,
-        f"Made by `{command}`: {len(runs)} runs, {spent / 60.0:.1f} minutes of computing. Numbers "
-        f"are medians of {seeds(specs)}.",
+        f"Made by `{command}`: {plural(len(runs), 'run')}, {spent / 60.0:.1f} minutes of "
+        f"computing. Numbers are medians of {seeds(specs)}.",
         *found.notes,
         "## Numbers",
         markdown(found.header, found.rows),
@@ -110,10 +111,10 @@ def seeds(specs: Sequence[RunSpec]) -> str:
         arms.setdefault(repr(sorted(arm.items())), set()).add(spec.labels["seed"])
     counts = {len(found) for found in arms.values()}
     n = max(counts)
-    text = f"{n} seeds, with the {interval_name(n)} in brackets"
+    text = f"{plural(n, 'seed')}, with the {interval_name(n)} in brackets"
     if min(counts) == n:
         return text
-    fewer = f"; some have {min(counts)} seeds"
+    fewer = f"; some have {plural(min(counts), 'seed')}"
     return text + fewer + (f" and the {interval_name(2)}" if min(counts) < FEWEST <= n else "")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, plural
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap, unbound
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
@@ -63,7 +63,8 @@ class AggregateFeatures(FeatureMap):
         if index.shape != (n_states, n_actions):
             raise InvalidFeatures(
                 f"groups have shape {self.groups.shape}, {env.name} has {states_of(env)} and "
-                f"{n_actions} actions: give one number per state, or one per state and action",
+                f"{plural(n_actions, 'action')}: give one number per state, or one per state and "
+                "action",
                 code="bad-groups",
             )
         # unused coordinates would only cost time

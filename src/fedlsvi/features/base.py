@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidFeatures
 
 NORM_TOLERANCE = 1e-9
@@ -140,7 +141,7 @@ class CallableFeatures(FeatureMap):
         phi = as_features("features", self.fn(states)) if imagined(env) else bound(states)
         if phi.shape[1] != env.n_actions:
             raise InvalidFeatures(
-                f"features have {phi.shape[1]} actions, {env.name} has {env.n_actions}: "
+                f"features have {plural(phi.shape[1], 'action')}, {env.name} has {env.n_actions}: "
                 "return an (n, A, d) array with A = n_actions",
                 code="bad-n_actions",
             )
@@ -207,7 +208,7 @@ def check_batch(field: str, promised: FeatureMap, states: np.ndarray, value: Any
     expected = (n, *((promised.n_actions, promised.dim) if promised.dim else phi.shape[1:]))
     if phi.shape != expected:
         raise InvalidFeatures(
-            f"{field} gave shape {phi.shape} for {n} states, expected {expected}: "
+            f"{field} gave shape {phi.shape} for {plural(n, 'state')}, expected {expected}: "
             "always return (n, A, d) with the same d",
             code="bad-shape",
         )

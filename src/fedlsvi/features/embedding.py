@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import number
+from fedlsvi.checks import number, plural
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states, unbound
 from fedlsvi.features.binding import resolve
@@ -56,7 +56,8 @@ class EmbeddingFeatures(BlockFeatures):
         psi = np.asarray(self.embed(states), np.float64)
         if psi.ndim != 2 or len(psi) != len(states) or not np.isfinite(psi).all():
             raise InvalidFeatures(
-                f"the embedding gave shape {psi.shape} for {len(states)} states: return finite "
+                f"the embedding gave shape {psi.shape} for {plural(len(states), 'state')}: "
+                "return finite "
                 "numbers (n, D), always with the same D",
                 code="bad-embedding",
             )
@@ -157,7 +158,7 @@ class DescribedFeatures(FeatureMap):
         n_states = finite_states("described", env)
         if len(self.descriptions) != n_states:
             raise InvalidFeatures(
-                f"descriptions are of {len(self.descriptions)} states, {env.name} has "
+                f"descriptions are of {plural(len(self.descriptions), 'state')}, {env.name} has "
                 f"{states_of(env)}: describe all of them",
                 code="bad-descriptions",
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap, unbound
 from fedlsvi.features.validation import count
@@ -64,7 +65,8 @@ class HatFeatures(FeatureMap):
             )
         if self.n_actions not in (0, env.n_actions):
             raise InvalidFeatures(
-                f"HatFeatures has {self.n_actions} actions, {env.name} has {env.n_actions}: "
+                f"HatFeatures has {plural(self.n_actions, 'action')}, {env.name} has "
+                f"{env.n_actions}: "
                 "leave n_actions out",
                 code="bad-n_actions",
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap, as_features, check_norms, flags, unbound
 
@@ -27,7 +28,7 @@ def states_of(env: Any) -> str:
     """'4 states', and why, where that is one more than the environment itself numbers."""
     n = env.n_states
     more = f" ({n - 1} and, last, the one after the end of an episode)"
-    return f"{n} states{more if getattr(env, 'after_end', False) else ''}"
+    return f"{plural(n, 'state')}{more if getattr(env, 'after_end', False) else ''}"
 
 
 def tabulated(features: FeatureMap, env: Any) -> TableFeatures:
@@ -50,8 +51,9 @@ def check_table_shape(shape: tuple[int, ...], env: Bindable) -> None:
     expected = (finite_states("table", env), env.n_actions)
     if shape[:2] != expected:
         raise InvalidFeatures(
-            f"features have shape {shape}, {env.name} has {states_of(env)} and {expected[1]} "
-            f"actions: give an array of shape ({expected[0]}, {expected[1]}, d)",
+            f"features have shape {shape}, {env.name} has {states_of(env)} and "
+            f"{plural(expected[1], 'action')}: give an array of shape ({expected[0]}, "
+            f"{expected[1]}, d)",
             code="bad-shape",
         )
 
@@ -128,7 +130,8 @@ class OneHot(FeatureMap):
         expected = (finite_states("one-hot", env), env.n_actions)
         if self.dim and (self.n_states, self.n_actions) != expected:
             raise InvalidFeatures(
-                f"OneHot has {self.n_states} states and {self.n_actions} actions, {env.name} has "
+                f"OneHot has {plural(self.n_states, 'state')} and "
+                f"{plural(self.n_actions, 'action')}, {env.name} has "
                 f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them",
                 code="bad-shape",
             )

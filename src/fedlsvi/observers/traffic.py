@@ -82,7 +82,9 @@ class Traffic:
         """Rounds and scalars to expect, and the raw data."""
         (few, most), (low, high) = self.rounds, self.scalars
         kind = "the budget" if self.budget else "a bound"
-        rounds = f"{few:,} to {most:,} rounds ({kind})" if few < most else plural(few, "round")
+        rounds = (
+            f"{few:,} to {plural(most, 'round')} ({kind})" if few < most else plural(few, "round")
+        )
         close = few == most and high < 1.1 * low  # they differ in who signals
         said = f"{rounds} and {f'about {high:,}' if close else f'{low:,} to {high:,}'} scalars"
         raw = "" if self.raw is None else f"; sharing every trajectory would take {self.raw:,}"
@@ -99,7 +101,8 @@ class Traffic:
                 "one model is larger than all data, so play more episodes or use fewer features"
             )
         return (
-            f"this run {will} {sent:,} scalars, {how_much} times what sharing every trajectory "
+            f"this run {will} {plural(sent, 'scalar')}, {how_much} times what sharing every "
+            "trajectory "
             f"would take: {change}"
         )
 
@@ -190,5 +193,5 @@ class TrafficWatch:
         raw = self.traffic.raw
         if not self._above and raw is not None and (sent := sum(record.scalars.values())) > raw:
             self._above = True
-            said = self.traffic.too_much(sent, f"has sent, after {record.last:,} episodes,")
+            said = self.traffic.too_much(sent, f"has sent, after {plural(record.last, 'episode')},")
             warnings.warn(said, TrafficWarning, stacklevel=2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import UnknownName
 from fedlsvi.protocol.messages import SCALAR_BYTES
 
@@ -28,7 +29,7 @@ class Ledger:
 
     def __repr__(self) -> str:
         sent = ", ".join(f"{c}={n:,}" for c, n in self.scalars.items() if n)
-        return f"<Ledger {self.total:,} scalars: {sent or 'nothing sent'}>"
+        return f"<Ledger {plural(self.total, 'scalar')}: {sent or 'nothing sent'}>"
 
     def _repr_html_(self) -> str:
         found = [(c, n, self.bytes[c]) for c, n in self.scalars.items()]

@@ -475,6 +475,14 @@ def _check_room(p: Parameters, env: Environment) -> None:
         sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
         if not (sparse and p.packing == "diagonal"):
             each += max(p.matrices - 1, 1) * p.dim * n_states  # N
+        each += 4 * (p.horizon + 1)  # the log of a few episodes, 32 bits for a state
+    elif n_states:
+        # the log of 64 episodes, their rewards, and three small arrays for each step
+        each += (32 + 64 + 50) * (p.horizon + 1)
+    else:
+        # the trigger's determinants and one episode's rows, and 64 episodes with their rewards
+        width = getattr(env, "width", getattr(env, "state_dim", 1))
+        each += p.matrices * p.dim**2 + p.horizon * (p.dim + 64 * (width + 1))
     model = p.matrices * packed + p.horizon * (p.dim + n_states + p.dim * p.states)
     for what, n, fix in (
         (f"the regret of episodes = {p.episodes}", p.episodes, "give fewer"),

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.core import fixed_point
 from fedlsvi.core.discrete_gaussian import KEY_BYTES, discrete_gaussian
 from fedlsvi.core.prefix_tree import Node, changed, nodes
@@ -41,7 +42,8 @@ def honest_sites(sites: int, colluders: int) -> int:
     """How many sites' noise counts: all but so many, at least two."""
     if sites - colluders < 2:
         raise InvalidSetting(
-            f"colluders = {colluders} leaves fewer than two of {sites} sites whose noise counts: "
+            f"colluders = {colluders} leaves fewer than two of {plural(sites, 'site')} whose "
+            "noise counts: "
             "give a smaller number, or more sites",
             code="bad-colluders",
         )

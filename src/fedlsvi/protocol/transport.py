@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import TransportError
@@ -163,7 +164,8 @@ class Transport(ABC):
                     return Signal(t + explored, signal.agents, signal.steps)
                 return signal
         raise TransportError(
-            f"no agent signalled within {explored} episodes after episode {t}", code="no-signal"
+            f"no agent signalled within {plural(explored, 'episode')} after episode {t}",
+            code="no-signal",
         )
 
     def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:

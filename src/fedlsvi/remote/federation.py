@@ -18,7 +18,7 @@ from typing import Any
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
 from fedlsvi.algorithms.pevi import PEVISettings
-from fedlsvi.checks import check_seed, choice, integer
+from fedlsvi.checks import check_seed, choice, integer, plural
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
@@ -229,7 +229,8 @@ class Federation:
         bound = resolve(phi, stub)
         if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
             raise InvalidSetting(
-                f"[features] of {self.n_states} states and {actions} actions have dimension "
+                f"[features] of {plural(self.n_states, 'state')} and {plural(actions, 'action')} "
+                "have dimension "
                 f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
                 code="other-dim",
             )
@@ -338,7 +339,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
     size = "n_states" if size == "states" else size
     if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
-            f" (it has {n_states} states and {env.n_actions} actions; where episodes of a "
+            f" (it has {plural(n_states, 'state')} and {plural(env.n_actions, 'action')}; where "
+            "episodes of a "
             "Gymnasium environment can end early, one state is added for those that have ended)"
         )
     return f"change [env] in this site's settings, or {size} in federation.toml{counted}"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.ledger import Ledger
@@ -435,7 +436,7 @@ class FrameTransport(Transport):
                 if travelled:
                     members.notes.add(f"{members.name(c)} taken back, away since round {lost}", k)
             elif k - lost >= self.retry.carry:
-                members.exclude(c, f"away for {self.retry.carry} rounds", k)
+                members.exclude(c, f"away for {plural(self.retry.carry, 'round')}", k)
 
     def _ask_again(self, c: int, message: Request, k: int) -> tuple[bool, Reply]:
         """Ask a cohort what it missed in round k: whether an answer came, and the answer."""
@@ -483,7 +484,7 @@ class FrameTransport(Transport):
         began = [tuple(cut) for cut in plain["cuts"]]
         if began != self.cuts:
             raise InvalidSetting(
-                f"this run has {len(began)} cohorts, each with its journal, and not "
+                f"this run has {plural(len(began), 'cohort')}, each with its journal, and not "
                 f"{len(self.cuts)}: resume it with cohorts={len(began)}",
                 code="other-cohorts",
             )

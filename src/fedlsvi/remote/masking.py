@@ -24,6 +24,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import FEWEST_SITES, Parameters
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.aggregation import FixedPointSums
@@ -127,7 +128,8 @@ class Masking:
         if len(roster.members) < FEWEST_SITES:
             _refuse(
                 "too-few-sites",
-                f"{len(roster.members)} sites are listed, and secure sums need {FEWEST_SITES}",
+                f"{plural(len(roster.members), 'site')} listed, and secure sums need "
+                f"{FEWEST_SITES}",
             )
         following = 0
         for member in roster.members:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import (
@@ -411,7 +412,7 @@ class Membership:
             return
         if carried["away"] and not self.carries:
             raise InvalidSetting(
-                f"{len(carried['away'])} cohorts of this run are away: resume it with "
+                f"{plural(len(carried['away']), 'cohort')} of this run are away: resume it with "
                 'absent="carry"',
                 code="cohorts-are-away",
             )

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core.ridge import factorise
 from fedlsvi.core.statistics import unpack
@@ -70,7 +71,10 @@ class RequestOrder:
             case Explore() | Stop() if self.unread:
                 refuse("logs-first", f"a {type(message).__name__} before the round of the logs")
             case Explore(limit=limit) if not 0 <= limit <= T - world.t:
-                refuse("bad-limit", f"asked to explore {limit} episodes after {world.t} of {T}")
+                refuse(
+                    "bad-limit",
+                    f"asked to explore {plural(limit, 'episode')} after {world.t} of {T}",
+                )
             case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
                 refuse("bad-stop", f"a round after episode {world.t} cannot stop at episode {t}")
             case Keep(t=t) if world.length or world.t != t:

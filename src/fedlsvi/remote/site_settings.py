@@ -29,7 +29,7 @@ from typing import Any
 
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, plural
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.logged.beside import Logs
@@ -139,7 +139,8 @@ class SiteSettings:
         )  # fmt: skip
         if len(own) != self.agents:
             raise InvalidInput(
-                f"{given['file']} has the records of {len(own)} agents, this site has {self.agents}"
+                f"{given['file']} has the records of {plural(len(own), 'agent')}, this site has "
+                f"{self.agents}"
                 ": give agents = that number",
                 code="wrong-number-of-logs",
             )

@@ -51,8 +51,8 @@ def comparison_page(groups: Sequence[Group], svgs: dict[str, bytes]) -> str:
     """The page; `svgs` are files by the name of their figure."""
     first = groups[0].first
     names = {group.first.algorithm for group in groups}
-    one = f"{len(groups)} settings of {first.algorithm}"
-    what = one if len(names) == 1 else f"{len(names)} algorithms"
+    one = f"{plural(len(groups), 'setting')} of {first.algorithm}"
+    what = one if len(names) == 1 else f"{plural(len(names), 'algorithm')}"
     parts = [
         html.paragraph(_shared(groups), "sub"),
         html.paragraph(verdict(groups), "outcome"),

@@ -61,7 +61,9 @@ def _estimated(run: Run, entries: Sequence[Entry]) -> str:
         logs = f"{', '.join(entry['data'])}\n{plural(entry['episodes'], 'episode')}{steps}"
         sampled = "–"
         if entry["importance"] is not None and entry["effective"] is not None:
-            sampled = f"{_short(entry['importance'])}\nof {entry['effective']:,.0f} episodes"
+            sampled = (
+                f"{_short(entry['importance'])}\nof {plural(round(entry['effective']), 'episode')}"
+            )
         rows.append(
             (
                 logs,

@@ -139,7 +139,7 @@ def draw_median(
     mid, low, high = bootstrap(curves)
     if n > 1:
         axes.fill_between(t, low, high, color=look["color"], alpha=0.2, linewidth=0)
-    known = "measured" if n == 1 else f"median of {n} runs, {interval_name(n)}"
+    known = "measured" if n == 1 else f"median of {plural(n, 'run')}, {interval_name(n)}"
     axes.plot(t, mid, linewidth=2.2, label=label or known, marker=dot(t), **look)
     return mid, float(curves.max())
 
@@ -343,7 +343,7 @@ def _steps(
     for i, run in enumerate(runs):
         at = thin(len(run.records), log=True)
         t = np.array([record.last for record in run.records])[at]
-        label = "measured" if len(runs) == 1 else f"measured, {len(runs)} runs"
+        label = "measured" if len(runs) == 1 else f"measured, {plural(len(runs), 'run')}"
         axes.plot(t, np.asarray(value(run))[at], color=BLUE, drawstyle="steps-post",
                   linewidth=2.2, alpha=1.0 if len(runs) == 1 else 0.5, marker=dot(t),
                   label=None if i else label)  # fmt: skip

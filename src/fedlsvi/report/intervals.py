@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
+
 FEWEST = 5
 """Runs from which on there is a 95 % interval."""
 
@@ -52,7 +54,7 @@ def interval_name(n: int) -> str:
 
 def over_seeds(n: int) -> str:
     """'1 seed' or 'median of 3 seeds, min–max in brackets'."""
-    return "1 seed" if n == 1 else f"median of {n} seeds, {interval_name(n)} in brackets"
+    return "1 seed" if n == 1 else f"median of {plural(n, 'seed')}, {interval_name(n)} in brackets"
 
 
 def bootstrap(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:

@@ -23,7 +23,8 @@ def privacy(group: Group) -> str:
     if any(ledger["up_raw"] for ledger in ledgers):
         most = max(ledger["up_raw"] for ledger in ledgers)
         return (
-            f"Raw trajectories left the agents: {most:,} scalars of states, actions and rewards in "
+            f"Raw trajectories left the agents: {plural(most, 'scalar')} of states, actions and "
+            "rewards in "
             "one run. This algorithm does not keep them private."
         )
     if not any(ledger["up_stats"] for ledger in ledgers):
@@ -86,7 +87,8 @@ def _solved(found: VisitRecovery) -> str:
     return (
         f"The matrices φφᵀ of {pairs} ({kinds} different ones) have rank {found.rank:,}: any "
         f"upload gives the number of visits of {found.solved:,} of them, and one of fewer than "
-        f"about {found.rank:,} episodes usually that of all, because counts are whole numbers."
+        f"about {plural(found.rank, 'episode')} usually that of all, because counts are whole "
+        "numbers."
     )
 
 

@@ -18,7 +18,7 @@ def protections(run: Run) -> list[Row]:
         return [("left the agents", "nothing")]
     rows: list[Row] = []
     if sent["up_raw"]:
-        rows.append(("raw trajectories", f"{sent['up_raw']:,} scalars left the agents"))
+        rows.append(("raw trajectories", f"{plural(sent['up_raw'], 'scalar')} left the agents"))
     else:
         rows.append(("raw trajectories", "none left the agents"))
     rows += [_floor(run), ("smallest upload", _smallest(run)), *_sums(run), _signals(run)]
@@ -61,8 +61,8 @@ def _sums(run: Run) -> list[Row]:
     sites = run.counts.get("sites", p.n_agents)
     return [
         ("sums", f'masked, over {plural(sites, "site")} (aggregation = "secure")'),
-        ("the server saw", f"of every step, {seen}, added over all {sites} sites; of one site "
-         "nothing, as long as two sites do not work with the server"),
+        ("the server saw", f"of every step, {seen}, added over all {plural(sites, 'site')}; of one "
+         "site nothing, as long as two sites do not work with the server"),
         ("the server could not check", "the share of one site: whether it is finite, lawful and of "
          "as many episodes as the round, and whether the agent that signalled had reason to"),
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def _noise(run: Run) -> list[Row]:
     sites, c = run.counts.get("sites", p.n_agents), p.privacy["colluders"]
     who = "every agent added all of it"
     if p.aggregation == "secure":
-        who = f"{sites} sites shared it, and {plural(sites - c, 'share')} would do"
+        who = f"{plural(sites, 'site')} shared it, and {plural(sites - c, 'share')} would do"
     done = plural(run.rounds, "synchronisation")
     return [
         (

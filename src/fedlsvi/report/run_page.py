@@ -124,8 +124,9 @@ def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
         return []
     counts, meaning = run.counts, run.coverage.meaning()
     told = (
-        f"{counts['logged_episodes']:,} logged episodes with {counts['logged_transitions']:,} "
-        f"transitions, of which {counts['left_out']:,} have no target. At β = "
+        f"{plural(counts['logged_episodes'], 'logged episode')} with "
+        f"{plural(counts['logged_transitions'], 'transition')}, of which {counts['left_out']:,} "
+        "have no target. At β = "
         f"{run.parameters.beta:.4g}, {meaning}."
     )
     return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
@@ -189,7 +190,7 @@ def took_part(run: Run) -> list[str]:
         return []
     there = [record.present or 0 for record in run.records]
     return [f"{min(there):,} to {max(there):,} of them there in a round, {np.mean(there):.3g} on "
-            f"average, and {run.agent_episodes:,} episodes played in all"]  # fmt: skip
+            f"average, and {plural(run.agent_episodes, 'episode')} played in all"]  # fmt: skip
 
 
 def _only(group: Group) -> str:
@@ -208,11 +209,11 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
     p = run.parameters
     opening = f"After {plural(run.played, 'episode')} each"
     if len(group.runs) > 1:
-        opening += f" (median of {len(group.runs)} seeds)"
+        opening += f" (median of {plural(len(group.runs), 'seed')})"
     if group.regrets():
         lost = unit(run) * float(np.median(group.regrets()))
         late = unit(run) * float(np.median([late_loss(one) for one in group.runs]))
-        who = "the agent" if p.n_agents == 1 else f"the {p.n_agents} agents together"
+        who = "the agent" if p.n_agents == 1 else f"the {plural(p.n_agents, 'agent')} together"
         text = (
             f"{opening}, {who} had lost {number(lost)} reward against an optimal policy: "
             f"{number(lost / run.agent_episodes)} per episode played, and {number(late)} per "
@@ -301,7 +302,9 @@ def numbers(group: Group) -> str:
     cells.append((measured([run.ledger.total for run in runs]), against))
     size = measured([sum(run.ledger.bytes.values()) / 1e6 for run in runs])
     cells.append((size, "megabytes sent, at eight bytes a scalar"))
-    note = f"Medians of {len(runs)} seeds, with the {interval_name(len(runs))} in brackets."
+    note = (
+        f"Medians of {plural(len(runs), 'seed')}, with the {interval_name(len(runs))} in brackets."
+    )
     return html.boxes(cells) + (html.paragraph(note, "note") if len(runs) > 1 else "")
 
 
@@ -318,8 +321,10 @@ def policy_values(group: Group, levels: Mapping[str, float]) -> str:
 
     def shown(name: str, value: float) -> str:
         worth = played.get(name)
-        error = f" ± {worth.standard_error:.2g} ({worth.episodes} episodes)" if worth else ""
-        return f"{value:,.5g}{error}"
+        if worth is None:
+            return f"{value:,.5g}"
+        episodes = plural(worth.episodes or 0, "episode")
+        return f"{value:,.5g} ± {worth.standard_error:.2g} ({episodes})"
 
     rows = [
         (POLICIES.get(name, name) + (_only(group) if name == "learned" else ""), shown(name, value))
@@ -379,7 +384,7 @@ def _verdict(every: Sequence[Bound]) -> str:
     held = [bound.holds for bound in every]
     if None in held:
         return "not known here"
-    seeds = f", {len(held)} seeds" if len(held) > 1 else ""
+    seeds = f", {plural(len(held), 'seed')}" if len(held) > 1 else ""
     if all(bound.applies for bound in every):
         return ("holds" if all(held) else "broken") + seeds
     return ("below" if all(held) else "above") + f"{seeds}; no guarantee at this β"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedlsvi.checks import needs_pandas
+from fedlsvi.checks import needs_pandas, plural
 from fedlsvi.errors import UnknownName
 from fedlsvi.report.comparison import comparable, comparison_figure
 from fedlsvi.report.groups import Group, grouped
@@ -83,7 +83,7 @@ class Comparison:
     def __repr__(self) -> str:
         shown = [f"{row[0]} ({row[2]})" for row in self.rows()[:8]]
         more = f" and {len(self.groups) - 8} more" if len(self.groups) > 8 else ""
-        return f"<Comparison of {len(self.runs)} runs: {', '.join(shown)}{more}>"
+        return f"<Comparison of {plural(len(self.runs), 'run')}: {', '.join(shown)}{more}>"
 
     def _repr_html_(self) -> str:
         from fedlsvi.report.notebook import html_of_comparison

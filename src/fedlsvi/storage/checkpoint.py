@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import DamagedFile
 from fedlsvi.protocol.ledger import CATEGORIES
 from fedlsvi.storage import files
@@ -149,7 +150,9 @@ def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     # of a finished run, what is needed to go on: the episodes before its last round
     ends = (0, t, manifest.plain.get("before", {}).get("t", t))
     if before not in ends or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
-        raise DamagedFile(f"{path}: {REGRET} or {HISTORY} are not of {t} episodes", code="damaged")
+        raise DamagedFile(
+            f"{path}: {REGRET} or {HISTORY} are not of {plural(t, 'episode')}", code="damaged"
+        )
     return manifest, arrays
 
 

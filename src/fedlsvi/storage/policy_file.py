@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.checks import SEEDS, is_integer
+from fedlsvi.checks import SEEDS, is_integer, plural
 from fedlsvi.core.ridge import DenseFactor
 from fedlsvi.envs.spaces import Spaces, count_observations
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
@@ -171,7 +171,7 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
             sizes["states"] = (TRIED, dim)
         for name in ("ceilings", "beta"):
             if isinstance(head[name], list) and len(head[name]) != horizon:
-                return f"horizon is {horizon}, {name} has {len(head[name])} steps"
+                return f"horizon is {horizon}, {name} has {plural(len(head[name]), 'step')}"
         if not 1 <= head["rows"] <= MOST_ROWS or dim is None:
             return f"rows is {head['rows']}, state_dim is {dim}"
     for name, size in sizes.items():

@@ -25,7 +25,7 @@ from numba.core.config import CPU_NAME
 
 from fedlsvi import __version__
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.checks import integer, number
+from fedlsvi.checks import integer, number, plural
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.core.random import uniforms
 from fedlsvi.envs.base import Environment, plain, units
@@ -393,7 +393,8 @@ def parse_header(
     facts["visits"] = facts["visits"] and VisitRecovery(**facts["visits"])
     if (job.episodes, job.settings.get("n_agents", p.n_agents)) != (p.episodes, p.n_agents):
         raise DamagedFile(
-            f"{run / PARAMETERS} is of {p.n_agents} agents and {p.episodes} episodes, "
+            f"{run / PARAMETERS} is of {plural(p.n_agents, 'agent')} and "
+            f"{plural(p.episodes, 'episode')}, "
             f"{SETTINGS} of others",
             code="damaged",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.ledger import Ledger
 
@@ -50,7 +51,7 @@ class Channel:
             if array.ndim == 0 or len(array) != m:
                 raise InvalidInput(
                     f"channel.gather: an array has shape {array.shape}, but its first axis must be "
-                    f"the {m} agents; use channel.send for a message of one agent",
+                    f"the {plural(m, 'agent')}; use channel.send for a message of one agent",
                     code="bad-message-shape",
                 )
         self._ledger.each(category, scalars // m)

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
+from fedlsvi.checks import plural
 from fedlsvi.core.alias import pick
 from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
 from fedlsvi.envs.continuous import ContinuousMDP
@@ -141,7 +142,8 @@ class RegretMeter:
         t = _incomplete(self.recorded, first, last, len(self.until))
         if t > 0:
             raise InvalidInput(
-                f"{name}: {self.recorded[t - 1]} of {len(self.until)} agents were recorded in "
+                f"{name}: {self.recorded[t - 1]} of {plural(len(self.until), 'agent')} were "
+                "recorded in "
                 f"episode {t}: advance() must call record() of a group meter for every agent and "
                 "every episode that it plays",
                 code="agents-not-recorded",

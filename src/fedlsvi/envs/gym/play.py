@@ -80,7 +80,8 @@ class Evaluation:
             return f"{self.mean:.4g} (1 episode: too few for an interval)"
         low, high = found
         share = f"{100 * self.confidence:.0f} %"
-        return f"{self.mean:.4g} [{low:.4g}, {high:.4g}] ({share}, {len(self.returns)} episodes)"
+        played = plural(len(self.returns), "episode")
+        return f"{self.mean:.4g} [{low:.4g}, {high:.4g}] ({share}, {played})"
 
 
 def evaluate_policy(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidEnvironment
 
 NEUTRAL = {
@@ -148,7 +149,8 @@ def from_dictionary(
     n = len(P)
     if initial.shape != (n,):
         raise InvalidEnvironment(
-            f"unwrapped.P has {n} states, but initial_state_distrib has shape {initial.shape}",
+            f"unwrapped.P has {plural(n, 'state')}, but initial_state_distrib has shape "
+            f"{initial.shape}",
             code="bad-table",
         )
     going = np.zeros((n, n_actions, n))  # probability of going on to x'

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.logged.rows import InvalidRecord, Rows
 from fedlsvi.envs.logged.sources import Source
 
@@ -78,7 +79,8 @@ def _check_rows(rows: Rows, n_actions: int) -> None:
     assert rows.allowed is not None
     if rows.allowed.shape[1] != n_actions:
         raise InvalidRecord(
-            f"allowed has {rows.allowed.shape[1]} entries, there are {n_actions} actions: give one "
+            f"allowed has {rows.allowed.shape[1]} entries, there are "
+            f"{plural(n_actions, 'action')}: give one "
             "for each",
             code="bad-width",
             row=rows.first,

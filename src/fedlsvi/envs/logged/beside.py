@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedlsvi.checks import plural
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym.convert import as_environment
@@ -114,7 +115,8 @@ def _logs(
         many = [one if one is None or _is_log(one) else next(found) for one in many]
     if len(many) != n_agents:
         raise InvalidRecord(
-            f"there are logs of {len(many)} agents, but n_agents is {n_agents}: give one for each, "
+            f"there are logs of {plural(len(many), 'agent')}, but n_agents is {n_agents}: give "
+            "one for each, "
             "and None for an agent that has none",
             code="wrong-number-of-logs",
         )

@@ -225,7 +225,7 @@ def logged_worlds(
     assert agreed.horizon is not None
     if agreed.n_states is not None:  # one row with a large number is enough
         pairs = agreed.n_states * (agreed.n_actions or 1)
-        what = f"a log with {agreed.n_states} states and {agreed.n_actions} actions"
+        what = f"a log with n_states = {agreed.n_states} and n_actions = {agreed.n_actions}"
         refuse_large(what, pairs, "number them from 0 without gaps")
     logs = [own for one in found for own in one.agents.values()]
     early = any(own.ended[: agreed.horizon - 1].any() for own in logs)

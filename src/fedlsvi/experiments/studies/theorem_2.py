@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import PRACTICAL_BETA
 from fedlsvi.core.theory import beta_homogeneous, misspecification_width
 from fedlsvi.experiments.runner import RunSpec
@@ -137,7 +138,7 @@ def finding(points: Sequence[Point]) -> Finding:
         Check(f"β widened in proportion: up to {NEAR[0]:g}·√(d/(MT)) regret is at most {SAME:g} "
               "times that at ξ = 0", at[NEAR[0]][wide].text(".2f"), below(at[NEAR[0]][wide], SAME)),
         Check("β widened as printed: regret is below Theorem 2's right-hand side",
-              f"{len(kept)} runs", always(kept)),
+              f"{plural(len(kept), 'run')}", always(kept)),
         Check("the break moves just like √(d/(MT)): exponent at most −0.4", moves.text(".2f"),
               below(moves, -0.4), counts=False),
         Check(f"β widened as printed: up to {NEAR[0]:g}·√(d/(MT)) regret is at most {SAME:g} "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.core.theory import rounds_floor
 from fedlsvi.experiments.runner import Outcome, RunSpec
 from fedlsvi.experiments.sweeps import (
@@ -93,8 +94,8 @@ def finding(points: Sequence[Point]) -> Finding:
     largest = max(o.rounds / theorem_3(o) for o in every)
     checks = [
         Check("K ≤ 1 + 2T/γ + (dH/log 2)·log(1 + MT/(λd)), or T if that is less, in every run",
-              f"{len(every)} runs, the largest K is {largest:.0%} of its bound", bound),
-        Check("K ≥ ⌈T/⌈γ⌉⌉ in every run", f"{len(every)} runs", floor),
+              f"{plural(len(every), 'run')}, the largest K is {largest:.0%} of its bound", bound),
+        Check("K ≥ ⌈T/⌈γ⌉⌉ in every run", f"{plural(len(every), 'run')}", floor),
     ]  # fmt: skip
     for preset in values(points, "preset"):
         auto = matrix(select(points, arm="T", preset=preset), "x", lambda o: o.rounds)
