@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,3 +314,16 @@ def test_a_site_keeps_the_policy_to_deploy(tmp_path: Path) -> None:
     assert not np.array_equal(deployed, player.values.policy)
     for book in books:
         book.close()
+
+
+@pytest.mark.parametrize("part", [flare.Site, flare.Coordinator])
+def test_flare_does_not_look_for_tensors(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would import PyTorch in every process of a job."""
+    from nvflare.fuel.utils.import_utils import optional_import
+
+    for name in [name for name in sys.modules if name.startswith("nvflare.app_opt.pt")]:
+        monkeypatch.delitem(sys.modules, name)
+    part({})
+    assert "nvflare.app_opt.pt" in sys.modules
+    assert not optional_import("nvflare.app_opt.pt.decomposers", name="TensorDecomposer")[1]
+    assert not [name for name in sys.modules if name.startswith("nvflare.app_opt.pt.")]
