@@ -34,7 +34,7 @@ def test_the_highest_return_comes_first() -> None:
     assert header[2] == "return, last tenth"
     assert [row[2] for row in body] == ["3.000", "1.000", "-9.500"]
     drawn = ranking.panels(found, "bca")
-    assert list(drawn) == ["returns"]
+    assert list(drawn) == ["returns", "worth"]
     assert make_figure(list(drawn.values())).axes[0].get_ylim()[0] < -9.0
 
 
@@ -74,7 +74,7 @@ def test_a_stepped_problem_is_ranked_by_return(capsys: pytest.CaptureFixture[str
         rows = [row for row in csv.DictReader(file) if row["algorithm"] == "fed-lsvi"]
     assert all(1.0 <= float(row["return"]) <= 20.0 and row["regret"] == "" for row in rows)
     assert main(["report", "c"]) == 0
-    assert "plots  c/plots (2 files" in capsys.readouterr().out
+    assert "plots  c/plots (4 files" in capsys.readouterr().out
     page = Path("c/report.html").read_text()
     assert "earned most (return, last tenth: " in page
     assert "1 agent, 10 episodes each, horizon 20, 16 features" in page

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from browser import Page, chromium
 from fedlsvi import FedLSVI
-from fedlsvi.algorithms import make
+from fedlsvi.algorithms import make, names
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.experiments import ranking
 from fedlsvi.features import FourierFeatures
 from fedlsvi.report import write_report
 from repeats import repeats
@@ -27,6 +30,11 @@ SIDEWAYS = """[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidt
 HEADS = """[...document.querySelectorAll(".stack td")]
   .map(e => getComputedStyle(e, "::before").content.replaceAll('"', ""))"""
 """What is written before the cells of a row that are below each other."""
+
+HALF_EMPTY = """[...document.querySelectorAll(".figures")].filter(e => {
+    const last = e.lastElementChild.getBoundingClientRect(), all = e.getBoundingClientRect();
+    return last.right < all.right - 20; }).map(e => e.textContent)"""
+"""Captions of the figures beside whose last one there is nothing."""
 
 WIDTHS = (1280, 390)
 SMALLEST = 12.0
@@ -94,8 +102,51 @@ def test_reads_well(kind: str, width: int, page: Page, reports: dict[str, Path])
     check(page, reports[kind], width)
     wide = page.evaluate(SIDEWAYS)
     assert wide == []
+    assert page.evaluate(HALF_EMPTY) == []
     if width < 600 and kind != "compared":
         assert {"bound", "measured", "verdict"} <= {h.split(",")[0] for h in page.evaluate(HEADS)}
+
+
+def test_a_half_that_is_empty_is_seen(page: Page, reports: dict[str, Path]) -> None:
+    page.open(reports["seeds"], 1280)
+    page.evaluate("document.querySelector('.figures').lastElementChild.remove()")
+    assert len(page.evaluate(HALF_EMPTY)) == 1
+
+
+@pytest.mark.parametrize("known", ["regret", "return"])
+def test_a_long_ranking_of_large_numbers_fits(
+    known: str, page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every algorithm there is, seeds far apart, millions of rounds: no table scrolls, the names
+    are those that a user types, and the size of the problem is said."""
+    folder = tmp_path / "compared"
+    about = "--env river-swim --algorithms fed-lsvi --agents 2 --episodes 5 --seeds 0:2 --jobs 1"
+    assert main(["compare", *about.split(), "--out", str(folder)]) == 0
+    question, found = ranking._read(folder)
+    runs = [
+        replace(run, regret=1.23e9 * (i + 1), uniform=3.3e9, rounds=10**6 * (i + 1),
+                scalars=10**10 * (i + 1), seconds=12345.6,
+                scalars_by_category=dict.fromkeys(run.scalars_by_category, 10**10))
+        for i, run in enumerate(found["fed-lsvi"])
+    ]  # fmt: skip
+    if known == "return":
+        runs = [
+            replace(run, regret=None, late=None, late_return=-12345.6,
+                    curve={"t": [1, 5], "scalars": [0, 9], "return": [-1e5, 1e5]})
+            for run in runs
+        ]  # fmt: skip
+    every = dict.fromkeys(names(), runs)
+    monkeypatch.setattr(ranking, "_read", lambda folder: (question, every))
+    path = ranking.write_comparison(folder, tmp_path / "page")[0]
+    for width in WIDTHS:
+        page.open(path, width)
+        check(page, path, width)
+        assert page.evaluate(SIDEWAYS) == page.evaluate(HALF_EMPTY) == []
+    text = path.read_text(encoding="utf-8")
+    assert "2 agents, 5 episodes each, horizon 20, 12 features" in text
+    said = re.sub(r"<pre.*?</pre>|<style.*?</style>|<[^>]+>|src=\S+", " ", text, flags=re.DOTALL)
+    assert set(names()) <= set(said.split())
+    assert re.findall(r"\b[a-z]+_[a-z_]+\b|\b[A-Z]+[a-z]+[A-Z]\w*", said) == []
 
 
 def check(page: Page, path: Path, width: int) -> None:

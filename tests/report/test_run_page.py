@@ -74,6 +74,23 @@ def test_every_figure_is_drawn_for_one_run_and_for_several(
             assert np.isfinite(np.asarray(line.get_ydata(), float)).all()
 
 
+@pytest.mark.parametrize("what", [*KNOWN, "communication"])
+def test_no_tick_is_a_power_of_ten_times_something(runs: list[Run], what: str) -> None:
+    """As 8×10⁻¹ where an axis is shorter than a decade: of a short run, and of a long one."""
+    short = FedLSVI(n_agents=3).learn(runs[0].plan.envs[0], 3, progress=False)  # type: ignore[union-attr]
+    for run in (short, runs[0]):
+        made = run.plot(what)
+        made.canvas.draw()
+        for axes in made.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                ticks = axis.get_ticklabels(which="both")
+                assert not [text.get_text() for text in ticks if "times" in text.get_text()]
+                low, high = sorted(axis.get_view_interval())
+                inside = [text for text in axis.get_ticklabels() if text.get_text() and
+                          low <= text.get_position()[axis is axes.yaxis] <= high]  # fmt: skip
+                assert len(inside) >= 2, (what, axis.get_label_text())
+
+
 def test_regret_has_the_curve_and_a_root_through_its_end(runs: list[Run]) -> None:
     curve, root = runs[0].plot("regret").axes[0].lines[:2]
     assert runs[0].regret is not None

@@ -26,6 +26,7 @@ from fedlsvi.report.plotting import (
     Draw,
     Panel,
     against_scalars,
+    close_around,
     from_zero,
     legend_above,
     make_figure,
@@ -120,8 +121,8 @@ def _cell(found: Interval | None, form: str) -> str:
 def panels(found: Found, order: Sequence[str]) -> dict[str, Draw]:
     """What figures draw, by the names that they have in reports; empty where nothing is known.
 
-    Regret against episodes, and against what was sent at the end: along a run, regret over scalars
-    would reward having played less.
+    Regret or return against episodes, and against what was sent at the end: along a run, regret
+    over scalars would reward having played less.
     """
     known = set.intersection(*(set(run.curve) for runs in found.values() for run in runs))
     episode = "episode t (each agent)"
@@ -132,7 +133,8 @@ def panels(found: Found, order: Sequence[str]) -> dict[str, Draw]:
     if "return" not in known:
         return {}
     curves = _curves(found, order, "return")
-    return {"returns": Panel("Return", episode, "return, median", curves, False, False).draw}
+    returns = Panel("Return", episode, "return, median", curves, False, False)
+    return {"returns": returns.draw, "worth": partial(_worth, found=found, order=order)}
 
 
 def _curves(found: Found, order: Sequence[str], what: str) -> list[Curve]:
@@ -155,6 +157,20 @@ def _price(axes: Any, found: Found, order: Sequence[str]) -> None:
     from_zero(axes, 1.08 * max(float(lost.max()) for _, _, lost in named))
     axes.set(ylabel="group regret at the end")
     axes.set_title("Regret and its price")
+    legend_above(axes)
+
+
+def _worth(axes: Any, found: Found, order: Sequence[str]) -> None:
+    """What the last tenth of the episodes earned, where regret is not known."""
+    named = [
+        (name, np.array([run.scalars for run in found[name]], np.float64),
+         np.array([run.late_return for run in found[name]], np.float64))
+        for name in order
+    ]  # fmt: skip
+    against_scalars(axes, named)
+    close_around(axes, [earned for _, _, earned in named])
+    axes.set(ylabel="mean return, last tenth")
+    axes.set_title("Return and its price")
     legend_above(axes)
 
 

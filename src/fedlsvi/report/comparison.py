@@ -17,6 +17,7 @@ from fedlsvi.report.intervals import over_seeds
 from fedlsvi.report.plotting import (
     MUTED,
     against_scalars,
+    close_around,
     episodes,
     frame,
     from_zero,
@@ -227,9 +228,8 @@ def _worth(axes: Any, groups: Sequence[Group]) -> None:
     """What the last episodes earned, where regret is not known, against what was sent for it."""
     earned = [np.array(group.late_returns(common(groups))) for group in groups]
     _against_scalars(axes, groups, earned)
-    low, high = (f([f(values) for values in earned]) for f in (np.min, np.max))
-    margin = 0.1 * (high - low) or 1.0
-    axes.set(ylabel="mean return, last tenth", ylim=(low - margin, high + margin))
+    close_around(axes, earned)
+    axes.set(ylabel="mean return, last tenth")
     axes.set_title("Return and its price")
     legend_above(axes)
 

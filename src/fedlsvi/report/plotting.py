@@ -343,6 +343,13 @@ def note(axes: Any, text: str) -> None:
               fontsize=9.5, color=MUTED)  # fmt: skip
 
 
+def close_around(axes: Any, values: Sequence[np.ndarray]) -> None:
+    """Let the vertical axis hold these values, and little else."""
+    low, high = (f([f(some) for some in values]) for f in (np.min, np.max))
+    margin = 0.1 * (high - low) or 1.0
+    axes.set(ylim=(low - margin, high + margin))
+
+
 def against_scalars(
     axes: Any, named: Sequence[tuple[str, np.ndarray, np.ndarray]], until: str = ""
 ) -> None:
