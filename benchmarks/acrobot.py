@@ -1,8 +1,10 @@
 """`python -m benchmarks.acrobot FILE [SEEDS]`: what Acrobot takes beyond the defaults.
 
 With default settings Fed-LSVI hardly learns it in 4×100 episodes (docs/environments.md). Each line
-changes features, β or the number of episodes; the settings were fixed before the first run. FILE
-keeps every run.
+changes features, β, the number of episodes or for how many steps an action is held; the settings
+were fixed before the first run, but for those in `ADDED` and `LATEST`, which were fixed after the
+runs of the lines above them and before their own. The best lines of these two are played again with
+seeds that did not choose them. FILE keeps every run.
 """
 
 from __future__ import annotations
@@ -28,23 +30,53 @@ BANDWIDTH = [1.0, 1.0, 1.0, 1.0, 4.0, 9.0]
 """A bandwidth for cos, sin of both angles and the two speeds (up to 12.6 and 28.3): a
 third of their largest values."""
 
-SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
-    "defaults": (100, {}, {"n_frequencies": 16}),
-    "bandwidth": (100, {}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
-    "bandwidth, β = 1": (100, {"beta": 1.0}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
-    "bandwidth, 48 frequencies, β = 1": (
-        100, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
-    "bandwidth, 48 frequencies, β = .1": (
-        100, {"beta": 0.1}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
-    "bandwidth, 48 frequencies, β = 1, 300 episodes": (
-        300, {"beta": 1.0}, {"n_frequencies": 48, "bandwidth": BANDWIDTH}),
-}  # fmt: skip
+HELD = 10
+"""Steps for which an action is held, unless the line says otherwise; an episode has 500."""
+
+Line = tuple[int, int, dict[str, Any], dict[str, Any]]
+"""Episodes of each agent, steps an action is held, settings of the learner and of the features."""
+
+BEST: dict[str, Any] = {"n_frequencies": 48, "bandwidth": BANDWIDTH}
+WIDE: dict[str, Any] = {"n_frequencies": 48, "bandwidth": [2.0 * own for own in BANDWIDTH]}
+
+SETTINGS: dict[str, Line] = {
+    "defaults": (100, HELD, {}, {"n_frequencies": 16}),
+    "bandwidth": (100, HELD, {}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
+    "bandwidth, β = 1": (100, HELD, {"beta": 1.0}, {"n_frequencies": 16, "bandwidth": BANDWIDTH}),
+    "bandwidth, 48 frequencies, β = 1": (100, HELD, {"beta": 1.0}, BEST),
+    "bandwidth, 48 frequencies, β = .1": (100, HELD, {"beta": 0.1}, BEST),
+    "bandwidth, 48 frequencies, β = 1, 300 episodes": (300, HELD, {"beta": 1.0}, BEST),
+}
+
+ADDED: dict[str, Line] = {
+    "bandwidth, 48 frequencies, β = 1, held for 5": (100, 5, {"beta": 1.0}, BEST),
+    "twice the bandwidth, 48 frequencies, β = 1, held for 5": (100, 5, {"beta": 1.0}, WIDE),
+    "bandwidth, 48 frequencies, β = 1, held for 4": (100, 4, {"beta": 1.0}, BEST),
+}
+
+FOUR: dict[str, Any] = {"n_frequencies": 48, "bandwidth": [4.0 * own for own in BANDWIDTH]}
+
+LATEST: dict[str, Line] = {
+    "twice the bandwidth, 48 frequencies, held for 5": (100, 5, {}, WIDE),
+    "twice the bandwidth, 48 frequencies, β = 1": (100, HELD, {"beta": 1.0}, WIDE),
+    "four times the bandwidth, 48 frequencies, β = 1, held for 5": (100, 5, {"beta": 1.0}, FOUR),
+}
+
+LINES = SETTINGS | ADDED | LATEST
+
+CHOSEN = (
+    "twice the bandwidth, 48 frequencies, β = 1, held for 5",
+    "twice the bandwidth, 48 frequencies, held for 5",
+)
+"""The best lines of `ADDED` and of `LATEST`."""
+FRESH = range(100, 105)
+"""Seeds that took no part in choosing them."""
 
 
 def play(name: str, seed: int) -> dict[str, Any]:
     """One run of four agents: what the policy to deploy earns, and what that took."""
-    episodes, learner, features = SETTINGS[name]
-    env = as_environment("Acrobot-v1", horizon=50, repeat=10, reward_range=(-1, 0))
+    episodes, held, learner, features = LINES[name]
+    env = as_environment("Acrobot-v1", horizon=500 // held, repeat=held, reward_range=(-1, 0))
     began = process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it sends more than the raw data
@@ -61,18 +93,25 @@ def main(path: str, seeds: int = 3) -> None:
     file = Path(path)
     lines = file.read_text().splitlines() if file.exists() else []
     known = {(run["name"], run["seed"]): run for run in map(json.loads, lines)}
-    for seed in range(seeds):
-        for name in SETTINGS:
-            if (name, seed) not in known:
-                known[name, seed] = play(name, seed)
-                with file.open("a") as out:
-                    out.write(json.dumps(known[name, seed]) + "\n")
+    work = [(name, seed) for seed in range(seeds) for name in LINES]
+    for key in [*work, *((name, seed) for name in CHOSEN for seed in FRESH)]:
+        if key not in known:
+            known[key] = play(*key)
+            with file.open("a") as out:
+                out.write(json.dumps(known[key]) + "\n")
     print("| settings | episodes | mean return | lowest, highest | seconds |\n" + "|---" * 5 + "|")
-    for name, (episodes, _, _) in SETTINGS.items():
-        earned = [run["earned"] for (own, _), run in known.items() if own == name]
-        seconds = np.median([run["seconds"] for (own, _), run in known.items() if own == name])
-        spread = f"{min(earned):.0f}, {max(earned):.0f}"
-        print(f"| {name} | 4×{episodes} | {np.mean(earned):.0f} | {spread} | {seconds:.0f} |")
+    for name in LINES:
+        print(row(name, name, [known[name, seed] for seed in range(seeds)]))
+    for name in CHOSEN:
+        print(row(f"{name}: five other seeds", name, [known[name, seed] for seed in FRESH]))
+
+
+def row(title: str, name: str, found: list[dict[str, Any]]) -> str:
+    """A line of the table."""
+    earned = [run["earned"] for run in found]
+    seconds = np.median([run["seconds"] for run in found])
+    spread = f"{min(earned):.0f}, {max(earned):.0f}"
+    return f"| {title} | 4×{LINES[name][0]} | {np.mean(earned):.0f} | {spread} | {seconds:.0f} |"
 
 
 if __name__ == "__main__":
