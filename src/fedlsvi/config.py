@@ -12,7 +12,7 @@ import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from fedlsvi.core.privacy_settings import (
     check_privacy,
     check_users,
 )
-from fedlsvi.core.private_release import PrivateRelease
 from fedlsvi.core.statistics import PACKINGS, Packing
-from fedlsvi.core.stepwise_release import StepwiseRelease
 from fedlsvi.core.trigger import Trigger, schedule
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from fedlsvi.core.private_release import PrivateRelease
 
 Preset = Literal["practical", "paper"]
 Overshoot = Literal["cut", "keep"]
@@ -537,8 +538,18 @@ class Parameters:
         return ceilings(self.horizon, self.value_range, preset)
 
 
-_made_release = lru_cache(maxsize=64)(PrivateRelease)
-_made_stepwise = lru_cache(maxsize=64)(StepwiseRelease)
+@lru_cache(maxsize=64)
+def _made_release(*known: Any) -> PrivateRelease:
+    from fedlsvi.core.private_release import PrivateRelease
+
+    return PrivateRelease(*known)
+
+
+@lru_cache(maxsize=64)
+def _made_stepwise(*known: Any) -> PrivateRelease:
+    from fedlsvi.core.stepwise_release import StepwiseRelease
+
+    return StepwiseRelease(*known)
 
 
 def _release(p: Parameters) -> PrivateRelease:

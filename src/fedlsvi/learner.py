@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from threadpoolctl import threadpool_limits
 
@@ -25,8 +25,7 @@ from fedlsvi.config import (
     cohort_count,
 )
 from fedlsvi.core.statistics import Packing
-from fedlsvi.envs.logged.beside import Logs, worlds_and_logs
-from fedlsvi.envs.logged.sources import Columns
+from fedlsvi.envs.logged.beside import worlds_and_logs
 from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
 from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
@@ -34,10 +33,13 @@ from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
-from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.registry import resolve
 from fedlsvi.run import Run, raw_scalars_per_step
-from fedlsvi.warm_start import check_prior, prior_of
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.beside import Logs
+    from fedlsvi.envs.logged.sources import Columns
+    from fedlsvi.protocol.warm_start import Prior
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
@@ -160,6 +162,8 @@ class Algorithm(ABC):
         """What `prepare` takes of logs and of an earlier run; nothing, where there is neither."""
         known: dict[str, Any] = {"logs": logs} if logs else {}
         if warm_start is not None:
+            from fedlsvi.warm_start import prior_of
+
             known["prior"] = prior_of(warm_start, weight)
         if known and self.name != FedLSVI.name:
             raise InvalidInput(
@@ -310,6 +314,8 @@ class FedLSVI(Algorithm):
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block, logs, prior)
         plan.check_source()
         if prior is not None:
+            from fedlsvi.warm_start import check_prior
+
             check_prior(prior, plan)
         secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
         few = self.settings.n_agents if secure else None

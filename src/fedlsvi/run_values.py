@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.logged.world import LoggedWorld
 
 if TYPE_CHECKING:
     from fedlsvi.policy import Policy
@@ -48,8 +47,8 @@ def worth_of(run: Run, env: Environment, episodes: int = EPISODES) -> dict[str, 
         env: Agent 0's environment.
         episodes: To play with each policy, where values are not known.
     """
-    if isinstance(env, LoggedWorld):
-        return {"behaviour": Worth(env.mean_return)}
+    if env.recorded:
+        return {"behaviour": Worth(env.mean_return)}  # type: ignore[attr-defined]
     if isinstance(env, FiniteMDP):
         return _exact(run, env)
     if run.mean_returns is None:

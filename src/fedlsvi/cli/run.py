@@ -127,9 +127,8 @@ def run(
       fedlsvi run settings.toml --set gamma=50 --seeds 0:10 --out runs/ten
       fedlsvi run --env river-swim --data records.parquet
     """
-    from fedlsvi.storage.job import Job
+    from fedlsvi.storage.job import Job, for_learn
     from fedlsvi.storage.run_writer import refuse_existing
-    from fedlsvi.storage.warm_sources import for_learn
 
     table = problem.table(algorithm=algorithm, seed=seed)
     _begin_with(table, data, warm_start, warm_weight)
@@ -283,7 +282,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
     from fedlsvi.remote.flare import project
     from fedlsvi.storage import resume as continue_run
     from fedlsvi.storage import seeds as family
-    from fedlsvi.storage.warm_sources import for_learn
+    from fedlsvi.storage.job import for_learn
 
     where = Path(folder)
     if (federation := project.to_resume(where)) is not None:

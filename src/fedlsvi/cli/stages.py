@@ -17,7 +17,7 @@ from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
-from fedlsvi.envs.logged.world import RECORDS
+from fedlsvi.envs.logged import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.binding import resolve

@@ -28,6 +28,9 @@ class Environment(ABC):
     """Whether neither the law of the next state nor the reward depends on the step h, so that what
     was seen at one step tells about all of them. A class that knows this says so."""
 
+    recorded: bool = False
+    """Whether it is a log, which cannot be played (`fedlsvi.envs.logged`)."""
+
     repeats: bool = False
     """Whether the same actions may lead to the same episode again and again: nothing, or nothing
     that is known of, is left to chance after the first state."""

@@ -26,9 +26,6 @@ from fedlsvi.experience.trigger_search import Firing, RowTrigger
 from fedlsvi.experience.values import BlockValues
 from fedlsvi.experience.workers import Workers, contiguous_runs, grown
 
-FEW_ROWS = 256
-"""Feature rows per matrix product (`values.ROWS`): episodes of a black box come by the dozen."""
-
 
 class EpisodeStore:
     """All episodes of one agent, one after the other, without what follows their ends."""

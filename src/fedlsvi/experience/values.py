@@ -27,6 +27,8 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 ROWS = 1024
 """Feature rows whitened by one matrix product. The shape is always the same, because a product of
 another shape may round differently and a run must not depend on how its work is cut."""
+FEW_ROWS = 256
+"""The same for episodes of a black box, which come by the dozen."""
 
 
 Mask = Callable[[int, np.ndarray], np.ndarray]

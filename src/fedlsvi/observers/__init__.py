@@ -6,8 +6,21 @@ Anything that can be called with a `RoundRecord` is an observer; `close()` is ca
 The trackers import their packages when they are made, not before.
 """
 
-from fedlsvi.observers.files import CSVLog, JSONLLog
-from fedlsvi.observers.metrics import metrics
-from fedlsvi.observers.trackers import MLflow, TensorBoard, WandB
+from __future__ import annotations
 
-__all__ = ["CSVLog", "JSONLLog", "MLflow", "TensorBoard", "WandB", "metrics"]
+from typing import TYPE_CHECKING
+
+from fedlsvi.observers.metrics import metrics as metrics  # at once: the module has its name
+from fedlsvi.registry import lazy_exports
+
+if TYPE_CHECKING:
+    from fedlsvi.observers.files import CSVLog as CSVLog
+    from fedlsvi.observers.files import JSONLLog as JSONLLog
+    from fedlsvi.observers.trackers import MLflow as MLflow
+    from fedlsvi.observers.trackers import TensorBoard as TensorBoard
+    from fedlsvi.observers.trackers import WandB as WandB
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {"files": "CSVLog JSONLLog", "metrics": "metrics", "trackers": "MLflow TensorBoard WandB"},
+)

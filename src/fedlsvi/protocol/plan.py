@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,74 +21,28 @@ from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
-from fedlsvi.experience.bounded import BoundedExperience
-from fedlsvi.experience.continuous import ContinuousExperience
-from fedlsvi.experience.diverse import (
-    KnownTables,
-    PairLog,
-    StationaryKnownTables,
-    StationaryPairLog,
-)
-from fedlsvi.experience.diverse_values import DiverseValues
-from fedlsvi.experience.finite import FiniteExperience
-from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
-from fedlsvi.experience.logged import (
-    LoggedContinuousExperience,
-    LoggedFiniteExperience,
-    StationaryLoggedContinuousExperience,
-    StationaryLoggedFiniteExperience,
-)
+from fedlsvi.experience.finite_sparse import prefers_sparse
+from fedlsvi.experience.kinds import Kind, experience_class
 from fedlsvi.experience.returns import ReturnLog
-from fedlsvi.experience.stationary_finite import (
-    StationaryFiniteExperience,
-    StationaryGymFiniteExperience,
-    StationarySparseExperience,
-)
-from fedlsvi.experience.stationary_vectors import (
-    StationaryContinuousExperience,
-    StationaryGymExperience,
-)
-from fedlsvi.experience.stepped import FEW_ROWS, GymExperience
-from fedlsvi.experience.stepped_finite import GymFiniteExperience
-from fedlsvi.experience.values import ROWS, BlockValues, TabularValues
-from fedlsvi.experience.warm import WarmExperience
+from fedlsvi.experience.values import FEW_ROWS, ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.binding import alike, resolve
-from fedlsvi.features.columns import WithoutMask
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.diverse_evaluation import DiverseEvaluator
 from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
 from fedlsvi.protocol.messages import Layout
-from fedlsvi.protocol.one_trip import OneTripCohort
 from fedlsvi.protocol.transport import layout
-from fedlsvi.protocol.warm_start import Prior
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.world import LoggedWorld
+    from fedlsvi.protocol.warm_start import Prior
 
 STEPPED = (
     ". One that is stepped has one state more, after the end of an episode: step all of them, "
     "as_environment(env, tables=False)"
 )
-POOLED: dict[Any, Any] = {
-    ContinuousExperience: StationaryContinuousExperience,
-    GymExperience: StationaryGymExperience,
-    GymFiniteExperience: StationaryGymFiniteExperience,
-    FiniteExperience: StationaryFiniteExperience,
-    SparseExperience: StationarySparseExperience,
-    LoggedFiniteExperience: StationaryLoggedFiniteExperience,
-    LoggedContinuousExperience: StationaryLoggedContinuousExperience,
-    PairLog: StationaryPairLog,
-    KnownTables: StationaryKnownTables,
-}
-"""The same experience where all steps share their data."""
-DIVERSE: dict[Any, Any] = {
-    FiniteExperience: KnownTables,
-    SparseExperience: KnownTables,
-    GymFiniteExperience: PairLog,
-}
-"""The same experience where every agent and episode has a policy of its own."""
 RANGES = ". Make them with one reward_range= that holds the rewards of all"
 
 
@@ -172,11 +126,15 @@ class Plan:
             diagonal = p.packing == "diagonal"
             assert isinstance(self.features, TableFeatures | OneHot)  # what resolve gives there
             if p.diversity:  # `make_plan` refuses it beside masks
+                from fedlsvi.experience.diverse_values import DiverseValues
+
                 return DiverseValues(p.diversity, self.features, *size, diagonal, p.taper_factors)
             unseen = stepped and env.allowed is not None
             mask = np.ones_like(env.allowed) if unseen else env.allowed
             return TabularValues(self.features, *size, diagonal, p.taper_factors, mask, unseen)
         if stepped and env.allowed is not None:  # states carry their masks
+            from fedlsvi.features.columns import WithoutMask
+
             seen = WithoutMask(self.features, env.state_dim)  # type: ignore[attr-defined]
             return BlockValues(seen, *size, FEW_ROWS, p.taper_factors, seen.allowed)
         # a site that has only logs does not know what others play: the same blocks everywhere
@@ -202,8 +160,8 @@ class Plan:
         for m, env in enumerate(self.envs):
             if self._only_logged(m, env):
                 continue
-            if isinstance(env, LoggedWorld) != self.parameters.pessimistic:
-                logged = isinstance(env, LoggedWorld)
+            logged = env.recorded
+            if logged != self.parameters.pessimistic:
                 raise InvalidEnvironment(
                     f"{env.name} is a log, and an optimistic learner needs a world to play in: "
                     "learn from it with PEVI"
@@ -235,6 +193,8 @@ class Plan:
         experience = self._experience(agents, values, workers)
         about = (agents, p.horizon, p.packing, values, experience, p.trigger)
         if p.exchange == "one-trip":
+            from fedlsvi.protocol.one_trip import OneTripCohort
+
             asked_once = OneTripCohort(*about)
             asked_once.stationary = p.stationary
             return asked_once
@@ -245,11 +205,15 @@ class Plan:
         one."""
         p = self.parameters
         if p.privacy is not None:  # which has no logs
+            from fedlsvi.experience.bounded import BoundedExperience
+
             seen = self._seen(agents, self.envs, values, workers)
             most = p.privacy["episodes_per_user"] if p.privacy["unit"] == "user" else None
             return BoundedExperience(seen, agents, [self.envs[m] for m in agents], most)
         if not self.logs:
             return self._seen(agents, self.envs, values, workers)
+        from fedlsvi.experience.warm import WarmExperience
+
         plays = np.flatnonzero(np.isin(agents, self.players))
         logged = np.array([i for i, m in enumerate(agents) if self.logs[m] is not None], np.int64)
         parts = [
@@ -267,24 +231,20 @@ class Plan:
     ) -> Any:
         """What agents see in worlds of one kind."""
         p, envs = self.parameters, [worlds[m] for m in agents]
-        kind: Any = ContinuousExperience
-        if isinstance(envs[0], GymWorld):
-            kind = GymFiniteExperience if envs[0].finite else GymExperience
-        elif isinstance(envs[0], LoggedWorld):
-            finite = isinstance(values, TabularValues)
-            kind = LoggedFiniteExperience if finite else LoggedContinuousExperience
-        elif isinstance(values, TabularValues):
+        kind, finite = _kind_of(envs[0]), isinstance(values, TabularValues)
+        if kind == "dense":
             size = (p.matrices, p.dim, len(values.values[0]), envs[0].n_actions)
-            sparse = p.packing == "diagonal" and prefers_sparse(*size)
-            kind = SparseExperience if sparse else FiniteExperience
-        kind = DIVERSE.get(kind, kind) if p.diversity else kind
-        kind = POOLED[kind] if p.stationary else kind
-        experience = kind(envs, agents, values, self.seed, p.packing, workers)
-        # elsewhere every episode reaches every step; in a private run what is sent when may not
-        # depend on how many did, and noise hides the few
-        if kind is GymExperience and p.privacy is None:
-            experience.floor = p.min_round
-        if isinstance(experience, GymExperience):
+            if p.packing == "diagonal" and prefers_sparse(*size):
+                kind = "sparse"
+        elif kind == "logged" and finite:
+            kind = "logged-finite"
+        made = experience_class(kind, p.stationary, p.diversity > 0.0)
+        experience = made(envs, agents, values, self.seed, p.packing, workers)
+        if kind == "stepped":
+            # elsewhere every episode reaches every step; in a private run what is sent when may
+            # not depend on how many did, and noise hides the few
+            if not p.stationary and p.privacy is None:
+                experience.floor = p.min_round
             experience.diversity = p.diversity
         if self.block is not None:
             experience.block = min(self.block, experience.block)
@@ -307,10 +267,22 @@ class Plan:
         if not self.knows_values:
             return None
         kind: Any = FiniteEvaluator if isinstance(values, TabularValues) else ContinuousEvaluator
-        kind = DiverseEvaluator if isinstance(values, DiverseValues) else kind
+        if self.parameters.diversity:
+            from fedlsvi.protocol.diverse_evaluation import DiverseEvaluator
+
+            kind = DiverseEvaluator
         playing = {m: self.envs[m] for m in self.players}
         evaluator: Evaluator = kind(playing, self.seed, values)
         return evaluator
+
+
+def _kind_of(env: Environment) -> Kind:
+    """What a world is; whether a table is dense, and a log of numbers, is seen elsewhere."""
+    if isinstance(env, GymWorld):
+        return "stepped-finite" if env.finite else "stepped"
+    if env.recorded:
+        return "logged"
+    return "dense" if hasattr(env, "n_states") else "continuous"
 
 
 def make_plan(
@@ -335,10 +307,11 @@ def make_plan(
     first = first_world(envs)
     if logs:
         same_sizes([*envs, *(log for log in logs if log is not None)])
-    worlds = [env for env in envs if not isinstance(env, LoggedWorld)] or envs
+    worlds = [env for env in envs if not env.recorded] or envs
     phi = own_features(worlds) if features is None else resolve(features, first)
-    for log in {id(one): one for one in (*envs, *logs) if isinstance(one, LoggedWorld)}.values():
-        log.bind_features(phi)
+    for log in {id(one): one for one in (*envs, *logs) if one is not None}.values():
+        if log.recorded:
+            log.bind_features(phi)  # type: ignore[attr-defined]
     one_hot = phi.one_hot and hasattr(first, "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
     # settings of other algorithms need not know what a stationary model or one trip is
@@ -505,7 +478,8 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
             code="wrong-number-of-environments",
         )
     same_sizes(env)
-    if not isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld | LoggedWorld):
+    known = isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld)
+    if not (known or getattr(env[0], "recorded", False)):
         raise InvalidEnvironment(
             f"{type(env[0]).__name__} is neither finite nor continuous", code="bad-env"
         )
@@ -514,7 +488,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
 
 def first_world(envs: Sequence[Environment]) -> Environment:
     """The first that can be played; where there is none, the first log."""
-    return next((env for env in envs if not isinstance(env, LoggedWorld)), envs[0])
+    return next((env for env in envs if not env.recorded), envs[0])
 
 
 def same_sizes(env: Sequence[Any]) -> None:

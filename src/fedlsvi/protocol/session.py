@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -21,18 +21,17 @@ from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.one_trip import OneTrip
 from fedlsvi.protocol.participation import attended
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.private_steps import PrivateSteps
-from fedlsvi.protocol.private_trip import PrivateOneTrip
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
 from fedlsvi.protocol.server import Agents, Server
-from fedlsvi.protocol.simulated_sites import in_process
 from fedlsvi.protocol.snapshot import Snapshot
-from fedlsvi.protocol.transport import Transport, layout
-from fedlsvi.protocol.warm_start import read_logs
+from fedlsvi.protocol.transport import InProcess, Transport, layout
+
+if TYPE_CHECKING:
+    from fedlsvi.protocol.one_trip import OneTrip
+    from fedlsvi.protocol.private_steps import PrivateSteps
 
 Arrays = dict[str, np.ndarray]
 
@@ -288,11 +287,16 @@ class FederatedPlayer:
             plan.prior.begin(self.server)
         self.between: OneTrip | PrivateSteps | None = None
         if p.exchange == "one-trip":
+            from fedlsvi.protocol.one_trip import OneTrip
+            from fedlsvi.protocol.private_trip import PrivateOneTrip
+
             own = values or (None if plan is None else plan.values())
             assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
             kind = OneTrip if p.privacy is None else PrivateOneTrip
             self.agents = self.between = kind(transport, own, size, p)
         elif p.privacy is not None:
+            from fedlsvi.protocol.private_steps import PrivateSteps
+
             self.agents = self.between = PrivateSteps(transport, size, p)
 
     @classmethod
@@ -311,7 +315,7 @@ class FederatedPlayer:
             some, apart = attended(plan)
             return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
-        return cls(p, in_process(here, p), plan, here, algorithm)
+        return cls(p, _in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -341,7 +345,7 @@ class FederatedPlayer:
         p = self.parameters
         if p.aggregation == "secure":
             found["sites"] = len(self.transport.sites())
-        elif isinstance(self.between, OneTrip):  # what N took, which depends on what was seen
+        elif p.exchange == "one-trip":  # what N took, which depends on what was seen
             found["next_state_scalars"] = self.ledger.single("up_stats")
         if p.privacy is not None and p.privacy["unit"] == "user" and self.cohorts:
             named = [getattr(cohort.experience, "names_users", False) for cohort in self.cohorts]
@@ -357,6 +361,8 @@ class FederatedPlayer:
         if self._ledger is not None:  # what a restart sends again is not part of the run
             self.transport.ledger = self._ledger
         elif self.parameters.logged:
+            from fedlsvi.protocol.warm_start import read_logs
+
             read_logs(self.server, self.agents)
         self._follow()
 
@@ -508,3 +514,12 @@ def part_of(name: str, arrays: Arrays) -> Arrays:
     """The arrays that are called `name.…`, without that prefix."""
     prefix = f"{name}."
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:
+    """The transport to cohorts in this process."""
+    if p.aggregation != "secure" and p.privacy is None:
+        return InProcess(cohorts, p.trigger, p.overshoot)
+    from fedlsvi.protocol.simulated_sites import LocallyPrivate, SimulatedSites
+
+    return (SimulatedSites if p.aggregation == "secure" else LocallyPrivate)(cohorts, p)

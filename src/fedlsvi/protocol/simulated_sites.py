@@ -152,12 +152,3 @@ class SimulatedSites(PrivateInProcess):
                     words += self.noise[c].words(self.number, h)
                 replies[c] = MaskedUpload(h, self.streams[c].masked(words, self.round, h))
         return replies
-
-
-def in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:
-    """The transport to cohorts in this process."""
-    if p.aggregation == "secure":
-        return SimulatedSites(cohorts, p)
-    if p.privacy is not None:
-        return LocallyPrivate(cohorts, p)
-    return InProcess(cohorts, p.trigger, p.overshoot)

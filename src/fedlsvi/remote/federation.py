@@ -13,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
@@ -22,7 +22,6 @@ from fedlsvi.checks import check_seed, choice, integer, plural
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.logged.beside import Logs
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
@@ -56,6 +55,9 @@ from fedlsvi.run import Run
 from fedlsvi.storage import files
 from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.beside import Logs
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"

@@ -25,20 +25,22 @@ import importlib
 from dataclasses import dataclass, field, fields
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
 from fedlsvi.checks import integer, plural
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.logged.beside import Logs
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
 from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.protocol.plan import per_agent
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import settings_file
+
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.beside import Logs
 
 
 @dataclass(frozen=True)

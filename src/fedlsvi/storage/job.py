@@ -25,7 +25,7 @@ a log and plays nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from fedlsvi import features as feature_maps
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment, units
-from fedlsvi.envs.logged.world import RECORDS, LoggedWorld, records
+from fedlsvi.envs.logged import RECORDS
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -48,7 +48,6 @@ from fedlsvi.errors import (
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
 from fedlsvi.registry import refuse_unasked
-from fedlsvi.storage import warm_sources
 from fedlsvi.storage.settings_file import Table
 
 ARRAYS = "arrays"
@@ -104,8 +103,13 @@ class Job:
             )
         entries = [_named("env", e) for e in (env if isinstance(env, list) else [env])]
         phi = None if features is None else _named("features", features)
+        made = cls(str(algorithm), rest, episodes, seed, entries, phi, base or Path())
+        if data is None and warm is None:
+            return made
+        from fedlsvi.storage import warm_sources
+
         before = warm_sources.entries_of(data), warm_sources.start_of(warm)
-        return cls(str(algorithm), rest, episodes, seed, entries, phi, base or Path(), *before)
+        return replace(made, data=before[0], warm_start=before[1])
 
     def table(self) -> Table:
         """What `parse` reads back; written as TOML by `settings_file.dump`."""
@@ -150,9 +154,11 @@ class Job:
         both; `data` is in place of the logs that are named here."""
         places = list(env) if isinstance(env, list | tuple) else [env]
         if data is None and not self.data and self.warm_start is None:
-            playing = [one for one in places if not isinstance(one, LoggedWorld)]
+            playing = [one for one in places if not one.recorded]
             if not playing or len(playing) == len(places):  # all play, or pevi reads all
                 return env, {}
+        from fedlsvi.storage import warm_sources
+
         return warm_sources.known_before(self, env, data)
 
     def feature_map(self) -> FeatureMap | None:
@@ -203,6 +209,8 @@ class Job:
         return envs.make(entry["name"], **params)
 
     def _from_log(self, params: Table) -> Environment:
+        from fedlsvi.envs.logged.world import records
+
         known = signature(records).parameters
         refuse_unknown(f"parameter of environment '{RECORDS}'", params, known)
         own = {"file": str(self.base / str(params["file"]))} if "file" in params else {}
@@ -302,3 +310,9 @@ def compact(specs: Sequence[dict[str, Any]]) -> list[Table]:
     if len(entries) > 1 and numbered and all(s == shared[0] for s in shared):
         return shared[:1]
     return entries
+
+
+def for_learn(known: dict[str, Any]) -> dict[str, Any]:
+    """What `prepare` takes of logs and prior, as `learn` takes it."""
+    names = {"logs": "data", "prior": "warm_start"}
+    return {names[key]: list(value) if key == "logs" else value for key, value in known.items()}

@@ -31,7 +31,6 @@ from fedlsvi.core.random import uniforms
 from fedlsvi.envs.base import Environment, plain, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
@@ -39,7 +38,7 @@ from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
-from fedlsvi.storage import files, warm_sources
+from fedlsvi.storage import files
 from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Table, dump, parse
@@ -48,6 +47,8 @@ SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.j
 EXTENDED = "extended.json"
 """What a run that went on has in addition; see `fedlsvi.storage.extension`."""
 ENVIRONMENT, FEATURES = "environment.safetensors", "features.safetensors"
+PRIOR = "prior.safetensors"
+"""The model that a run began with."""
 LIBRARIES = ("numpy", "scipy", "numba", "safetensors")
 
 TRIAL = 16
@@ -97,14 +98,16 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Array
         given = {k: v for k, v in given.items() if k in algorithms.entry(algorithm).parameters()}
     job = Job(algorithm, given, plan.parameters.episodes, plan.seed, entries, features)
     if plan.logs or plan.prior is not None:
-        data, warm = warm_sources.described(plan, arrays)
+        from fedlsvi.storage import warm_sources
+
+        data, warm = warm_sources.described(plan, arrays, PRIOR)
         job = dataclasses.replace(job, data=data, warm_start=warm)
     return job, arrays
 
 
 def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
     """An entry that points at the environment's arrays, with its own units and numbers."""
-    if isinstance(env, LoggedWorld) and (spec := env.spec())["name"] is not None:
+    if env.recorded and (spec := env.spec())["name"] is not None:
         return {"name": spec["name"], **spec["params"]}
     if not isinstance(env, FiniteMDP):
         return {"name": GIVEN, "what": type(env).__name__, "n_actions": int(env.n_actions)}
@@ -176,8 +179,8 @@ def fingerprints(plan: Plan) -> list[str | None]:
 def _fingerprint(env: Environment) -> str | None:
     """SHA-256 of what an environment is made of: its arrays, what it does at fixed draws, or its
     name and parameters; None of a black box that no name makes again."""
-    if isinstance(env, FiniteMDP | LoggedWorld):
-        return env.fingerprint
+    if isinstance(env, FiniteMDP) or env.recorded:
+        return env.fingerprint  # type: ignore[attr-defined, no-any-return]
     if isinstance(env, ContinuousMDP):
         return hashlib.sha256(_trial(env)).hexdigest()
     spec = env.spec()
@@ -378,7 +381,7 @@ def parse_header(
 ) -> RunHeader:
     """The header that these files are; `made`: the versions that wrote them."""
     job = Job.parse(parse(contents[SETTINGS], run / SETTINGS), run)
-    own = [name for name in (ENVIRONMENT, FEATURES, warm_sources.PRIOR) if name in contents]
+    own = [name for name in (ENVIRONMENT, FEATURES, PRIOR) if name in contents]
     prior = {"name": ARRAYS, **(job.warm_start or {"file": own})}
     for entry in (*job.env, job.features or {}, prior):
         if entry.get("name") in (ARRAYS, "table") and entry.get("file", own) not in (own, *own):

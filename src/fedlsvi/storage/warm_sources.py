@@ -31,9 +31,6 @@ from fedlsvi.warm_start import prior_of
 if TYPE_CHECKING:
     from fedlsvi.storage.job import Job
 
-PRIOR = "prior.safetensors"
-"""The file of a run folder that holds the model which the run began with."""
-
 GIVEN = "given"
 """Key of a log that no file holds: it has to be given again."""
 
@@ -89,12 +86,6 @@ def known_before(job: Job, env: Any, data: Any) -> tuple[Any, dict[str, Any]]:
     return worlds, known
 
 
-def for_learn(known: dict[str, Any]) -> dict[str, Any]:
-    """What `prepare` takes of logs and prior, as `learn` takes it."""
-    names = {"logs": "data", "prior": "warm_start"}
-    return {names[key]: list(value) if key == "logs" else value for key, value in known.items()}
-
-
 def _logs(job: Job, like: Any) -> list[LoggedWorld | None]:
     """The logs that a job names, with the sizes of the environment where it gives none."""
     if len(job.data) == 1 and "key" not in job.data[0] and job.data[0]:
@@ -145,9 +136,10 @@ def _prior(job: Job, table: Table) -> Prior:
 
 
 def described(
-    plan: Plan, kept: dict[str, dict[str, np.ndarray]]
+    plan: Plan, kept: dict[str, dict[str, np.ndarray]], file: str
 ) -> tuple[list[Table], Table | None]:
-    """The tables of `data` and `warm_start` of a plan; arrays go into `kept`."""
+    """The tables of `data` and `warm_start` of a plan; arrays go into `kept`, those of
+    an earlier run under the name `file`."""
     data: list[Table] = []
     for env, log in zip(plan.envs, plan.logs, strict=False):
         if log is None or log is env:  # one that is all an agent has stands in its place
@@ -159,6 +151,6 @@ def described(
     if plan.prior is None:
         return data, None
     prior = plan.prior
-    kept[PRIOR] = {"w": prior.w, "gram": prior.gram}
+    kept[file] = {"w": prior.w, "gram": prior.gram}
     numbers = {"weight": prior.weight, "lam": prior.lam, "samples": prior.samples}
-    return data, {"file": PRIOR, **numbers}
+    return data, {"file": file, **numbers}

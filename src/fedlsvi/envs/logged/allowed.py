@@ -14,8 +14,6 @@ from fedlsvi.checks import plural
 from fedlsvi.envs.logged.rows import InvalidRecord, Rows
 from fedlsvi.envs.logged.sources import Source
 
-SEEN = "seen"
-
 
 def seen_actions(counts: np.ndarray, at_least: int) -> np.ndarray:
     """The actions that were taken often enough in a state, bool (S, A).

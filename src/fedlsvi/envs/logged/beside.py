@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlsvi.checks import plural
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.logged.allowed import SEEN
-from fedlsvi.envs.logged.rows import InvalidRecord
-from fedlsvi.envs.logged.sources import Columns
-from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
+from fedlsvi.envs.logged import SEEN
 
-Logs = tuple[LoggedWorld | None, ...]
+if TYPE_CHECKING:
+    from fedlsvi.envs.logged.sources import Columns
+    from fedlsvi.envs.logged.world import LoggedWorld
+
+    Logs = tuple[LoggedWorld | None, ...]
 """One log for each agent, or None for one that has none; empty where nobody has."""
 
 
@@ -42,16 +43,18 @@ def worlds_and_logs(
         **given: What `as_environment` takes besides.
     """
     seen = isinstance(allowed, str) and allowed == SEEN
+    places = list(env) if isinstance(env, list | tuple) else None
+    among = sum(_is_log(one) for one in places or ())
+    if data is None and not seen and among in (0, len(places or ())):  # all play, or nobody does
+        return as_environment(env, allowed=allowed, **given), ()
+    from fedlsvi.envs.logged.rows import InvalidRecord
+
     if seen and data is None:
         raise InvalidRecord(
             f'allowed is "{SEEN}", and there is no log that has seen anything: give data=',
             code="no-records",
         )
     given["allowed"] = None if seen else allowed
-    places = list(env) if isinstance(env, list | tuple) else None
-    among = sum(_is_log(one) for one in places or ())
-    if data is None and among in (0, len(places or ())):  # all play, or nobody does
-        return as_environment(env, **given), ()
     if places is None:
         world = as_environment(env, **given)
         places = list(world) if isinstance(world, list | tuple) else [world] * n_agents
@@ -93,13 +96,16 @@ def worlds_and_logs(
 
 
 def _is_log(one: Any) -> bool:
-    return isinstance(one, LoggedWorld)
+    return bool(getattr(one, "recorded", False))
 
 
 def _logs(
     data: Any, places: Sequence[Any], like: Environment, n_agents: int, columns: Columns | None
 ) -> Logs:
     """The log of each agent; what stands in the place of an environment is one already."""
+    from fedlsvi.envs.logged.rows import InvalidRecord
+    from fedlsvi.envs.logged.world import logged_worlds
+
     own: list[LoggedWorld | None] = [one if _is_log(one) else None for one in places]
     if data is None:
         return tuple(own)

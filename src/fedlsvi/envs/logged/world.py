@@ -13,7 +13,8 @@ from fedlsvi.checks import choice, integer, refuse_large
 from fedlsvi.envs.allowed import tabulated_mask
 from fedlsvi.envs.base import Environment, no_features, plain, units
 from fedlsvi.envs.continuous import checked_mask
-from fedlsvi.envs.logged.allowed import SEEN, column_masks, seen_actions, visits
+from fedlsvi.envs.logged import RECORDS, SEEN
+from fedlsvi.envs.logged.allowed import column_masks, seen_actions, visits
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.seen_features import SeenByFeature
 from fedlsvi.envs.logged.sources import Columns, Source, as_source
@@ -23,9 +24,6 @@ from fedlsvi.envs.validation import mask_table
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
-
-RECORDS = "records"
-"""Name of a log in settings files and run folders."""
 
 
 class LoggedWorld(Environment):
@@ -39,6 +37,7 @@ class LoggedWorld(Environment):
         fingerprint: SHA-256 of the log's rows and of whose they are.
     """
 
+    recorded = True
     knows_values = False
     """V* is nowhere in a log."""
 
