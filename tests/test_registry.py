@@ -31,13 +31,19 @@ def test_dir_shows_the_public_names_and_nothing_else(package: Any) -> None:
         _ = package.no_such_name
 
 
-def test_one_algorithm_does_not_import_the_others() -> None:
+def test_a_run_imports_neither_other_algorithms_nor_what_it_does_not_use() -> None:
+    others = "logged.world stepped diverse stationary private protocol.masks one_trip warm_start trackers"
     code = (
-        "import sys; from fedlsvi import algorithms; algorithms.make('fed-lsvi', n_agents=2);"
-        "print([m for m in sys.modules if m.startswith('fedlsvi.algorithms.')])"
+        "import sys; from fedlsvi import algorithms, envs; from fedlsvi.storage import job;"
+        "learner = algorithms.make('fed-lsvi', n_agents=2, stationary=False);"
+        "learner.learn(envs.make('random-linear'), 2, progress=False);"
+        "own = [m for m in sys.modules if m.startswith('fedlsvi.')];"
+        f"others = {others.split()};"
+        "print([m for m in own if m.startswith('fedlsvi.algorithms.')]);"
+        "print([m for m in own if any(other in m for other in others)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['fedlsvi.algorithms.registry']"
+    assert done.stdout.splitlines() == ["['fedlsvi.algorithms.registry']", "[]"]
 
 
 @pytest.mark.parametrize("home", [algorithms, envs, features])
