@@ -58,6 +58,20 @@ def test_a_count_that_may_be_one_is_written_by_plural() -> None:
     assert found == []
 
 
+def test_no_article_before_the_name_of_a_type() -> None:
+    """Or "ax is a int"; "of type int" is right for every name."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for text, named in pairwise(node.values if isinstance(node, ast.JoinedStr) else []):
+                article = isinstance(text, ast.Constant) and re.search(
+                    r"\b(is|gave) a $", str(text.value)
+                )
+                if article and "type(" in ast.unparse(named):
+                    found.append(f"{path.name}:{text.lineno}")
+    assert found == []
+
+
 @pytest.mark.usefixtures("here", "sketched")
 def test_one_of_everything_is_told_as_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

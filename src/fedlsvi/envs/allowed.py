@@ -64,7 +64,8 @@ def restrict(env: Environment, allowed: Any) -> Any:
         other._parameters, other._made_as = {}, None  # a function: no name makes it again
         return other
     raise InvalidEnvironment(
-        f"{env.name} is a {type(env).__name__}: masks of a Gymnasium environment come from its own "
+        f"{env.name} is of type {type(env).__name__}: masks of a Gymnasium environment come from "
+        "its own "
         'info["action_mask"], allowed="env"; those of a log are given where it is read',
         code="bad-allowed",
     )

@@ -247,7 +247,9 @@ def _stepped(
 ) -> tuple[np.ndarray, np.ndarray]:
     answer: Any = env.step(h, x, a, u)
     pair = isinstance(answer, tuple) and len(answer) == 2
-    _require(pair, "step", f"gave a {type(answer).__name__}: return (rewards, next states)")
+    _require(
+        pair, "step", f"gave a value of type {type(answer).__name__}: return (rewards, next states)"
+    )
     r = _numbers("step", answer[0], (len(x),), "rewards")
     return r, _numbers("step", answer[1], x.shape, "states")
 

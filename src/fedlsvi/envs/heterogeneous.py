@@ -56,7 +56,8 @@ class XiCloseMDP(FiniteMDP):
             reference = from_spec(reference)  # type: ignore[assignment]
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
-                f"reference is a {type(reference).__name__}: give a LinearMDP, whose phi, mu and "
+                f"reference is of type {type(reference).__name__}: give a LinearMDP, whose phi, "
+                "mu and "
                 "theta the agents stay close to",
                 code="bad-reference",
             )
