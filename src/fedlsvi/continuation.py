@@ -93,8 +93,7 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     if run.parameters.privacy is not None:
         raise InvalidInput(
             f"this run was private for {plural(T, 'episode')} and has spent its budget: {again}, "
-            "whose "
-            "episodes are others, and add up what both spend on a user who is in both",
+            "whose episodes are others, and add up what both spend on a user who is in both",
             code="budget-spent",
         )
     if not remembered:

@@ -131,7 +131,8 @@ class Policy:
         )
 
     def __repr__(self) -> str:
-        where = self.environment and (self.environment["name"] or self.environment["params"])
+        made = self.environment or {"name": None, "params": {}}
+        where = made["params"].get("id") or made["name"] or made["params"].get("title")
         return f"<Policy of {plural(self.horizon, 'step')}" + (f" for {where}>" if where else ">")
 
     def _repr_html_(self) -> str:

@@ -54,7 +54,7 @@ class RunViews:
         world = self._run._first_environment() if env is None else env
         seed = self._run.seed if seed is None else seed
         return evaluate_policy(
-            self._run.policy, world, episodes, seed, horizon=self._run.parameters.horizon
+            self._run.final_policy, world, episodes, seed, horizon=self._run.parameters.horizon
         )
 
     def report(self, folder: str | PathLike[str] | None = None) -> Path:

@@ -172,6 +172,23 @@ def test_evaluate_and_report(run: Run, tmp_path: Path) -> None:
     assert len(found.returns) == 5
     with refused(InvalidInput, "no-folder", "report"):
         run.report()
+    assert run.report(tmp_path / "page") == tmp_path / "page" / "report.html"
+
+
+def test_what_is_evaluated_is_what_is_deployed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy without its bonus, and not the one that still explores."""
+    asked = []
+    monkeypatch.setattr("fedlsvi.envs.gym.play.evaluate_policy", lambda *a, **_: asked.append(a[0]))
+    run.evaluate(3)
+    assert asked == [run.deployed]
+    assert run.deployed is not run.policy
+
+
+def test_a_policy_is_named_after_its_environment(run: Run) -> None:
+    """Not after the package that it comes from."""
+    lake = FedLSVI(1).learn("FrozenLake-v1", 2, horizon=4, progress=False)
+    assert repr(lake.policy) == "<Policy of 4 steps for FrozenLake-v1>"
+    assert repr(run.policy) == "<Policy of 3 steps for random-linear>"
 
 
 def test_a_fresh_seed_is_kept() -> None:

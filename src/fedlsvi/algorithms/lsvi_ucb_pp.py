@@ -400,8 +400,7 @@ def check_same_law(plan: Plan) -> None:
         raise InvalidEnvironment(
             f"lsvi-ucb-pp lets one agent play everybody's episodes, but the environment has "
             f"{len(seen)} different laws among its {plural(len(plan.envs), 'agent')}: give one "
-            "environment "
-            "with one initial law, or choose another algorithm",
+            "environment with one initial law, or choose another algorithm",
             code="different-environments",
         )
 

@@ -303,8 +303,7 @@ def _agents(text: str | None, size: int) -> tuple[int, int]:
         return int(first), int(last)
     raise InvalidInput(
         f"--agents {text!r} is not a valid range of the ledger's {plural(size, 'agent')}: write "
-        "A:B, e.g. "
-        f"0:{size}",
+        f"A:B, e.g. 0:{size}",
         code="bad-agents",
     )
 

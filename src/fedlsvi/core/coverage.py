@@ -66,8 +66,8 @@ class Coverage:
         if not blind.any():
             return (
                 f"every direction was seen at all {plural(H, 'step')}: at the theorem's β the "
-                "learned policy "
-                "falls short of any other by at most 2β times the widths along that other's way"
+                "learned policy falls short of any other by at most 2β times the widths along that "
+                "other's way"
             )
         h = int(blind.argmax()) + 1
         return (

@@ -57,8 +57,7 @@ class XiCloseMDP(FiniteMDP):
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
                 f"reference is of type {type(reference).__name__}: give a LinearMDP, whose phi, "
-                "mu and "
-                "theta the agents stay close to",
+                "mu and theta the agents stay close to",
                 code="bad-reference",
             )
         self.agent, seed = count("agent", agent, 0), count("seed", seed, 0)

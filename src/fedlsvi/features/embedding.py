@@ -57,8 +57,7 @@ class EmbeddingFeatures(BlockFeatures):
         if psi.ndim != 2 or len(psi) != len(states) or not np.isfinite(psi).all():
             raise InvalidFeatures(
                 f"the embedding gave shape {psi.shape} for {plural(len(states), 'state')}: "
-                "return finite "
-                "numbers (n, D), always with the same D",
+                "return finite numbers (n, D), always with the same D",
                 code="bad-embedding",
             )
         lengths = np.linalg.norm(psi, axis=1, keepdims=True)

@@ -102,8 +102,7 @@ class Traffic:
             )
         return (
             f"this run {will} {plural(sent, 'scalar')}, {how_much} times what sharing every "
-            "trajectory "
-            f"would take: {change}"
+            f"trajectory would take: {change}"
         )
 
     def too_few(self, will: str = "will sum up") -> str:

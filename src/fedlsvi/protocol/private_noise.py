@@ -43,8 +43,7 @@ def honest_sites(sites: int, colluders: int) -> int:
     if sites - colluders < 2:
         raise InvalidSetting(
             f"colluders = {colluders} leaves fewer than two of {plural(sites, 'site')} whose "
-            "noise counts: "
-            "give a smaller number, or more sites",
+            "noise counts: give a smaller number, or more sites",
             code="bad-colluders",
         )
     return sites - colluders

@@ -232,8 +232,8 @@ class Federation:
         if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
             raise InvalidSetting(
                 f"[features] of {plural(self.n_states, 'state')} and {plural(actions, 'action')} "
-                "have dimension "
-                f"{bound.dim}, and dim is {self.dim}: give n_states and n_actions of the sites",
+                f"have dimension {bound.dim}, and dim is {self.dim}: give n_states and n_actions "
+                "of the sites",
                 code="other-dim",
             )
         about = (p.horizon, p.beta, p.ceilings, p.packing == "diagonal", p.taper_factors)
@@ -342,8 +342,8 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
     if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
         counted = (
             f" (it has {plural(n_states, 'state')} and {plural(env.n_actions, 'action')}; where "
-            "episodes of a "
-            "Gymnasium environment can end early, one state is added for those that have ended)"
+            "episodes of a Gymnasium environment can end early, one state is added for those that "
+            "have ended)"
         )
     return f"change [env] in this site's settings, or {size} in federation.toml{counted}"
 

@@ -24,8 +24,7 @@ def privacy(group: Group) -> str:
         most = max(ledger["up_raw"] for ledger in ledgers)
         return (
             f"Raw trajectories left the agents: {plural(most, 'scalar')} of states, actions and "
-            "rewards in "
-            "one run. This algorithm does not keep them private."
+            "rewards in one run. This algorithm does not keep them private."
         )
     if not any(ledger["up_stats"] for ledger in ledgers):
         return "Nothing was uploaded: the agents shared nothing."

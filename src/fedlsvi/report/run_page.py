@@ -126,8 +126,7 @@ def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
     told = (
         f"{plural(counts['logged_episodes'], 'logged episode')} with "
         f"{plural(counts['logged_transitions'], 'transition')}, of which {counts['left_out']:,} "
-        "have no target. At β = "
-        f"{run.parameters.beta:.4g}, {meaning}."
+        f"have no target. At β = {run.parameters.beta:.4g}, {meaning}."
     )
     return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
 

@@ -143,9 +143,8 @@ class RegretMeter:
         if t > 0:
             raise InvalidInput(
                 f"{name}: {self.recorded[t - 1]} of {plural(len(self.until), 'agent')} were "
-                "recorded in "
-                f"episode {t}: advance() must call record() of a group meter for every agent and "
-                "every episode that it plays",
+                f"recorded in episode {t}: advance() must call record() of a group meter for every "
+                "agent and every episode that it plays",
                 code="agents-not-recorded",
             )
 

@@ -77,8 +77,7 @@ class SteppedExplorer:
         if not isinstance(policy, BlockValues):
             raise InvalidInput(
                 f"the policy is of type {type(policy).__name__}, but states are vectors: give "
-                "the values "
-                "to act by, such as plan.values()",
+                "the values to act by, such as plan.values()",
                 code="bad-policy",
             )
         scratch = [policy.scratch()]

@@ -122,8 +122,7 @@ def _logs(
     if len(many) != n_agents:
         raise InvalidRecord(
             f"there are logs of {plural(len(many), 'agent')}, but n_agents is {n_agents}: give "
-            "one for each, "
-            "and None for an agent that has none",
+            "one for each, and None for an agent that has none",
             code="wrong-number-of-logs",
         )
     for m, (log, before) in enumerate(zip(many, own, strict=True)):
