@@ -49,6 +49,7 @@ class SharedTransitions:
         memory: int,
     ) -> None:
         self.n = self.rows = self._kept = 0
+        self._cuts: dict[tuple[int, int], tuple[Any, ...]] = {}  # what `respond` reads of a block
         self.values, self._psi_of = values, psi
         self._actions = values.features.n_actions
         self._width = values.features.dim // self._actions
@@ -85,6 +86,7 @@ class SharedTransitions:
         self.actions[new], self.rewards[new], self.ended[new] = actions, rewards, ended
         self.states[here], self.states[here[alone] + 1] = states, following[alone]
         self.n, self.rows = need, rows
+        self._cuts.clear()
 
     def gram(self, first: int, scratch: Any) -> np.ndarray:
         """Σφφᵀ of the transitions from `first` on, (d, d)."""
@@ -127,18 +129,25 @@ class SharedTransitions:
 
     def respond(self, at: int, end: int, later: Later | None, scratch: Any) -> np.ndarray:
         """Σφ(r + V(x')) of transitions at … end−1, (d,); V is 0 where nothing comes later."""
-        first, psi = 0, self._psi
-        if (span := self._span(at, end))[1] > self._kept:
-            first, psi = span[0], self._rows(*span)
-        cut, ended = slice(at, end), self.ended[at:end]
-        seen = (psi, first, self.here[cut], self.after[cut], self.actions[cut], self.rewards[cut])
+        if (at, end) not in self._cuts:
+            self._cuts[at, end] = self._cut(at, end)
+        *seen, ended = self._cuts[at, end]
+        if seen[0] is None:  # it does not fit into memory
+            seen[:2] = self._rows(*self._span(at, end)), self.here[at]
         response = np.zeros((self._actions, self._width))
         if later is None:
             later, ended = Later(response.copy(), 0.0, 0.0, None, 0.0), np.ones(end - at, bool)
-        mask = EVERY if later.mask is None else later.mask(self.states[self.after[cut]])
+        mask = EVERY if later.mask is None else later.mask(self.states[self.after[at:end]])
         w, limits = later.w.reshape(response.shape), (later.beta, later.ceiling)
         respond_shared(*seen, ended, self.norms2, w, limits, later.ended, mask, response)
         return response.ravel()
+
+    def _cut(self, at: int, end: int) -> tuple[Any, ...]:
+        """ψ from which state on, and here, after, actions, rewards and ended of a block: every step
+        of a synchronisation asks for them. ψ is None where it has to be computed every time."""
+        kept = self._span(at, end)[1] <= self._kept
+        arrays = (self.here, self.after, self.actions, self.rewards, self.ended)
+        return (self._psi if kept else None, 0, *(own[at:end] for own in arrays))
 
     def _span(self, at: int, end: int) -> tuple[int, int]:
         """The states of transitions at … end−1, as a range of rows."""
@@ -153,6 +162,7 @@ class SharedTransitions:
         if last > self._kept:
             self._psi[self._kept : last] = self._computed(self._kept, last)
             self._kept = last
+            self._cuts.clear()
 
     def _rows(self, low: int, high: int) -> np.ndarray:
         """ψ of states low … high−1, (n, D)."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedlsvi.core.ridge import factorise
+from fedlsvi.core.ridge import Factor, factorise
 from fedlsvi.core.statistics import identity, pack, shared, unpack
 from fedlsvi.protocol.aggregation import Aggregation, FloatSums
 from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop
@@ -71,8 +71,7 @@ class Server:
         logdet = np.empty(H)
         for h in range(H, 0, -1):  # line 7
             gram, b = self.sums(uploads, h)  # line 8
-            self.gram[h - 1] += self._unpack(gram)  # line 9
-            factor = factorise(self.gram[h - 1])
+            factor = self._grow(h, gram)  # line 9
             self.w[h - 1] = factor.solve(b)  # lines 10–11
             uploads = agents.broadcast(self.model(h))  # line 12
             logdet[h - 1] = factor.logdet
@@ -86,8 +85,16 @@ class Server:
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
-        gram = pack(self.gram[h - 1], self.layout.packing)[: self.layout.gram_size(h)]
-        return Model(h, self.w[h - 1].copy(), gram.copy())
+        gram = self._pack(self.gram[h - 1]) if self.layout.gram_size(h) else np.empty(0)
+        return Model(h, self.w[h - 1].copy(), gram)
+
+    def _grow(self, h: int, gram: np.ndarray) -> Factor:
+        """Λ_h += Σ_m Λ_h^loc, and its factor. Steps that share Λ bring it at h = H, and it is
+        factored once."""
+        if self.layout.gram_size(h) > 0:
+            self.gram[h - 1] += self._unpack(gram)
+            self._factor: Factor = factorise(self.gram[h - 1])
+        return self._factor
 
     def _pack(self, gram: np.ndarray) -> np.ndarray:
         """The wire form in a new array: Λ grows in place, a message stays what it was."""
