@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import FolderExists, InvalidInput, TransportError
 from fedlsvi.remote.federation import LETTERS, NAME, Federation
 from fedlsvi.storage import files, settings_file
@@ -62,7 +63,7 @@ builders:
 """
 
 _README = """\
-# {name}: a federation of {n} sites
+# {name}: a federation of {sites}
 
 Every party needs Python 3.11 or newer and `pip install "fedlsvi[flare]"` (the same version
 everywhere). The kits in `kits/` hold private keys: hand each to its party over a channel you trust.
@@ -115,7 +116,8 @@ def init(
         text = settings_file.dump({**federation.table(), "parties": parties})
         (project / FEDERATION).write_text(text, encoding="utf-8")
         write_job(federation.table(), project / "job", len(sites))
-        readme = _README.format(name=federation.name, n=len(sites), host=host, port=port)
+        many = plural(len(sites), "site")
+        readme = _README.format(name=federation.name, sites=many, host=host, port=port)
         (project / "README.md").write_text(readme, encoding="utf-8")
     return project
 
