@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi import Run
+from fedlsvi.checks import plural
 from fedlsvi.envs import FiniteMDP
 from fedlsvi.storage.job import Job
 from fedlsvi.storage.settings_file import assign, read
@@ -93,6 +94,6 @@ def command(main: Callable[[int, list[str]], list[Line]], seeds: int = 5) -> Non
     parser.add_argument("--seeds", type=int, default=seeds, help="number of runs of each kind")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    print(f"{'':<58}{'median':>10}   [lowest, highest] of {options.seeds} seeds")
+    print(f"{'':<58}{'median':>10}   [lowest, highest] of {plural(options.seeds, 'seed')}")
     for line in main(options.seeds, options.set):
         print(line, flush=True)
