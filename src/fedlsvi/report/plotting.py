@@ -291,7 +291,7 @@ def episodes(axes: Any, n: int) -> None:
 
     axes.set(xlabel="episode t (each agent)", xlim=(0, n))
     grouped_thousands(axes.xaxis)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def logarithmic(which: str, axes: Any) -> None:
@@ -371,4 +371,6 @@ def against_scalars(
                 name = None  # one entry in the legend is enough
     axes.set(xlabel=f"scalars sent, all agents{until}", xscale="log")
     axes.margins(x=0.12)
+    if any((sent == 0).any() for _, sent, _ in named):
+        note(axes, "×: nothing was sent")
     logarithmic("x", axes)
