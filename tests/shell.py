@@ -21,7 +21,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> Refusal:
     assert not Path("pyproject.toml").exists(), (
         "use the fixture `here`: others write in this folder"
     )
-    before = sorted(Path().rglob("*"))
+    before = _files()
     codes = ["usage"]
 
     def words(error: FedLSVIError) -> str:
@@ -37,7 +37,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> Refusal:
     assert out == ""
     assert err.startswith("fedlsvi: error: ")
     assert err.count("\n") == 1
-    assert sorted(Path().rglob("*")) == before
+    assert _files() == before
     said = Refusal(err)
     said.code = codes[-1]
     return said
+
+
+def _files() -> list[Path]:
+    """All that is in this folder, but for what Python keeps of modules that it has read."""
+    return sorted(path for path in Path().rglob("*") if "__pycache__" not in path.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from fedlsvi.checks import plural
 from fedlsvi.report import html
@@ -60,10 +61,9 @@ def _estimated(run: Run, entries: Sequence[Entry]) -> str:
         steps = ", all rows at every step" if entry["stationary"] else ""
         logs = f"{', '.join(entry['data'])}\n{plural(entry['episodes'], 'episode')}{steps}"
         sampled = "–"
-        if entry["importance"] is not None and entry["effective"] is not None:
-            sampled = (
-                f"{_short(entry['importance'])}\nof {plural(round(entry['effective']), 'episode')}"
-            )
+        effective = entry["effective"]
+        if entry["importance"] is not None and effective is not None and isfinite(effective):
+            sampled = f"{_short(entry['importance'])}\nof {plural(round(effective), 'episode')}"
         rows.append(
             (
                 logs,
