@@ -148,30 +148,27 @@ def _curves(found: Found, order: Sequence[str], what: str) -> list[Curve]:
 
 def _price(axes: Any, found: Found, order: Sequence[str]) -> None:
     """Each run's regret at the end against what it sent; all have played the same episodes."""
-    named = [
-        (name, np.array([run.scalars for run in found[name]], np.float64),
-         np.array([run.regret for run in found[name]], np.float64))
-        for name in order
-    ]  # fmt: skip
-    against_scalars(axes, named)
-    from_zero(axes, 1.08 * max(float(lost.max()) for _, _, lost in named))
-    axes.set(ylabel="group regret at the end")
-    axes.set_title("Regret and its price")
+    lost = _sent_for(axes, found, order, "regret")
+    from_zero(axes, 1.08 * max(float(some.max()) for some in lost))
+    axes.set(ylabel="group regret at the end", title="Regret and its price")
     legend_above(axes)
 
 
 def _worth(axes: Any, found: Found, order: Sequence[str]) -> None:
     """What the last tenth of the episodes earned, where regret is not known."""
-    named = [
-        (name, np.array([run.scalars for run in found[name]], np.float64),
-         np.array([run.late_return for run in found[name]], np.float64))
-        for name in order
-    ]  # fmt: skip
-    against_scalars(axes, named)
-    close_around(axes, [earned for _, _, earned in named])
-    axes.set(ylabel="mean return, last tenth")
-    axes.set_title("Return and its price")
+    close_around(axes, _sent_for(axes, found, order, "late_return"))
+    axes.set(ylabel="mean return, last tenth", title="Return and its price")
     legend_above(axes)
+
+
+def _sent_for(axes: Any, found: Found, order: Sequence[str], what: str) -> list[np.ndarray]:
+    """Draw this figure of each run against what the run sent, and return the figures."""
+    made = [
+        np.array([[run.scalars, getattr(run, what)] for run in found[name]], np.float64).T
+        for name in order
+    ]
+    against_scalars(axes, [(name, *pair) for name, pair in zip(order, made, strict=True)])
+    return [values for _, values in made]
 
 
 def write(folder: Path, question: Question, found: Found) -> list[Standing]:
