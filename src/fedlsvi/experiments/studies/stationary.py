@@ -5,7 +5,7 @@ defaults, on every family of problems whose laws and rewards are the same at eve
 of a run is its regret divided by that of the uniform policy on the same problem.
 
 `python -m fedlsvi.experiments.studies.stationary [instances]` prints the table of
-docs/stationary.md. Five instances of each family take a few minutes on two cores.
+docs/stationary.md. Ten instances of each family take a minute.
 """
 
 from __future__ import annotations
