@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -60,17 +60,21 @@ class Entry:
         made: Callable[..., Any] = resolve(self.target)
         return made
 
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.constructor)
+
     def parameters(self) -> dict[str, Any]:
         """Parameters and their defaults, None where there is none."""
         return {
             key: None if parameter.default is inspect.Parameter.empty else parameter.default
-            for key, parameter in inspect.signature(self.constructor).parameters.items()
+            for key, parameter in self._signature.parameters.items()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         } | self.defaults
 
     def takes_anything(self) -> bool:
         """Whether the constructor has **kwargs, so that its parameters cannot be checked here."""
-        kinds = [p.kind for p in inspect.signature(self.constructor).parameters.values()]
+        kinds = [p.kind for p in self._signature.parameters.values()]
         return inspect.Parameter.VAR_KEYWORD in kinds
 
 

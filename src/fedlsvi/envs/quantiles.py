@@ -7,7 +7,12 @@ with k = ⌊u·n⌋ has exactly this law.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
+
+SMALL = 100_000
+"""Cells of all laws together up to which Beta laws are kept, in case they are made again."""
 
 
 class QuantileLaws:
@@ -46,9 +51,15 @@ class QuantileLaws:
 
 def beta_laws(a: np.ndarray, b: np.ndarray, cells: int = 1024) -> QuantileLaws:
     """Beta(a_i, b_i) cut into equally likely cells: the quantiles at k/cells are the Beta's own."""
+    make = _beta_laws if a.size * cells <= SMALL else _beta_laws.__wrapped__
+    return make(tuple(a.tolist()), tuple(b.tolist()), cells)
+
+
+@lru_cache(4)  # a run's environment is made again by its resume, its report and its evaluation
+def _beta_laws(a: tuple[float, ...], b: tuple[float, ...], cells: int) -> QuantileLaws:
     from scipy.special import betaincinv
 
     levels = np.arange(cells + 1) / cells
-    edges = betaincinv(a[:, None], b[:, None], levels)
+    edges = betaincinv(np.array(a)[:, None], np.array(b)[:, None], levels)
     edges[:, 0], edges[:, -1] = 0.0, 1.0
     return QuantileLaws(edges)

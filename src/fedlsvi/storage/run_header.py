@@ -14,6 +14,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -218,14 +219,19 @@ def features_fingerprint(plan: Plan, by_name: bool = True) -> str:
     return digest.hexdigest()
 
 
+@cache
+def _installed(name: str) -> str | None:
+    """The version of a library. Its metadata takes milliseconds to parse, so it is read once."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 def versions() -> dict[str, Any]:
     """What decides the last bit of a result."""
     found: dict[str, Any] = {"fedlsvi": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
+    found |= {name: _installed(name) for name in LIBRARIES}
     machine = {"platform": platform.platform(), "machine": platform.machine()}
     return found | machine | {"cpus": os.cpu_count(), "cpu": CPU_NAME or get_host_cpu_name()}
 
