@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedlsvi.core.statistics import pack, unpack
+from fedlsvi.core.statistics import pack, read_only, unpack
 from fedlsvi.remote import guard_kernels as s
 
 
@@ -25,7 +25,8 @@ def test_figures_equal_the_plain_formulas(packing: str) -> None:
     close, seen = np.zeros(m, np.bool_), np.empty((s.FIGURES, m))
     close[int(bound.argmin())] = True
     weight = s.weights(model, where)
-    s.examine(gram, past, b, last, model, weight, where, 0.0, 0.0, 0.0, True, most, close, seen)
+    sums = map(read_only, (gram, past, b, last))
+    s.examine(*sums, model, weight, where, 0.0, 0.0, 0.0, True, most, close, seen)
     grown = np.linalg.slogdet(base + loc)[1] - np.linalg.slogdet(base)[1]
     exact = bound > most
     exact[bound.argmin()] = True

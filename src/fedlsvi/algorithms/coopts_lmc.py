@@ -57,7 +57,7 @@ class LMCAgent(PHEAgent):
 
     def renew(self) -> None:
         """J steps of every model with the noise of the next episode."""
-        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise.ravel())
         s, v, diagonal = self.sums, self.sums.values, self.sums.gram.ndim == 2
         kernel = thompson_kernels.lmc_diagonal if diagonal else thompson_kernels.lmc_dense
         data = (v.index if diagonal else v.phi, s.u, s.response, s.gram)

@@ -77,7 +77,7 @@ class PHEAgent(CoopAgent):
 
     def renew(self) -> None:
         """Draw the noise of the next episode, and plan with it."""
-        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise)
+        thompson_kernels.normals(self.seed, self.stream, self.m, self.t + 1, self.noise.ravel())
         s, v, diagonal = self.sums, self.sums.values, self.sums.gram.ndim == 2
         kernel = thompson_kernels.phe_diagonal if diagonal else thompson_kernels.phe_dense
         data = (v.index if diagonal else v.phi, s.u, s.response, s.gram)

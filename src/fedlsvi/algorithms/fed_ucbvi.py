@@ -87,8 +87,7 @@ class UCBVIAgents(TabularAgents):
 
     def remember(self) -> None:
         """The round is over."""
-        _, actions, rewards = self._seen
-        log = self._explorer.log
+        log, actions, rewards = self._explorer.buffers
         count(log, self.length, actions, rewards, self.visits, self.earned, self.moves)
 
     def answer(self, h: int, following: np.ndarray) -> Message:

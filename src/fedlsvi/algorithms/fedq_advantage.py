@@ -158,7 +158,7 @@ class AdvantageAgents(TabularAgents):
     def sums(self) -> np.ndarray:
         """The statistics of a round, (6, M, H, S)."""
         out = np.empty((6, *self._statistics.shape[1:]))
-        log, rewards = self._explorer.log, self._seen[2]
+        log, _, rewards = self._explorer.buffers
         visit_sums(log, self.length, rewards, self.values, self.reference, out)
         return out
 

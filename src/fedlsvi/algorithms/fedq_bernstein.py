@@ -24,6 +24,7 @@ from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.fedq import TabularServer
 from fedlsvi.algorithms.shared.settings import TabularSettings
+from fedlsvi.core.statistics import read_only
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
@@ -76,7 +77,8 @@ class BernsteinServer(HoeffdingServer):
         """The end of a round; `square` are the means μ^m of V²."""
         learn(self.Q, self.N, self.policy, visits, reward, value, 0.0)
         kept = (self.sums, self.squares, self.widths)
-        bernstein(self.Q, self.N, self.policy, visits, value, square, *kept, self.c, self.iota)
+        means = map(read_only, (visits, value, square))
+        bernstein(self.Q, self.N, self.policy, *means, *kept, self.c, self.iota)
         self.greedy()
 
 

@@ -38,7 +38,7 @@ from fedlsvi.algorithms.shared.settings import PRACTICAL, SharedSettings
 from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number, plural
 from fedlsvi.config import PRACTICAL_LAM, Parameters, Preset
-from fedlsvi.core.statistics import identity
+from fedlsvi.core.statistics import identity, read_only
 from fedlsvi.core.value import beats, choose, upper
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
@@ -301,7 +301,7 @@ class PlusPlusAgent:
         self.phi, self.index, self.top = table.phi, table.index, p.ceilings
         H, S, A = p.horizon, env.n_states, env.n_actions
         self.radii, self.factors = settings.radii(p), settings.factors(p)
-        self.reward = np.ascontiguousarray(np.broadcast_to(env.r, (H, S, A)))
+        self.reward = read_only(np.broadcast_to(env.r, (H, S, A)))
         self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * H)
         self.lower = np.sqrt(self.gram)  # of λI
         self.sums = np.zeros((H, p.dim, S))
@@ -324,7 +324,8 @@ class PlusPlusAgent:
             states, actions, _ = self._explorer.play(self.k + done + 1, n, self.policy)
             bounds = (self.values, self.below, self.radii, self.factors)
             kept = (self.gram, self.lower, self.sums, grown)
-            used, due = absorb(states[0], actions[0], self.phi, self.index, *bounds, *kept)
+            seen = states[0].copy(), actions[0].copy()  # always contiguous: absorb compiles once
+            used, due = absorb(*seen, self.phi, self.index, *bounds, *kept)
             done += used
             self._guess = max(1, min(2 * used, 4096))
         self.k += done

@@ -43,7 +43,10 @@ def unit(high, low):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def fill_uniforms(seed, stream, agent, first, n, out):  # type: ignore[no-untyped-def]
-    """out[j, e] for e < n: draw j of `agent` in episode first + e. Episodes on the fast axis."""
+    """out[j, e] for e < n: draw j of `agent` in episode first + e. Episodes on the fast axis.
+
+    Kernels give it np.int64(0), not 0: for every number written out it would be compiled again.
+    """
     n_draws = out.shape[0]
     k0 = np.uint64(seed) & np.uint64(0xFFFFFFFF)
     k1 = np.uint64(seed) >> np.uint64(32)

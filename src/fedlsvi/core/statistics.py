@@ -74,6 +74,14 @@ def shared(one: np.ndarray, n: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(one, (n, *one.shape[1:]), (0, *one.strides[1:]))
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """The same numbers, in C order and not to be written. A kernel is compiled once for each kind
+    of array, and takes seconds: what is only read should always be of one kind."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
 @njit(cache=True, nogil=True)
 def add_rows(total, rows):  # type: ignore[no-untyped-def]
     """total += Σ_i rows[i], one row after another: the order of additions is that of the rows.

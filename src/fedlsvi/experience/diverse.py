@@ -153,15 +153,15 @@ def play_tables(lo, hi, seed, agents, episode, n, offset, world, model, logs):  
     start, prob, pair = cells
     horizon, n_states, n_actions = means.shape
     laws = start0.size - 1
-    u, draws = np.empty((horizon + 1, 1)), np.empty((rows.shape[2], 1))
+    u, draws, one = np.empty((horizon + 1, 1)), np.empty((rows.shape[2], 1)), np.int64(1)
     for i in range(lo, hi):
         agent = agents[i]
         first0 = start0[agent % laws]
         width0 = np.float64(start0[agent % laws + 1] - first0)
         for e in range(n):
             at, key = offset + e, (seed, agent, episode + e)
-            fill_uniforms(seed, 0, agent, episode + e, 1, u)
-            fill_uniforms(seed, DIVERSITY, agent, episode + e, 1, draws)
+            fill_uniforms(seed, np.int64(0), agent, episode + e, one, u)
+            fill_uniforms(seed, np.int64(DIVERSITY), agent, episode + e, one, draws)
             zeta = 2.0 * draws[:, 0] - 1.0
             x = np.int64(pick_state(u[0, 0], first0, width0, prob0, pair0))
             for h in range(horizon):

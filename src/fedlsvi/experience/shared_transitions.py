@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor
+from fedlsvi.core.statistics import read_only
 from fedlsvi.core.value import EVERY, respond_shared
 from fedlsvi.experience.transitions import BLOCK, Later
 from fedlsvi.experience.values import BlockValues
@@ -138,7 +139,7 @@ class SharedTransitions:
         if later is None:
             later, ended = Later(response.copy(), 0.0, 0.0, None, 0.0), np.ones(end - at, bool)
         mask = EVERY if later.mask is None else later.mask(self.states[self.after[at:end]])
-        w, limits = later.w.reshape(response.shape), (later.beta, later.ceiling)
+        w, limits = read_only(later.w.reshape(response.shape)), (later.beta, later.ceiling)
         respond_shared(*seen, ended, self.norms2, w, limits, later.ended, mask, response)
         return response.ravel()
 

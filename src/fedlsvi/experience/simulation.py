@@ -65,7 +65,7 @@ def simulate(  # type: ignore[no-untyped-def]
         for begin in range(0, n, BLOCK):
             size = min(BLOCK, n - begin)
             at = offset + begin
-            fill_uniforms(seed, 0, agent, episode + begin, size, u)
+            fill_uniforms(seed, np.int64(0), agent, episode + begin, size, u)
             states = log[i, 0, at : at + size]
             for e in range(size):
                 states[e] = pick_state(u[0, e], first0, width0, prob0, pair0)

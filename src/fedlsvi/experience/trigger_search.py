@@ -163,7 +163,7 @@ def absorb(y, grown, bounds):  # type: ignore[no-untyped-def]
     size = horizon // groups
     for i in range(m):
         for g in range(groups):
-            _add(y[i], 0, n, (g * size, (g + 1) * size), grown[i, g], bounds[i, g])
+            _add(y[i], np.int64(0), n, (g * size, (g + 1) * size), grown[i, g], bounds[i, g])
 
 
 @njit(cache=True, nogil=True)
@@ -195,7 +195,7 @@ def first_firing_rows(y, grown, bounds, length, n, rule, when, steps):  # type: 
             base, base_bounds = grown[i, g].copy(), bounds[i, g].copy()
             trial, trial_bounds = base.copy(), base_bounds.copy()
             elapsed = length + limit
-            if not _fires_at(y[i], 0, limit, group, trial, trial_bounds, elapsed, rule):
+            if not _fires_at(y[i], np.int64(0), limit, group, trial, trial_bounds, elapsed, rule):
                 continue
             silent, loud = 0, limit
             while loud - silent > 1:

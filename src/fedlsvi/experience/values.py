@@ -18,6 +18,7 @@ from typing import cast
 import numpy as np
 
 from fedlsvi.core.ridge import DenseFactor, DiagonalFactor, factorise
+from fedlsvi.core.statistics import read_only
 from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, settle, take_rows
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.base import FeatureMap
@@ -64,8 +65,8 @@ class TabularValues:
         self.taper = np.ones(horizon) if taper is None else taper
         # empty arrays tell the compiled loops that features are one-hot
         empty = np.empty((0, 0, 0))
-        self.phi = empty if diagonal else np.ascontiguousarray(features.table)
-        self.index = features.index if diagonal else np.empty((0, 0), np.int64)
+        self.phi = read_only(empty if diagonal else features.table)
+        self.index = read_only(features.index if diagonal else np.empty((0, 0), np.int64))
         self.values = np.zeros((horizon + 1, n_states))
         self.policy = np.zeros((horizon, n_states), np.int32)
         self.rows = np.zeros((horizon, n_states, 0 if diagonal else self.dim))

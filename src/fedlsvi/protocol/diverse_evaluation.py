@@ -66,7 +66,7 @@ def values_of(seed, agent, first, starts, world, model):  # type: ignore[no-unty
     marked = np.full((horizon + 1, n_states), -1)  # the last episode that came by
     actions, values = np.empty((horizon, n_states), np.int64), np.zeros((horizon + 1, n_states))
     for e in range(starts.size):
-        fill_uniforms(seed, DIVERSITY, agent, first + e, 1, draws)
+        fill_uniforms(seed, np.int64(DIVERSITY), agent, first + e, np.int64(1), draws)
         zeta, key = 2.0 * draws[:, 0] - 1.0, (seed, agent, first + e)
         reached[0, 0], sizes[0] = starts[e], 1
         for h in range(horizon):

@@ -45,7 +45,7 @@ def _random_starts(seed, agents, first, law, gap, out):  # type: ignore[no-untyp
     laws = start.size - 1
     u = np.empty((1, out.size))
     for agent in agents:
-        fill_uniforms(seed, ENVIRONMENT, agent, first, out.size, u)
+        fill_uniforms(seed, np.int64(ENVIRONMENT), agent, first, out.size, u)
         for e in range(out.size):
             out[e] += gap[pick(start, prob, keep, alias, agent % laws, u[0, e])]
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import packed_size, unpack
+from fedlsvi.core.statistics import packed_size, read_only, unpack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
@@ -358,7 +358,8 @@ class Guard:
             return
         total, m = self._total, len(b)
         found, nobody = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
-        nothing, base, small = np.zeros_like(seen), self._base(h), self.tolerance
+        base, small = self._base(h), self.tolerance
+        nothing, seen, b = map(read_only, (np.zeros_like(seen), seen, b))
         examine(
             nothing, seen, b, b, base, np.zeros(self._where.shape), self._where, small * n,
             small * total, small, False, math.inf, nobody, found,
@@ -405,8 +406,9 @@ class Guard:
         close[self._signallers(first, m, h)] = True
         if h not in self._weights:  # the same for every cohort
             self._weights[h] = weights(model, self._where)
+        sums = (upload.gram, before, upload.b, self.last[first : first + m])
         examine(
-            upload.gram, before, upload.b, self.last[first : first + m], model,
+            *map(read_only, sums), model,
             self._weights[h], self._where, small * n, small * episodes, small, final,
             self._most(math.inf), close, seen,
         )  # fmt: skip
@@ -447,7 +449,7 @@ class Guard:
             return
         small = max(RANK_TOLERANCE, self.tolerance) * n
         rank, rest = np.zeros(m, np.int64), np.zeros(m)
-        reveal(loc, n, small, rank, rest)
+        reveal(read_only(loc), n, small, rank, rest)
         self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
         bound = "0: gram is not positive"
         self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)

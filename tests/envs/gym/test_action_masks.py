@@ -35,6 +35,10 @@ N, A = 5, 3
 OPEN = np.array([[(x + a) % 3 != 0 for a in range(A)] for x in range(N)], np.int8)
 """(rooms, A); in every room two doors are open at least."""
 
+ANGLES = [2.0 * np.pi * x / N for x in range(N)]
+POINTS = [np.array([np.cos(angle), np.sin(angle)]) for angle in ANGLES]
+SHUT = frozenset((x, a) for x in range(N) for a in range(A) if not OPEN[x, a])
+
 
 class Doors(gymnasium.Env[Any, Any]):
     """A ring of rooms in which some doors are shut; the last room may end the episode.
@@ -45,6 +49,7 @@ class Doors(gymnasium.Env[Any, Any]):
     """
 
     steps = 0  # of all of them
+    shut = SHUT
 
     def __init__(self, vector: bool = False, ends: bool = True) -> None:
         self.vector, self.ends = vector, ends
@@ -53,8 +58,7 @@ class Doors(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(A)
 
     def _seen(self) -> tuple[Any, dict[str, Any]]:
-        angle = 2.0 * np.pi * self.x / N
-        what: Any = np.array([np.cos(angle), np.sin(angle)]) if self.vector else self.x
+        what: Any = POINTS[self.x] if self.vector else self.x
         return what, {"action_mask": self.open()}
 
     def open(self) -> np.ndarray:
@@ -69,9 +73,10 @@ class Doors(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         Doors.steps += 1
-        if not self.open()[int(action)]:
-            raise RuntimeError(f"door {action} of room {self.x} is shut")
-        lucky = self.np_random.random() < (0.7 if (int(action) + self.x) % 2 else 0.4)
+        door = int(action)
+        if (self.x, door) in self.shut:
+            raise RuntimeError(f"door {door} of room {self.x} is shut")
+        lucky = self.np_random.random() < (0.7 if (door + self.x) % 2 else 0.4)
         over = self.ends and self.x == N - 1 and not lucky
         self.x = (self.x + 1 + int(lucky)) % N
         what, info = self._seen()
@@ -226,12 +231,16 @@ def test_taxi_can_be_asked() -> None:
 class Moody(Doors):
     """What is allowed in a room changes from visit to visit."""
 
+    shut: frozenset[tuple[int, int]] = frozenset()
+
     def open(self) -> np.ndarray:
         return np.array([1, int(self.np_random.random() < 0.5), 1], np.int8)
 
 
 class Mute(Doors):
     """It says what is allowed at the reset and then no more."""
+
+    shut: frozenset[tuple[int, int]] = frozenset()
 
     def open(self) -> np.ndarray:
         return np.ones(A, np.int8)

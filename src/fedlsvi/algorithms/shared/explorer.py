@@ -34,7 +34,8 @@ def _play(  # type: ignore[no-untyped-def]
         if not 0 <= a < n_actions:
             return False
     policy_rows(start, stationary, n_actions, policy, first, width)
-    simulate(lo, hi, seed, agents, episode, n, 0, law, (prob, pair), first, width, log)
+    begin, tables = np.int64(0), (prob, pair)
+    simulate(lo, hi, seed, agents, episode, n, begin, law, tables, first, width, log)
     horizon = policy.shape[0]
     for i in range(lo, hi):
         for h in range(horizon):
@@ -113,6 +114,11 @@ class Explorer:
     def log(self) -> np.ndarray:
         """The states of the episodes played last, x_{H+1} included, (m, H + 1, ≥ n)."""
         return self._log
+
+    @property
+    def buffers(self) -> Message:
+        """`log`, and the actions and rewards of the episodes played last, (m, H, ≥ n)."""
+        return self._log, self._actions, self._rewards
 
     def _room(self, n: int) -> None:
         if self._log.shape[2] < n:

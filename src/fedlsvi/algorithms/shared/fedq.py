@@ -109,7 +109,8 @@ class TabularAgents(Stateless):
 
     def means(self) -> np.ndarray:
         """n, r̄, v̄ and the mean of V² of the round, (4, M, H, S)."""
-        visit_means(self._explorer.log, self.length, self._seen[2], self.values, self._statistics)
+        log, _, rewards = self._explorer.buffers
+        visit_means(log, self.length, rewards, self.values, self._statistics)
         return self._statistics
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedlsvi.algorithms.shared import backward_kernels as kernels
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import identity, pack, unpack
+from fedlsvi.core.statistics import identity, pack, read_only, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
@@ -127,13 +127,13 @@ class LSVISums:
 def rebuild(values: TabularValues, w: np.ndarray, gram: np.ndarray, packing: str) -> None:
     """Fill V, π and what the trigger needs from a received model (w, packed Λ)."""
     full = unpack(gram, w.shape[1], packing)  # type: ignore[arg-type]
-    v = values
+    v, w = values, read_only(w)
     if v.allowed is not None:
         for h in range(len(w), 0, -1):
             v.update(h, w[h - 1], full[h - 1])
     elif full.ndim == 2:
         kernels.rebuild_diagonal(
-            v.index, w, full, v.betas, v.ceilings, v.values, v.policy, v.slots, v.norms
+            v.index, w, read_only(full), v.betas, v.ceilings, v.values, v.policy, v.slots, v.norms
         )
     else:
         kernels.rebuild_dense(

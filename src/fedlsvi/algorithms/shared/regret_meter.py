@@ -72,7 +72,7 @@ def _add_regret(seed, agents, first, law, P, r, best, known, gap, policy, out): 
         if start[row + 1] - start[row] == 1:  # a point: nothing to draw
             out += gap[keep[start[row]]]
             continue
-        fill_uniforms(seed, ENVIRONMENT, agent, first, out.size, u)
+        fill_uniforms(seed, np.int64(ENVIRONMENT), agent, first, out.size, u)
         for e in range(out.size):
             out[e] += gap[pick(start, prob, keep, alias, row, u[0, e])]
     return True

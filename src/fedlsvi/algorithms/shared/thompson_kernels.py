@@ -25,7 +25,7 @@ def normals(seed, stream, agent, episode, out):  # type: ignore[no-untyped-def]
     flat = out.reshape(-1)
     pairs = (flat.size + 1) // 2
     u = np.empty((2 * pairs, 1))
-    fill_uniforms(seed, stream, agent, episode, 1, u)
+    fill_uniforms(seed, stream, agent, episode, np.int64(1), u)
     for i in range(pairs):
         radius = np.sqrt(-2.0 * np.log1p(-u[2 * i, 0]))
         angle = 2.0 * np.pi * u[2 * i + 1, 0]
