@@ -25,9 +25,8 @@ from fedlsvi.checks import number
 from fedlsvi.config import Settings
 from fedlsvi.errors import FolderExists, InvalidInput, StoreError
 from fedlsvi.learner import drive
-from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import Observer, RoundRecord
+from fedlsvi.protocol.records import Interrupt, Observer, RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
