@@ -19,8 +19,7 @@ from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.envs.logged import RECORDS
 from fedlsvi.errors import InvalidInput, refuse_unknown
-from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.policy import Policy
 from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation

@@ -24,8 +24,7 @@ from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.experience.kinds import Kind, experience_class, prefers_sparse
 from fedlsvi.experience.values import FEW_ROWS, ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
-from fedlsvi.features.base import FeatureMap, probe_states
-from fedlsvi.features.binding import alike, resolve
+from fedlsvi.features.base import FeatureMap, alike, probe_states, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.evaluation import (

@@ -8,8 +8,16 @@ from typing import Protocol
 
 import numpy as np
 
-from fedlsvi.core.ridge import Factor, factorise
-from fedlsvi.core.statistics import add_rows, identity, pack, packed_size, shared, unpack
+from fedlsvi.core.statistics import (
+    Factor,
+    add_rows,
+    factorise,
+    identity,
+    pack,
+    packed_size,
+    shared,
+    unpack,
+)
 from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
 
 Sums = tuple[np.ndarray, np.ndarray]

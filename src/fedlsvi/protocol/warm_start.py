@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import factorise
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.protocol.messages import Reply, Request, Signal
 from fedlsvi.protocol.server import Agents, Aggregation, Server, Sums

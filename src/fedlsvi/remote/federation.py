@@ -31,8 +31,7 @@ from fedlsvi.errors import (
     refuse_unknown,
 )
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.masks import check_sites

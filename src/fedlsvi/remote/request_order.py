@@ -9,8 +9,7 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
-from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import unpack
+from fedlsvi.core.statistics import factorise, unpack
 from fedlsvi.errors import InvalidInput, MessageRefused
 from fedlsvi.protocol.agent import Experience
 from fedlsvi.protocol.messages import Exploit, Explore, Keep, Model, Models, Request, Start, Stop

@@ -18,7 +18,7 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import resolve
 from fedlsvi.policy import Policy, Values
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.plan import Plan, first_world, make_plan, same_features
