@@ -26,7 +26,6 @@ from fedlsvi.protocol.records import Ending, RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import DEPLOYED, POLICY, RECORDS, REGRET, Manifest
-from fedlsvi.storage.job import GIVEN
 from fedlsvi.storage.run_header import (
     RunHeader,
     features_fingerprint,
@@ -35,6 +34,7 @@ from fedlsvi.storage.run_header import (
     read_header,
 )
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of, suspect
+from fedlsvi.storage.settings_file import GIVEN
 
 RECORD: Shape = shape_of(RoundRecord) | {
     "scalars": dict.fromkeys(CATEGORIES, int),
