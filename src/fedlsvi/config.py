@@ -18,8 +18,8 @@ import numpy as np
 
 from fedlsvi.checks import boolean, choice, finite, integer, number, plain, plural
 from fedlsvi.core import theory
-from fedlsvi.core.participation_schedule import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
+from fedlsvi.core.participation_schedule import deserted
 from fedlsvi.core.privacy_settings import (
     FIRST_SHARE,
     PRIVATE_ROUNDS,
