@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlsvi.config import Parameters
 from fedlsvi.core import fixed_point
-from fedlsvi.core.statistics import add_rows, packed_size
+from fedlsvi.core.statistics import add_rows
 from fedlsvi.protocol.messages import Increments, Layout, MaskedUpload, Reply, Upload
 
 Sums = tuple[np.ndarray, np.ndarray]
@@ -33,7 +33,7 @@ class FloatSums:
     """Doubles, agent after agent: no bit depends on how agents are split into cohorts."""
 
     def __init__(self, layout: Layout) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
+        self.size, self.dim = layout.packed, layout.dim
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
         gram, b = np.zeros(self.size), np.zeros(self.dim)
@@ -48,7 +48,7 @@ class FixedPointSums:
     """Integers modulo 2^64: the same sums for every order, split and transport, masked or not."""
 
     def __init__(self, layout: Layout, bits: int) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
+        self.size, self.dim = layout.packed, layout.dim
         self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
