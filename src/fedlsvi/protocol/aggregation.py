@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlsvi.core import fixed_point
-from fedlsvi.core.statistics import packed_size
 from fedlsvi.protocol.messages import Increments, Layout, MaskedUpload, Reply, Upload
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class FixedPointSums:
     """Integers modulo 2^64: the same sums for every order, split and transport, masked or not."""
 
     def __init__(self, layout: Layout, bits: int) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
+        self.size, self.dim = layout.packed, layout.dim
         self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:

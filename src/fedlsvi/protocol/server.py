@@ -14,7 +14,6 @@ from fedlsvi.core.statistics import (
     factorise,
     identity,
     pack,
-    packed_size,
     shared,
     unpack,
 )
@@ -48,7 +47,7 @@ class FloatSums:
     """Doubles, agent after agent: no bit depends on how agents are split into cohorts."""
 
     def __init__(self, layout: Layout) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
+        self.size, self.dim = layout.packed, layout.dim
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
         gram, b = np.zeros(self.size), np.zeros(self.dim)

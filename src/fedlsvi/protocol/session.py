@@ -20,7 +20,7 @@ from fedlsvi.core.statistics import full
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.participation import attended
+from fedlsvi.protocol.participation import partial_participation
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
@@ -316,7 +316,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan, algorithm=algorithm)
         if p.some_away:
-            some, apart = attended(plan)
+            some, apart = partial_participation(plan)
             return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
         return cls(p, _in_process(here, p), plan, here, algorithm)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedlsvi.protocol.session import Player, Session
 
 LARGEST = 1 << 29
-"""Bytes that are kept for a run that may go on; one that remembers more has to be played anew."""
+"""The most bytes kept so that a run can continue; a run that needs more cannot continue."""
 
 BEFORE, PREFIX = "before", "before."
 """Where a checkpoint that holds another state has a snapshot's plain values, and what the names of

@@ -180,7 +180,7 @@ class Endpoint:
         if self.parameters.privacy is None:
             return None
         folder, durable = self._where()
-        if folder is not None:  # beside the journal, which is put aside where a server begins anew
+        if folder is not None:  # next to the journal, which is set aside when a server starts over
             folder = folder.with_name(f"{folder.name}.noise")
             files.make_private(folder)
         return SiteNoise(self.parameters, self.run, self.agents, folder, durable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -10,9 +10,20 @@ import numpy as np
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import factorise, unpack
+from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import InvalidInput, MessageRefused
 from fedlsvi.protocol.agent import Experience
-from fedlsvi.protocol.messages import Exploit, Explore, Keep, Model, Models, Request, Start, Stop
+from fedlsvi.protocol.messages import (
+    Exploit,
+    Explore,
+    Keep,
+    Layout,
+    Model,
+    Models,
+    Request,
+    Start,
+    Stop,
+)
 from fedlsvi.protocol.transport import layout
 
 LARGEST = 1e100
@@ -43,6 +54,11 @@ class RequestOrder:
     due: int = 0
     exploiting: bool = False
     unread: bool = False
+    layout: Layout = field(init=False)
+    trigger: Trigger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout, self.trigger = layout(self.parameters), self.parameters.trigger
 
     def check(self, message: Request, world: Experience) -> None:
         """Raise MessageRefused for a request that cannot come next; changes nothing."""
@@ -52,7 +68,7 @@ class RequestOrder:
         elif isinstance(message, Model):
             if message.h != self.due or self.parameters.exchange == "one-trip":
                 refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
-            size = 0 if self.exploiting else layout(self.parameters).gram_size(message.h)
+            size = 0 if self.exploiting else self.layout.gram_size(message.h)
             if message.gram.size != size:
                 refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
             _finite(w=message.w, gram=message.gram)
@@ -74,7 +90,7 @@ class RequestOrder:
                     "bad-limit",
                     f"asked to explore {plural(limit, 'episode')} after {world.t} of {T}",
                 )
-            case Stop(t=t) if not world.t < t <= T or not self.parameters.trigger.ends(world.t, t):
+            case Stop(t=t) if not world.t < t <= T or not self.trigger.ends(world.t, t):
                 refuse("bad-stop", f"a round after episode {world.t} cannot stop at episode {t}")
             case Keep(t=t) if world.length or world.t != t:
                 refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
