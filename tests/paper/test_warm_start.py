@@ -21,9 +21,9 @@ from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, StoreEr
 from fedlsvi.experience import kinds
 from fedlsvi.protocol.messages import Stop
 from fedlsvi.protocol.plan import make_plan
+from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.request_order import RequestOrder
 from fedlsvi.remote.retry_policy import RetryPolicy
 from literal import Array
 from problems import Drift, Problem, Setting, bumps, chain, continuous, deterministic, one_hot
