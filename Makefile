@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 LIGHT := $(VENV)/light
 STAMP := $(VENV)/installed
 DIST := build/dist
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports; to compile all of every package would double the time of the install
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 # PyTorch is large and one test needs it: installed only if CI is set; otherwise that test is skipped
 EXTRAS = dev$(if $(CI),$(comma)torch)
 comma := ,
@@ -56,15 +57,17 @@ bench: $(STAMP)
 study: $(STAMP)
 	$(BIN)/python -m fedlsvi.experiments.studies.defaults
 
-$(LIGHT): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'
 	$(PYTHON) -m venv $(VENV)
+
+$(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[plot]'
 	touch $@
 
-$(STAMP): $(LIGHT)
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[$(EXTRAS)]'
-	touch $@
+	touch $@ $(LIGHT)
 
 clean:
 	rm -rf $(VENV) build

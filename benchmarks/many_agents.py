@@ -12,7 +12,7 @@ import numpy as np
 
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
-from fedlsvi.experience.accumulation import respond_all
+from fedlsvi.experience.finite_kernels import respond_all
 from fedlsvi.experience.workers import Workers
 from fedlsvi.experiments.measure import Row, phases, seconds
 

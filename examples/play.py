@@ -13,8 +13,7 @@ import numpy as np
 from fedlsvi import Run
 from fedlsvi.checks import plural
 from fedlsvi.envs import FiniteMDP
-from fedlsvi.storage.job import Job
-from fedlsvi.storage.settings_file import assign, read
+from fedlsvi.storage.settings_file import Job, assign, read
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ MANY = {
     "experiments/studies/practical.py": {"T"},
     "observers/traffic.py": {"f'about {high:,}' if close else f'{low:,} to {high:,}'"},
     "remote/audit.py": {"compared"},  # packed matrices
+    "remote/endpoint.py": {"message.gram.size"},
     "remote/flare/job.py": {"flare_log.line(shown(said))"},  # whatever a site said
-    "remote/request_order.py": {"message.gram.size"},
 }
 """File → expressions before a plural that are never the number 1."""
 

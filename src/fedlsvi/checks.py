@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import os
 import reprlib
+from collections.abc import Iterable
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
-from fedlsvi.errors import InvalidInput, InvalidSetting
+from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
 
 WORD = 2**32
 """Counters of the random generator have 32 bits: episodes, agents, streams are below this."""
@@ -159,6 +160,14 @@ def choice(
         return value
     known = ", ".join(f'"{c}"' for c in choices)
     raise _refusal(name, value, f"one of {known}", hint, error)
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `UnknownName` for the first name that is not among the known ones."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise UnknownName(what, name, names)
 
 
 def boolean(name: str, value: Any, hint: str = "") -> bool:

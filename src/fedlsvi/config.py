@@ -18,8 +18,8 @@ import numpy as np
 
 from fedlsvi.checks import boolean, choice, finite, integer, number, plain, plural
 from fedlsvi.core import theory
-from fedlsvi.core.attendance import deserted
 from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
+from fedlsvi.core.participation_schedule import deserted
 from fedlsvi.core.privacy_settings import (
     FIRST_SHARE,
     PRIVATE_ROUNDS,
@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def some_away(self) -> bool:
-        """Whether agents may be away in some rounds (`core.attendance`)."""
+        """Whether agents may be away in some rounds (`core.participation_schedule`)."""
         return self.participation < 1.0 or self.present is not None
 
     def __post_init__(self) -> None:
@@ -453,7 +453,7 @@ class Parameters:
 
     @property
     def some_away(self) -> bool:
-        """Whether agents may be away in some rounds (`core.attendance`)."""
+        """Whether agents may be away in some rounds (`core.participation_schedule`)."""
         return self.participation < 1.0 or self.present is not None
 
     @property
@@ -565,7 +565,7 @@ def _release(p: Parameters) -> PrivateRelease:
 
 
 def forget_releases() -> None:
-    """Compute the noise of private runs anew: a study has changed how it is divided."""
+    """Forget the cached noise of private runs: a study has changed how it is divided."""
     _made_stepwise.cache_clear()
 
 

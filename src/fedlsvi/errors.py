@@ -110,14 +110,6 @@ def _copied(kind: type[FedLSVIError], given: tuple[Any, ...], state: Any) -> Fed
     return error
 
 
-def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `UnknownName` for the first name that is not among the known ones."""
-    names = list(known)
-    for name in given:
-        if name not in names:
-            raise UnknownName(what, name, names)
-
-
 class InvalidEnvironment(InvalidInput):
     """Arrays or callables that do not describe a Markov decision process."""
 

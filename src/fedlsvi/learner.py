@@ -25,11 +25,10 @@ from fedlsvi.config import (
     cohort_count,
 )
 from fedlsvi.core.statistics import Packing
-from fedlsvi.envs.logged.beside import worlds_and_logs
+from fedlsvi.envs.base import Environment
 from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
-from fedlsvi.protocol.interrupt import Interrupt
 from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.protocol.records import STOP, Observer, RoundRecord, check_observers
+from fedlsvi.protocol.records import STOP, Interrupt, Observer, RoundRecord, check_observers
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
@@ -43,6 +42,10 @@ if TYPE_CHECKING:
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
+
+AS_IT_IS = {"horizon": None, "reward_range": None, "kwargs": None, "repeat": 1,
+            "clip_rewards": False, "allowed": None}  # fmt: skip
+"""What `learn` is asked of an environment that is taken as it is."""
 
 _UNATTENDED: ContextVar[bool] = ContextVar("unattended", default=False)
 
@@ -134,11 +137,16 @@ class Algorithm(ABC):
         """
         watching = check_observers(observers)
         seed = secrets.randbits(31) if seed is None else seed
-        env, logs = worlds_and_logs(
-            env, data, self.settings.n_agents, columns, horizon=horizon, reward_range=reward_range,
-            kwargs=env_kwargs, repeat=repeat, clip_rewards=clip_rewards, allowed=allowed,
-            at_least=at_least,
-        )  # fmt: skip
+        logs: Logs = ()
+        asked = {"horizon": horizon, "reward_range": reward_range, "kwargs": env_kwargs,
+                 "repeat": repeat, "clip_rewards": clip_rewards, "allowed": allowed}  # fmt: skip
+        as_it_is = all(asked[name] is usual for name, usual in AS_IT_IS.items())
+        if not isinstance(env, Environment) or data is not None or not as_it_is:
+            from fedlsvi.envs.logged.beside import worlds_and_logs
+
+            env, logs = worlds_and_logs(
+                env, data, self.settings.n_agents, columns, at_least=at_least, **asked
+            )
         known = self._known_before(logs, warm_start, warm_weight)
         session = self.prepare(
             env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),

@@ -24,7 +24,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fedlsvi.errors import FedLSVIError, InvalidInput, UnknownName, refuse_unknown
+from fedlsvi.checks import refuse_unknown
+from fedlsvi.errors import FedLSVIError, InvalidInput, UnknownName
 
 GROUP = "fedlsvi.registry"
 VARIABLE = "FEDLSVI_IMPORT"

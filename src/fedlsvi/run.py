@@ -18,13 +18,12 @@ from fedlsvi.envs.allowed import RESTRICTED
 from fedlsvi.envs.base import Environment, in_own_units
 from fedlsvi.errors import FedLSVIError, InvalidInput
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
-from fedlsvi.policy import Policy
+from fedlsvi.policy import EPISODES, Policy, Worth, affordable, worth_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
 from fedlsvi.protocol.session import Session
 from fedlsvi.protocol.snapshot import Snapshot
-from fedlsvi.run_values import EPISODES, Worth, affordable, worth_of
 from fedlsvi.run_views import RunViews
 
 SENDS_SUMS = ("fed-lsvi", "periodic", "stale")

@@ -21,7 +21,7 @@ from fedlsvi.features import registry as feature_registry
 from fedlsvi.learner import FedLSVI
 from fedlsvi.registry import VARIABLE
 from fedlsvi.storage import seeds as family
-from fedlsvi.storage.job import Job
+from fedlsvi.storage.settings_file import Job
 from shell import refused
 
 RUN = ["run", "--env", "river-swim", "--episodes", "5"]

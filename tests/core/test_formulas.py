@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from expecting import refused
 from fedlsvi.core import theory
 from fedlsvi.core.alias import build, draw
-from fedlsvi.core.ridge import WHOLE, factorise
-from fedlsvi.core.statistics import PACKINGS, pack, packed_size, unpack
+from fedlsvi.core.statistics import PACKINGS, WHOLE, factorise, pack, packed_size, unpack
 from fedlsvi.core.trigger import Rule, fires, logdet_in_place, settled
 from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, ceilings
 from fedlsvi.errors import InvalidInput

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedlsvi.core.ridge import DenseFactor, factorise
+from fedlsvi.core.statistics import DenseFactor, factorise
 from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal
 from literal import greedy_index, scores, value
 

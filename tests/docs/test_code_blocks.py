@@ -197,7 +197,7 @@ def test_an_algorithm_of_ones_own_runs_from_the_shell(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, f"{words}\n{done.stderr}"
         said.append(done.stdout)
-    assert "pool all trajectories when episodes have doubled" in said[0]
+    assert "pool all trajectories each time episodes double" in said[0]
     assert "doubling on river-swim" in said[1]
     assert "doubling" in said[2]
     assert (tmp_path / "runs" / "mine" / "report.html").exists()

@@ -8,8 +8,9 @@ import pytest
 from agreement import compare
 from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, Garnet, RandomMDP, as_environment
-from fedlsvi.experience import finite, finite_sparse
-from fedlsvi.experience.finite_sparse import SparseExperience, prefers_sparse
+from fedlsvi.experience import finite, kinds
+from fedlsvi.experience.finite_sparse import SparseExperience
+from fedlsvi.experience.kinds import prefers_sparse
 from fedlsvi.run import Run
 from problems import Setting, transition_rewards
 
@@ -37,13 +38,13 @@ def _learn(name: str, episodes: int = 120, **options: object) -> Run:
 
 @pytest.fixture
 def by_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_sparse_is_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = _learn(name)
-    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     run = _learn(name)
     assert run.plan is not None
     assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)
@@ -104,7 +105,7 @@ def test_cells_are_those_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = transition_rewards(0)
     reached = np.asarray(problem.one.P) > 0.0
     assert (reached.any(axis=0) & ~reached[0]).any()
-    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     run, _ = compare(problem, Setting(M=3, T=40, gamma=6.0, seed=1))
     assert run.plan is not None
     assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)

@@ -16,13 +16,13 @@ from attending import assert_ledger_counts_who_was_there, there
 from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli.text import single_lines
-from fedlsvi.core.attendance import Attendance, deserted, expected_share
+from fedlsvi.core.participation_schedule import ParticipationSchedule, deserted, expected_share
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.learner import drive
 from fedlsvi.observers.traffic import Traffic
-from fedlsvi.protocol.participation import attended
+from fedlsvi.protocol.participation import partial_participation
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.federation import Federation
 from fedlsvi.report.groups import Group
@@ -89,7 +89,7 @@ def test_with_everybody_there_it_is_the_plain_run(problem: Problem) -> None:
     """The other path, bit by bit: regret, too."""
     learner = FedLSVI(4, gamma=9.0, policy="explore")
     plain = learner.prepare(problem.envs, 60, 3)
-    transport, cohorts = attended(plain.plan)
+    transport, cohorts = partial_participation(plain.plan)
     other = Session(FederatedPlayer(plain.plan.parameters, transport, plain.plan, cohorts))
     for session in (plain, other):
         drive(session, [])
@@ -157,19 +157,19 @@ def test_a_longer_run_goes_on_with_the_same_agents(problem: Problem) -> None:
 
 
 @given(st.integers(0, 2**40), st.integers(1, 40), st.floats(0.05, 1.0), st.integers(1, 50))
-def test_attendance_is_a_function_of_seed_agent_and_round(
+def test_the_schedule_is_a_function_of_seed_agent_and_round(
     seed: int, M: int, p: float, k: int
 ) -> None:
     """Nobody's draw depends on who else is in the federation."""
-    many = Attendance(M + 3, seed, p).during(k, 0)
-    few = Attendance(M, seed, p).during(k, 0)
+    many = ParticipationSchedule(M + 3, seed, p).during(k, 0)
+    few = ParticipationSchedule(M, seed, p).during(k, 0)
     assert len(few) > 0
     if (many < M).any():
         assert many[many < M].tolist() == few.tolist()
 
 
 def test_a_share_p_of_the_rounds_is_played() -> None:
-    who = Attendance(50, 1, 0.3)
+    who = ParticipationSchedule(50, 1, 0.3)
     counts = np.bincount(np.concatenate([who.during(k, 0) for k in range(400)]), minlength=50)
     assert abs(counts.mean() / 400 - 0.3) < 0.02
     assert counts.std() < 3 * np.sqrt(400 * 0.3 * 0.7)

@@ -17,7 +17,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidSetting, MessageRefused
-from fedlsvi.experience import finite_sparse, stationary_vectors
+from fedlsvi.experience import kinds, stationary_vectors
 from fedlsvi.features import RBFFeatures
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -82,7 +82,7 @@ def test_every_packing_is_the_same(packing: str) -> None:
 
 
 def test_many_states_are_kept_by_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     for problem in (one_hot(3), chain()):
         check(problem, Setting(3, 40, 12.0, 5, 0.5))
 

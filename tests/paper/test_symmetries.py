@@ -14,7 +14,7 @@ from agreement import assert_close
 from fedlsvi import FedLSVI
 from fedlsvi.envs import Garnet
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import finite, finite_sparse
+from fedlsvi.experience import finite, kinds
 from fedlsvi.protocol.server import Server
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
@@ -154,7 +154,7 @@ def test_a_round_that_ends_within_what_was_counted(
     env = Garnet(8, 3, 2, horizon=3, seed=2, initial="uniform")
     monkeypatch.setattr(finite, "LOG_BYTES", 0)
     if not dense:
-        monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+        monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     M, T = 4, 4_000
     learner, played = FedLSVI(M, gamma=600.0, beta=0.3, stationary=False), []
     monkeypatch.setattr(

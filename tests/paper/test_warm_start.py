@@ -18,12 +18,12 @@ from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomMDP, write_records
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, StoreError
-from fedlsvi.experience import finite_sparse
+from fedlsvi.experience import kinds
 from fedlsvi.protocol.messages import Stop
 from fedlsvi.protocol.plan import make_plan
+from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.request_order import RequestOrder
 from fedlsvi.remote.retry_policy import RetryPolicy
 from literal import Array
 from problems import Drift, Problem, Setting, bumps, chain, continuous, deterministic, one_hot
@@ -90,7 +90,7 @@ def test_where_steps_share_their_data(problem: Problem) -> None:
 
 
 def test_many_states_are_kept_by_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finite_sparse, "DENSE_BYTES", 0)
+    monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     check(one_hot(3))
 
 

@@ -17,11 +17,11 @@ from fedlsvi.protocol import simulated_sites
 from fedlsvi.protocol.messages import Increments, NextStates, Stop, Upload
 from fedlsvi.remote import site_noise
 from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.noisy_guard import NoisyGuard
-from fedlsvi.remote.request_order import RequestOrder
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
 from fedlsvi.remote.threads import ThreadTransport

@@ -15,7 +15,7 @@ from fedlsvi.cli import main
 from fedlsvi.envs import as_environment
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
-from fedlsvi.storage.job import Job
+from fedlsvi.storage.settings_file import Job
 
 MODULE = """
 from pathlib import Path

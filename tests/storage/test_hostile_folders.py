@@ -31,7 +31,7 @@ from fedlsvi.policy import Policy
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.report import write_report
 from fedlsvi.storage import files, seeds, settings_file
-from fedlsvi.storage.job import Job
+from fedlsvi.storage.settings_file import Job
 from repeats import repeats
 
 pytestmark = pytest.mark.usefixtures("sketched")

@@ -23,7 +23,7 @@ from fedlsvi.policy import Policy
 from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.report.estimates import estimates
 from fedlsvi.storage import files, load
-from fedlsvi.storage.job import Job, for_learn
+from fedlsvi.storage.settings_file import Job, for_learn
 
 H, D = 3, 12
 PRIORS = {

@@ -31,8 +31,7 @@ from fedlsvi.features import (
     registry,
 )
 from fedlsvi.policy import Policy
-from fedlsvi.storage.job import Job
-from fedlsvi.storage.settings_file import read
+from fedlsvi.storage.settings_file import Job, read
 
 TINY: dict[str, Any] = {"seed": 3, "progress": False, "threads": 1}
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from expecting import refused
 from fedlsvi.errors import InvalidInput, UnknownName
-from fedlsvi.storage.job import Job
-from fedlsvi.storage.settings_file import assign, dump, read
+from fedlsvi.storage.settings_file import Job, assign, dump, read
 
 words = st.text(max_size=12)
 scalars = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), words)

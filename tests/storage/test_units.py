@@ -14,7 +14,7 @@ from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, RandomMDP
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.protocol.records import RoundRecord
-from fedlsvi.storage.job import Job
+from fedlsvi.storage.settings_file import Job
 
 P = np.full((2, 2, 2), 0.5)
 R = np.array([[0.0, 1.0], [0.5, 0.25]])

@@ -26,8 +26,7 @@ from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, keeps_sums, rebuild
 from fedlsvi.algorithms.shared.settings import LinearSettings, ServedSettings
 from fedlsvi.algorithms.shared.stepped_buffer import stepped_buffer
 from fedlsvi.core import theory
-from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import Packing, identity, pack, shared, unpack
+from fedlsvi.core.statistics import Packing, factorise, identity, pack, shared, unpack
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld

@@ -118,8 +118,7 @@ class Problem:
 
     def table(self, **more: Any) -> Table:
         """The settings file with what the options say instead; `more` are other options."""
-        from fedlsvi.storage.job import ARRAYS
-        from fedlsvi.storage.settings_file import read
+        from fedlsvi.storage.settings_file import ARRAYS, read
 
         table: Table = read(self.file) if self.file else {}
         if self.env is not None and Path(self.env).suffix in (".npz", ".safetensors"):

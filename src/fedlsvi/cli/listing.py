@@ -86,7 +86,7 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     from fedlsvi.envs import registry as environments
     from fedlsvi.envs.base import plain
     from fedlsvi.features import registry as features
-    from fedlsvi.storage.job import ARRAYS
+    from fedlsvi.storage.settings_file import ARRAYS
 
     if kind == "settings":
         return _settings()

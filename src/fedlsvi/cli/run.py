@@ -31,7 +31,7 @@ from fedlsvi.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fedlsvi.run import Run
-    from fedlsvi.storage.job import Job
+    from fedlsvi.storage.settings_file import Job
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def run(
       fedlsvi run settings.toml --set gamma=50 --seeds 0:10 --out runs/ten
       fedlsvi run --env river-swim --data records.parquet
     """
-    from fedlsvi.storage.job import Job, for_learn
     from fedlsvi.storage.run_writer import refuse_existing
+    from fedlsvi.storage.settings_file import Job, for_learn
 
     table = problem.table(algorithm=algorithm, seed=seed)
     _begin_with(table, data, warm_start, warm_weight)
@@ -282,7 +282,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
     from fedlsvi.remote.flare import project
     from fedlsvi.storage import resume as continue_run
     from fedlsvi.storage import seeds as family
-    from fedlsvi.storage.job import for_learn
+    from fedlsvi.storage.settings_file import for_learn
 
     where = Path(folder)
     if (federation := project.to_resume(where)) is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedlsvi.checks import plural
+from fedlsvi.checks import plural, refuse_unknown
 from fedlsvi.cli.command import announce_module, refuse_parent
 from fedlsvi.cli.evaluate import Request
 from fedlsvi.envs import registry
@@ -18,15 +18,13 @@ from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
 from fedlsvi.envs.logged import RECORDS
-from fedlsvi.errors import InvalidInput, refuse_unknown
-from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.binding import resolve
+from fedlsvi.errors import InvalidInput
+from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.policy import Policy
 from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import federation
-from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, Job
 from fedlsvi.storage.run_header import read_header
-from fedlsvi.storage.settings_file import Table, assign
+from fedlsvi.storage.settings_file import ARRAYS, AT_SITES, GIVEN, Job, Table, assign
 
 LEARNING = ("env.reward_range", "env.tables", "env.clip_rewards")
 """Parameters of Gymnasium environments that matter for learning only."""

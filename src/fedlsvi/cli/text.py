@@ -150,7 +150,7 @@ def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _merit(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What the learned policy and others earn, and regret, as far as they are known."""
-    from fedlsvi.run_values import Worth
+    from fedlsvi.policy import Worth
 
     rows = []
     if values := summary.get("values"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedlsvi.checks import WORD, choice, integer, number
-from fedlsvi.errors import InvalidSetting, refuse_unknown
+from fedlsvi.checks import WORD, choice, integer, number, refuse_unknown
+from fedlsvi.errors import InvalidSetting
 
 UNITS = ("episode", "user")
 

@@ -1,4 +1,10 @@
-"""Finite Markov decision processes given by arrays."""
+"""Finite Markov decision processes given by arrays, and backward induction in them:
+
+    Q_h(x,a) = r_h(x,a) + Σ_{x'} P_h(x'|x,a) V_{h+1}(x'),   V_{H+1} = 0.
+
+P is (1 or H, S, A, S) and r is (1 or H, S, A); a leading 1 means the same at every step. Values are
+(H+1, S): row h−1 belongs to step h, the last row is zero.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlsvi.envs import planning
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.validation import (
     count,
@@ -119,11 +124,11 @@ class FiniteMDP(Environment):
 
     def transition(self, h: int) -> np.ndarray:
         """P_h (S, A, S)."""
-        return planning.at(self.P, self._step(h))
+        return at(self.P, self._step(h))
 
     def reward(self, h: int) -> np.ndarray:
         """Mean rewards r_h (S, A)."""
-        return planning.at(self.r, self._step(h))
+        return at(self.r, self._step(h))
 
     @property
     def initial_laws(self) -> np.ndarray:
@@ -139,7 +144,7 @@ class FiniteMDP(Environment):
 
     @cached_property
     def _optimum(self) -> tuple[np.ndarray, np.ndarray]:
-        optimum = planning.optimal(self.P, self.r, self.horizon, self.allowed)
+        optimum = optimal(self.P, self.r, self.horizon, self.allowed)
         for array in optimum:
             array.setflags(write=False)
         return optimum
@@ -184,7 +189,7 @@ class FiniteMDP(Environment):
             values = np.zeros((self.horizon + 1, self.n_states))
             sparse_planning.evaluate(*self._cells, self.r, pi, len(self.P) == 1, values)
             return values
-        return planning.evaluate(self.P, self.r, self.horizon, pi)
+        return evaluate(self.P, self.r, self.horizon, pi)
 
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -236,8 +241,8 @@ class FiniteMDP(Environment):
         offset = self._step(h) - 1 if len(self.P) > 1 else 0
         y = alias.draw(self.tables, (offset * self.n_states + x) * self.n_actions + a, u)
         if self.reward_on_transition is not None:
-            return float(planning.at(self.reward_on_transition, h)[x, a, y]), y
-        return float(planning.at(self.r, h)[x, a]), y
+            return float(at(self.reward_on_transition, h)[x, a, y]), y
+        return float(at(self.r, h)[x, a]), y
 
     # ── identity ────────────────────────────────────────────────────────────────────────────────
 
@@ -266,3 +271,48 @@ class FiniteMDP(Environment):
                 f"h is {h}: give a step from 1 to {self.horizon}", code="bad-step"
             )
         return h
+
+
+def at(array: np.ndarray, h: int) -> np.ndarray:
+    """The slice of step h (1-based) of an array whose leading axis is 1 or H."""
+    part: np.ndarray = array[h - 1 if len(array) > 1 else 0]
+    return part
+
+
+def optimal(
+    P: np.ndarray, r: np.ndarray, horizon: int, allowed: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """V* (H+1, S) and the greedy policy (H, S); ties go to the lowest action. `allowed` is a mask
+    (1 or H, S, A)."""
+    n_states = P.shape[-1]
+    values = np.zeros((horizon + 1, n_states))
+    policy = np.empty((horizon, n_states), np.int64)
+    for h in range(horizon, 0, -1):
+        q = at(r, h) + at(P, h) @ values[h]
+        if allowed is not None:
+            q = np.where(at(allowed, h), q, -np.inf)
+        policy[h - 1] = q.argmax(axis=1)
+        values[h - 1] = q.max(axis=1)
+    return values, policy
+
+
+def evaluate(P: np.ndarray, r: np.ndarray, horizon: int, policy: np.ndarray) -> np.ndarray:
+    """V^π (H+1, S) of actions int (H, S) or of action probabilities float (H, S, A)."""
+    n_states, n_actions = P.shape[1:3]
+    values = np.zeros((horizon + 1, n_states))
+    if policy.ndim == 3:
+        for h in range(horizon, 0, -1):
+            q = at(r, h) + at(P, h) @ values[h]
+            values[h - 1] = np.einsum("xa,xa->x", policy[h - 1], q)
+        return values
+    # only the S rows that the policy visits are gathered: S² entries instead of S²·A
+    laws = P.reshape(-1, n_states)
+    means = r.reshape(-1)
+    rows = np.arange(n_states) * n_actions + policy
+    step = n_states * n_actions
+    p_offset = step if len(P) > 1 else 0
+    r_offset = step if len(r) > 1 else 0
+    for h in range(horizon - 1, -1, -1):
+        chosen = laws.take(rows[h] + h * p_offset, axis=0)
+        values[h] = means.take(rows[h] + h * r_offset) + chosen @ values[h + 1]
+    return values

@@ -18,7 +18,7 @@ from fedlsvi.core.random import fill_uniforms
 from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.experience.diverse_values import DiverseValues
-from fedlsvi.experience.simulation import packed, pick_state
+from fedlsvi.experience.finite_kernels import packed, pick_state
 from fedlsvi.experience.stationary_finite import StationaryGymFiniteExperience
 from fedlsvi.experience.stepped_finite import GymFiniteExperience, close_off
 from fedlsvi.experience.trigger_search import Firing

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.perturbation import act_perturbed, directions, score_all
-from fedlsvi.core.ridge import DiagonalFactor
+from fedlsvi.core.statistics import DiagonalFactor
 from fedlsvi.experience.values import TabularValues
 
 KEPT = ("means", "pair_norms", "pair_rows")

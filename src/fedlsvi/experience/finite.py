@@ -15,8 +15,8 @@ import numpy as np
 from fedlsvi.core.statistics import Packing, pack, packed_size, unpack
 from fedlsvi.core.trigger import Rule
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import accumulation
-from fedlsvi.experience.simulation import packed, policy_rows, simulate
+from fedlsvi.experience import finite_kernels
+from fedlsvi.experience.finite_kernels import packed, policy_rows, simulate
 from fedlsvi.experience.trigger_search import CountTrigger, Firing
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers, contiguous_runs, grown
@@ -118,11 +118,11 @@ class FiniteExperience:
         self._cut(length)
         # a new array each round: the last one went out in messages, and a message never changes
         self._gram = np.empty((self._policy.shape[0], len(self.agents), self._packed))
-        if length <= accumulation.FEW:
+        if length <= finite_kernels.FEW:
             return
         for lo, hi, env in self._groups:
             seen = (self._logged, self._log, self._table, self._policy, *self._folding(env))
-            self.workers.map(accumulation.fold, lo, hi, *seen, self.u, self.response, self._gram)
+            self.workers.map(finite_kernels.fold, lo, hi, *seen, self.u, self.response, self._gram)
         self._logged = 0
 
     def _cut(self, length: int) -> None:
@@ -130,7 +130,7 @@ class FiniteExperience:
         nothing can be taken back: then the round is played again, with the same draws."""
         beyond, whole = self.length - length, self._logged == self.length
         # a short round is summarised from the log alone, so all of it must be there
-        if beyond <= self._logged and (whole or length > accumulation.FEW):
+        if beyond <= self._logged and (whole or length > finite_kernels.FEW):
             self._logged -= beyond
             self.length = length
             return
@@ -147,7 +147,7 @@ class FiniteExperience:
             seen = (h - 1, self._logged, self._log, self._policy, *self._folding(env), self._outer)
             sums = (self.values.values[h], self.u[h - 1], response, gram, b)
             work = (response.size + gram.size) // 16  # these stream: 16 cost as much as a draw
-            self.workers.map(accumulation.summarise, lo, hi, *seen, *sums, work=work)
+            self.workers.map(finite_kernels.summarise, lo, hi, *seen, *sums, work=work)
         if self.packing == "dense":
             gram = unpack(gram, self.dim, "packed").reshape(len(gram), -1)
         return gram, b
@@ -158,7 +158,7 @@ class FiniteExperience:
         response = self.response[h - 1] if h <= len(self.response) else self._nothing
         sums = (self.values.values[h], self.u[h - 1], response, b)
         work = response.size // 16
-        self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
+        self.workers.map(finite_kernels.respond_all, 0, m, *sums, work=work)
         return b
 
     def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
@@ -220,7 +220,7 @@ class FiniteExperience:
         if self._table.size == 0:
             n_states = self._policy.shape[1]
             self._table = np.zeros((m, horizon, n_states, n_states), np.int64)
-        self.workers.map(accumulation.spill, 0, m, self._logged, self._log, self._table)
+        self.workers.map(finite_kernels.spill, 0, m, self._logged, self._log, self._table)
 
 
 def outer_products(phi: np.ndarray) -> np.ndarray:

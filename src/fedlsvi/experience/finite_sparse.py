@@ -22,18 +22,6 @@ from fedlsvi.experience.finite import Cells, FiniteExperience
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.experience.workers import Workers
 
-DENSE_BYTES = 4 * 2**20
-"""Up to this size of one agent's dense N it is kept dense; a matter of H, d and S alone, so that no
-result depends on how agents are split into cohorts."""
-
-
-def prefers_sparse(horizon: int, dim: int, n_states: int, n_actions: int) -> bool:
-    """Whether a problem with one-hot features is kept by its cells.
-
-    Where pairs share coordinates, d is small and so is the dense N.
-    """
-    return dim == n_states * n_actions and 8 * horizon * dim * n_states > DENSE_BYTES
-
 
 @njit(inline="always")
 def _locate(to, begin, end, y):  # type: ignore[no-untyped-def]

@@ -12,6 +12,19 @@ Kind = Literal[
 states, logs with numbers or vectors."""
 
 
+DENSE_BYTES = 4 * 2**20
+"""Up to this size of one agent's dense N it is kept dense; a matter of H, d and S alone, so that no
+result depends on how agents are split into cohorts."""
+
+
+def prefers_sparse(horizon: int, dim: int, n_states: int, n_actions: int) -> bool:
+    """Whether a problem with one-hot features is kept by its cells.
+
+    Where pairs share coordinates, d is small and so is the dense N.
+    """
+    return dim == n_states * n_actions and 8 * horizon * dim * n_states > DENSE_BYTES
+
+
 def experience_class(kind: Kind, stationary: bool, diverse: bool) -> Any:
     """The class that keeps what agents see in worlds of this kind."""
     if diverse and kind in ("dense", "sparse"):

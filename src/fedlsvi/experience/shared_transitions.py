@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.core.ridge import DenseFactor
-from fedlsvi.core.statistics import read_only
+from fedlsvi.core.statistics import DenseFactor, read_only
 from fedlsvi.core.value import EVERY, respond_shared
 from fedlsvi.experience.transitions import BLOCK, Later
 from fedlsvi.experience.values import BlockValues

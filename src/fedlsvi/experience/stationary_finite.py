@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, shared, unpack
-from fedlsvi.experience import accumulation
+from fedlsvi.experience import finite_kernels
 from fedlsvi.experience.finite import FiniteExperience
 from fedlsvi.experience.finite_sparse import SparseExperience
 from fedlsvi.experience.stepped_finite import GymFiniteExperience, TransitionCounts
@@ -40,18 +40,18 @@ class StationaryFiniteExperience(FiniteExperience):
         """End the round after `length` episodes, and fold it into the sums."""
         self._cut(length)
         m, H = len(self.agents), self.horizon
-        few = length <= accumulation.FEW
+        few = length <= finite_kernels.FEW
         grams = np.empty((1 if few else H, m, self._packed))
         for lo, hi, env in self._groups:
             about, seen = (self._policy, *self._folding(env)), tuple[Any, ...]()
             if few:
                 seen = (self._logged, self._log, *about, self._outer)
                 sums = (self.u[0], self.response[0], grams[0])
-                self.workers.map(accumulation.fold_few, lo, hi, *seen, *sums)
+                self.workers.map(finite_kernels.fold_few, lo, hi, *seen, *sums)
             else:
                 seen = (self._logged, self._log, self._table, *about)
                 sums = (shared(self.u, H), shared(self.response, H), grams)
-                self.workers.map(accumulation.fold, lo, hi, *seen, *sums)
+                self.workers.map(finite_kernels.fold, lo, hi, *seen, *sums)
         self._gram = grams.sum(axis=0)
         self._logged = 0
 
@@ -65,7 +65,7 @@ class StationaryFiniteExperience(FiniteExperience):
         m, b = len(self.agents), np.empty((len(self.agents), self.dim))
         sums = (self.values.values[h], self.u[0], self.response[0], b)
         work = self.response.size // 16  # it streams: 16 cost as much as a draw
-        self.workers.map(accumulation.respond_all, 0, m, *sums, work=work)
+        self.workers.map(finite_kernels.respond_all, 0, m, *sums, work=work)
         return b
 
 

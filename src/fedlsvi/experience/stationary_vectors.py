@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.core.ridge import DenseFactor
-from fedlsvi.core.statistics import pack
+from fedlsvi.core.statistics import DenseFactor, pack
 from fedlsvi.experience.continuous import ContinuousExperience
 from fedlsvi.experience.shared_transitions import SharedTransitions
 from fedlsvi.experience.stepped import GymExperience

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlsvi.core.ridge import DenseFactor
+from fedlsvi.core.statistics import DenseFactor
 from fedlsvi.core.value import EVERY, maximum
 from fedlsvi.experience.values import BlockValues
 from fedlsvi.experience.workers import grown

@@ -17,8 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from fedlsvi.core.ridge import DenseFactor, DiagonalFactor, factorise
-from fedlsvi.core.statistics import read_only
+from fedlsvi.core.statistics import DenseFactor, DiagonalFactor, factorise, read_only
 from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, settle, take_rows
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.base import FeatureMap

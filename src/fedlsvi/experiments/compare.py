@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.errors import FolderExists, InvalidInput, StoreError, UnknownName, refuse_unknown
+from fedlsvi.checks import refuse_unknown
+from fedlsvi.errors import FolderExists, InvalidInput, StoreError, UnknownName
 from fedlsvi.experiments.cost import expected_seconds
 from fedlsvi.experiments.runner import RunSpec
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.registry import extension_files
 from fedlsvi.storage import files
-from fedlsvi.storage.job import EPISODES, Job
-from fedlsvi.storage.settings_file import Table
+from fedlsvi.storage.settings_file import EPISODES, Job, Table
 
 JOB_KEYS = ("episodes", "env", "features")
 QUESTION, RESULTS = "question.json", "runs.jsonl"

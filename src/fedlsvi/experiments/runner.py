@@ -26,9 +26,8 @@ from fedlsvi.learner import unattended
 from fedlsvi.protocol.records import late_return, returns_between, tenth
 from fedlsvi.run import Run
 from fedlsvi.storage import files
-from fedlsvi.storage.job import Job, for_learn
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
-from fedlsvi.storage.settings_file import Table
+from fedlsvi.storage.settings_file import Job, Table, for_learn
 
 OnResult = Callable[["RunSpec", "Outcome"], None]
 

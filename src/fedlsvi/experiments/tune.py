@@ -23,8 +23,7 @@ from fedlsvi.experiments.compare import Question
 from fedlsvi.experiments.runner import Outcome, RunSpec, uniform
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.report.intervals import Interval, median
-from fedlsvi.storage.job import ARRAYS
-from fedlsvi.storage.settings_file import Table
+from fedlsvi.storage.settings_file import ARRAYS, Table
 
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default scale, to begin with."""

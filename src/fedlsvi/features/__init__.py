@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedlsvi.features.aggregate import AggregateFeatures as AggregateFeatures
     from fedlsvi.features.base import CallableFeatures as CallableFeatures
     from fedlsvi.features.base import FeatureMap as FeatureMap
-    from fedlsvi.features.binding import resolve as resolve
+    from fedlsvi.features.base import resolve as resolve
     from fedlsvi.features.box import FourierBasis as FourierBasis
     from fedlsvi.features.box import PolynomialFeatures as PolynomialFeatures
     from fedlsvi.features.box import TileFeatures as TileFeatures
@@ -35,8 +35,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "aggregate": "AggregateFeatures",
-        "base": "CallableFeatures FeatureMap",
-        "binding": "resolve",
+        "base": "CallableFeatures FeatureMap resolve",
         "box": "FourierBasis PolynomialFeatures TileFeatures",
         "conformance": "check_features",
         "embedding": "DescribedFeatures EmbeddingFeatures SklearnFeatures TorchFeatures",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.errors import FedLSVIError, InvalidFeatures
-from fedlsvi.features.base import FeatureMap, probe_states
-from fedlsvi.features.binding import alike, resolve, try_out
+from fedlsvi.features.base import FeatureMap, alike, probe_states, resolve, try_out
 from fedlsvi.features.registry import make
 
 TRIALS = 64

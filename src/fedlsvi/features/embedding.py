@@ -14,8 +14,14 @@ import numpy as np
 
 from fedlsvi.checks import number, plural
 from fedlsvi.errors import InvalidFeatures
-from fedlsvi.features.base import NORM_TOLERANCE, Bindable, FeatureMap, probe_states, unbound
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import (
+    NORM_TOLERANCE,
+    Bindable,
+    FeatureMap,
+    probe_states,
+    resolve,
+    unbound,
+)
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.tabular import TableFeatures, finite_states, states_of
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
-from fedlsvi.core.attendance import expected_share
+from fedlsvi.core.participation_schedule import expected_share
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.protocol.records import RoundRecord
 

@@ -1,54 +1,28 @@
-"""How the server adds what agents send: Σ_m Λ_h^loc and Σ_m b_h (Algorithm 1, line 8).
+"""What agents send, added in integers (`core.fixed_point`) in place of `server.FloatSums`.
 
-`FloatSums` adds doubles, agent after agent in order. `FixedPointSums` adds integers
-(`core.fixed_point`), whose sum does not depend on any order; it also adds masked uploads, of which
-only the sum can be read.
+These sums do not depend on any order, and masked uploads can be added too, of which only the sum
+can be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlsvi.config import Parameters
 from fedlsvi.core import fixed_point
-from fedlsvi.core.statistics import add_rows, packed_size
 from fedlsvi.protocol.messages import Increments, Layout, MaskedUpload, Reply, Upload
 
-Sums = tuple[np.ndarray, np.ndarray]
-"""Σ_m Λ_h^loc, packed (P,), and Σ_m b_h, (d,)."""
-
-
-class Aggregation(Protocol):
-    """Adds the uploads of one step."""
-
-    def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        """Σ_m Λ_h^loc and Σ_m b_h of all uploads of step h."""
-        ...
-
-
-class FloatSums:
-    """Doubles, agent after agent: no bit depends on how agents are split into cohorts."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
-
-    def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        gram, b = np.zeros(self.size), np.zeros(self.dim)
-        for upload in uploads:
-            if isinstance(upload, Upload) and upload.h == h:
-                add_rows(gram, np.ascontiguousarray(upload.gram))
-                add_rows(b, np.ascontiguousarray(upload.b))
-        return gram, b
+if TYPE_CHECKING:
+    from fedlsvi.protocol.server import Sums
 
 
 class FixedPointSums:
     """Integers modulo 2^64: the same sums for every order, split and transport, masked or not."""
 
     def __init__(self, layout: Layout, bits: int) -> None:
-        self.size, self.dim = packed_size(layout.dim, layout.packing), layout.dim
+        self.size, self.dim = layout.packed, layout.dim
         self.layout, self.n_agents, self.bits = layout, layout.n_agents, bits
 
     def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
@@ -83,12 +57,3 @@ class FixedPointSums:
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
         return fixed_point.encode(x, self.bits, self.n_agents)
-
-
-def aggregation_of(p: Parameters, layout: Layout) -> Aggregation:
-    """The sums that the settings ask for."""
-    # in one trip, and in a private run, agents are added before the server hears of them
-    # (`protocol.one_trip`, `protocol.private_steps`)
-    if p.aggregation == "float" or p.exchange == "one-trip" or p.privacy is not None:
-        return FloatSums(layout)
-    return FixedPointSums(layout, p.scale_bits)

@@ -1,13 +1,14 @@
-"""Exact regret: Σ_m V*₁(x₁) − V^π₁(x₁), episode by episode.
+"""What episodes were worth: exact regret Σ_m V*₁(x₁) − V^π₁(x₁), or what agents earned.
 
 The evaluator is a measuring instrument of the simulation, not a party of the federation: it knows
 the environments, and because randomness is keyed it knows every initial state without being told.
-The policy is frozen within a round, so its exact value is computed once per round.
+The policy is frozen within a round, so its exact value is computed once per round. Where V* is not
+known, `ReturnLog` keeps what agents earned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
 from fedlsvi.envs.allowed import same_mask
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.errors import InvalidInput
 from fedlsvi.experience.values import BlockValues, TabularValues
 
 
@@ -123,3 +125,39 @@ class ContinuousEvaluator:
         for m, first in zip(agents.tolist(), firsts.tolist(), strict=True):
             total += self._gaps(self._envs[m], np.array([m]), first, n)[0]
         return total
+
+
+class ReturnLog:
+    """Returns in the environment's own units, by agent, of episodes not yet recorded.
+
+    Whoever plays episodes of a plan writes their returns here, and whoever records them reads them;
+    so no environment is stepped twice only to be measured.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[int, np.ndarray]] = {}
+
+    def put(self, agents: Iterable[int], first: int, earned: np.ndarray) -> None:
+        """Agents played episodes from `first` on and earned (m, n); what was known of these
+        episodes and later ones is replaced."""
+        for m, row in zip(agents, earned, strict=True):
+            begin, before = self._kept.get(int(m), (first, row[:0]))
+            if not begin <= first <= begin + len(before):
+                begin, before = first, row[:0]
+            self._kept[int(m)] = (begin, np.concatenate([before[: first - begin], row]))
+
+    def take(self, agents: Iterable[int], first: int, n: int) -> np.ndarray:
+        """(m, n) returns of episodes first … first+n−1; earlier ones are forgotten."""
+        found = []
+        for m in agents:
+            begin, earned = self._kept.get(int(m), (first, np.empty(0)))
+            here = earned[first - begin : first - begin + n]
+            if begin > first or len(here) < n:
+                raise InvalidInput(
+                    f"record(first={first}, n={n}): agent {m} has not played these episodes: call "
+                    "record() after play()",
+                    code="recorded-before-played",
+                )
+            self._kept[int(m)] = (first, earned[first - begin :])
+            found.append(here)
+        return np.stack(found)

@@ -11,7 +11,7 @@ Arrays in messages are read-only, and senders leave them alone: a message never 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -296,6 +296,11 @@ class Layout:
     """Whether sites upload masked sums, and exchange keys first."""
     states: int = 0
     """S, where a synchronisation takes one trip; 0 where it goes step by step."""
+    packed: int = field(init=False)
+    """P, the scalars of one Gram matrix."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packed", packed_size(self.dim, self.packing))
 
     @property
     def matrices(self) -> int:
@@ -305,13 +310,13 @@ class Layout:
     def gram_size(self, h: int) -> int:
         """Scalars of the Gram matrix in a message of step h."""
         shared = self.stationary and h < self.horizon
-        return 0 if shared else packed_size(self.dim, self.packing)
+        return 0 if shared else self.packed
 
     def upload_words(self, h: int) -> int:
         """Scalars of one masked upload of step h, and of one agent's that leaves nothing out."""
         if not self.states:
             return self.gram_size(h) + self.dim
-        return self.matrices * (packed_size(self.dim, self.packing) + self.dim) + self.cells
+        return self.matrices * (self.packed + self.dim) + self.cells
 
     @property
     def tables(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.core import fixed_point
 from fedlsvi.core.statistics import unpack
-from fedlsvi.experience.accumulation import respond
+from fedlsvi.experience.finite_kernels import respond
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.aggregation import FixedPointSums

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsvi.core.attendance import Attendance
+from fedlsvi.core.participation_schedule import ParticipationSchedule
 from fedlsvi.core.statistics import unpack
 from fedlsvi.core.trigger import Rule
 from fedlsvi.experience.workers import Workers
@@ -130,7 +130,7 @@ class RenewedElsewhere:
         """Nothing: the transport renews them once for everybody."""
 
 
-class AttendedTransport(InProcess):
+class PartialParticipation(InProcess):
     """Delivers to the agents that are there, and carries the others.
 
     Attributes:
@@ -143,7 +143,7 @@ class AttendedTransport(InProcess):
         p = plan.parameters
         super().__init__(cohorts, p.trigger, p.overshoot)
         self.layout, self.values = plan.layout, cohorts[0].values
-        self.attendance = Attendance(p.n_agents, plan.seed, p.participation, p.present)
+        self.schedule = ParticipationSchedule(p.n_agents, plan.seed, p.participation, p.present)
         self.b = np.zeros((p.n_agents, p.horizon, p.dim))
         self.there = self.firsts = np.empty(0, np.int64)
         self._informed: set[int] = set()  # who has the model in force
@@ -155,7 +155,7 @@ class AttendedTransport(InProcess):
         return len(self.there)
 
     def measuring(self, evaluator: Evaluator | None) -> Evaluator | None:
-        return None if evaluator is None else AttendedEvaluator(evaluator, self)
+        return None if evaluator is None else ParticipationEvaluator(evaluator, self)
 
     def broadcast(self, message: Request) -> Sequence[Reply]:
         if not isinstance(message, Start):
@@ -174,7 +174,7 @@ class AttendedTransport(InProcess):
 
     def _assemble(self, t: int) -> None:
         """Find out who is there, and give the model to those who do not have it."""
-        before, self.there = self.there, self.attendance.during(self._k + 1, t)
+        before, self.there = self.there, self.schedule.during(self._k + 1, t)
         model = replace(self._start, w=self._w.copy(), gram=self._gram.copy(), t=t)
         for m in self.there.tolist():
             if m not in self._informed:
@@ -228,10 +228,10 @@ class AttendedTransport(InProcess):
         self.there = np.array(plain["there"], np.int64)
 
 
-class AttendedEvaluator:
+class ParticipationEvaluator:
     """The regret of those who played."""
 
-    def __init__(self, inner: Evaluator, transport: AttendedTransport) -> None:
+    def __init__(self, inner: Evaluator, transport: PartialParticipation) -> None:
         self.inner, self.transport = inner, transport
 
     def begin(self) -> None:
@@ -247,7 +247,7 @@ class AttendedEvaluator:
         return self.inner.regret_of(agents, firsts, n)
 
 
-def attended(plan: Plan) -> tuple[AttendedTransport, list[Cohort]]:
+def partial_participation(plan: Plan) -> tuple[PartialParticipation, list[Cohort]]:
     """The agents of a plan, each a cohort of its own, and the transport to those that are there."""
     values, workers = plan.values(), Workers(plan.threads)
     cohorts = [plan.cohort(m, m + 1, values, workers) for m in range(plan.parameters.n_agents)]
@@ -255,4 +255,4 @@ def attended(plan: Plan) -> tuple[AttendedTransport, list[Cohort]]:
         cohort.experience = OwnEpisodes(cohort.experience)
     for cohort in cohorts[1:]:
         cohort.values = RenewedElsewhere()
-    return AttendedTransport(plan, cohorts), cohorts
+    return PartialParticipation(plan, cohorts), cohorts

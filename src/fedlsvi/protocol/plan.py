@@ -19,19 +19,20 @@ from fedlsvi.envs.allowed import same_mask
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
-from fedlsvi.experience.finite_sparse import prefers_sparse
-from fedlsvi.experience.kinds import Kind, experience_class
-from fedlsvi.experience.returns import ReturnLog
+from fedlsvi.experience.kinds import Kind, experience_class, prefers_sparse
 from fedlsvi.experience.values import FEW_ROWS, ROWS, BlockValues, TabularValues
 from fedlsvi.experience.workers import Workers
-from fedlsvi.features.base import FeatureMap, probe_states
-from fedlsvi.features.binding import alike, resolve
+from fedlsvi.features.base import FeatureMap, alike, probe_states, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.evaluation import ContinuousEvaluator, Evaluator, FiniteEvaluator
+from fedlsvi.protocol.evaluation import (
+    ContinuousEvaluator,
+    Evaluator,
+    FiniteEvaluator,
+    ReturnLog,
+)
 from fedlsvi.protocol.messages import Layout
 from fedlsvi.protocol.transport import layout
 
@@ -468,7 +469,10 @@ def _check_room(p: Parameters, env: Environment) -> None:
 
 def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
     """One environment for each agent, all of the same kind and size."""
-    env = as_environment(env)
+    if not isinstance(env, Environment):
+        from fedlsvi.envs.gym.convert import as_environment
+
+        env = as_environment(env)
     if isinstance(env, Environment):
         units(env.reward_range)
         return (env,) * n_agents

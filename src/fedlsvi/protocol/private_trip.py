@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.experience.accumulation import respond
+from fedlsvi.experience.finite_kernels import respond
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.gram_repair import GramRepair
 from fedlsvi.protocol.messages import Layout, Reply, Request, Stop, Upload, gram_of

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import unpack
+from fedlsvi.core.statistics import factorise, unpack
 from fedlsvi.protocol.messages import Exploit, Model, Upload
 
 if TYPE_CHECKING:

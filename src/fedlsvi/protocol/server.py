@@ -8,10 +8,19 @@ from typing import Protocol
 
 import numpy as np
 
-from fedlsvi.core.ridge import Factor, factorise
-from fedlsvi.core.statistics import identity, pack, shared, unpack
-from fedlsvi.protocol.aggregation import Aggregation, FloatSums
-from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop
+from fedlsvi.core.statistics import (
+    Factor,
+    add_rows,
+    factorise,
+    identity,
+    pack,
+    shared,
+    unpack,
+)
+from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
+
+Sums = tuple[np.ndarray, np.ndarray]
+"""Σ_m Λ_h^loc, packed (P,), and Σ_m b_h, (d,)."""
 
 
 class Agents(Protocol):
@@ -24,6 +33,29 @@ class Agents(Protocol):
     def wait(self, t: int, left: int) -> Signal:
         """Wait until some agent signals in the round that began after episode t."""
         ...
+
+
+class Aggregation(Protocol):
+    """Adds the uploads of one step."""
+
+    def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
+        """Σ_m Λ_h^loc and Σ_m b_h of all uploads of step h."""
+        ...
+
+
+class FloatSums:
+    """Doubles, agent after agent: no bit depends on how agents are split into cohorts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.size, self.dim = layout.packed, layout.dim
+
+    def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
+        gram, b = np.zeros(self.size), np.zeros(self.dim)
+        for upload in uploads:
+            if isinstance(upload, Upload) and upload.h == h:
+                add_rows(gram, np.ascontiguousarray(upload.gram))
+                add_rows(b, np.ascontiguousarray(upload.b))
+        return gram, b
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,12 @@ from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import full
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.aggregation import aggregation_of
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.participation import attended
+from fedlsvi.protocol.participation import partial_participation
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
 from fedlsvi.protocol.second_pass import second_pass
-from fedlsvi.protocol.server import Agents, Server
+from fedlsvi.protocol.server import Agents, Aggregation, Server
 from fedlsvi.protocol.snapshot import Snapshot
 from fedlsvi.protocol.transport import InProcess, Transport, layout
 
@@ -270,8 +269,13 @@ class FederatedPlayer:
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
         self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
         size = layout(p)
-        adds = aggregation_of(p, size)
-        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, adds)
+        sums: Aggregation | None = None  # of doubles
+        # in one trip, and in a private run, agents are added before the server hears of them
+        if p.aggregation != "float" and p.exchange == "stepwise" and p.privacy is None:
+            from fedlsvi.protocol.aggregation import FixedPointSums
+
+            sums = FixedPointSums(size, p.scale_bits)
+        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, sums)
         self.values: Any = None
         if plan is not None:
             self.values = cohorts[0].values if cohorts else plan.values()
@@ -312,7 +316,7 @@ class FederatedPlayer:
         if transport is not None:
             return cls(p, transport, plan, algorithm=algorithm)
         if p.some_away:
-            some, apart = attended(plan)
+            some, apart = partial_participation(plan)
             return cls(p, some, plan, apart, algorithm)
         here = plan.cohorts(cohorts)
         return cls(p, _in_process(here, p), plan, here, algorithm)

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from fedlsvi.protocol.session import Player, Session
 
 LARGEST = 1 << 29
-"""Bytes that are kept for a run that may go on; one that remembers more has to be played anew."""
+"""The most bytes kept so that a run can continue; a run that needs more cannot continue."""
 
-PREFIX = "before."
-"""What the names of a snapshot's arrays begin with in a checkpoint that holds others too."""
+BEFORE, PREFIX = "before", "before."
+"""Where a checkpoint that holds another state has a snapshot's plain values, and what the names of
+its arrays begin with there."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Snapshot:
             return None
         plain = {**plain, "cohorts": len(player.cohorts)}
         return cls({name: array.copy() for name, array in arrays.items()}, plain)
+
+    def stored(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and plain values, as they stand in a checkpoint beside another state's."""
+        arrays = {PREFIX + name: array for name, array in self.arrays.items()}
+        return arrays, {BEFORE: self.plain}
 
     def with_history(self, player: Player) -> Snapshot | None:
         """The same with the raw episodes, which only grow and are copied once, at the end."""

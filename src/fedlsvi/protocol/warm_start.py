@@ -24,11 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.ridge import factorise
+from fedlsvi.core.statistics import factorise
 from fedlsvi.errors import InvalidSetting
-from fedlsvi.protocol.aggregation import Aggregation, Sums
 from fedlsvi.protocol.messages import Reply, Request, Signal
-from fedlsvi.protocol.server import Agents, Server
+from fedlsvi.protocol.server import Agents, Aggregation, Server, Sums
 
 LARGEST = 1e75
 """No number of an earlier run is larger: products of four of them stay finite."""

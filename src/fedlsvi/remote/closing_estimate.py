@@ -24,10 +24,10 @@ from fedlsvi.algorithms.fitted_q_evaluation import (
     with_behaviour,
 )
 from fedlsvi.algorithms.shared.evaluation_site import Evaluation, EvaluationSite
-from fedlsvi.checks import integer
+from fedlsvi.checks import integer, refuse_unknown
 from fedlsvi.config import PRACTICAL_LAM, Parameters
 from fedlsvi.envs.base import in_own_units, units
-from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
+from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.policy import Policy
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.evaluation import AnsweredModels, FramePasses, PassHandler

@@ -24,7 +24,6 @@ from zlib import crc32
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Exploit,
@@ -174,7 +173,7 @@ def _integers(array: np.ndarray) -> memoryview:
 
 def longest_request(layout: Layout) -> int:
     """Bytes of the longest frame that a server may send: a Start, or the keys of all sites."""
-    H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
+    H, d, P = layout.horizon, layout.dim, layout.packed
     keys = layout.secure * layout.n_agents * (_MEMBER.size + _SITE_KEY.size + PROOF_BYTES)
     return HEADER_BYTES + max(8 * (H * d + layout.matrices * P + 4), keys)
 
@@ -224,7 +223,7 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     """The request in a frame from the server; MessageRefused if there is none."""
     kind, step, address = peek(frame)
     body = memoryview(frame)[HEADER_BYTES:]
-    H, d, P = layout.horizon, layout.dim, packed_size(layout.dim, layout.packing)
+    H, d, P = layout.horizon, layout.dim, layout.packed
     match kind:
         case k if k == MODELS:
             G = layout.matrices
@@ -321,7 +320,7 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
 
 def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
     """Increments of m agents; places in N are ascending and inside it."""
-    G, d, P = layout.matrices, layout.dim, packed_size(layout.dim, layout.packing)
+    G, d, P = layout.matrices, layout.dim, layout.packed
     at = m * G * (P + d) + m
     if not layout.states or m < 1 or len(body) < 8 * at:
         _refuse("length", f"{len(body)} bytes of scalars", f"at least {8 * at}")

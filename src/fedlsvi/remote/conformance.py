@@ -86,7 +86,7 @@ class Echo:
             fires = Signal(5, names, np.ones_like(names))
             return fires if self.explored >= 5 else Signal.silence()
         if isinstance(message, Stop):
-            P = packed_size(self.layout.dim, self.layout.packing)
+            P = self.layout.packed
             gram = np.zeros((self.count, P))
             gram[:, self.first % P] = message.t
             return Upload(self.layout.horizon, gram, 0.5 * gram)

@@ -19,48 +19,44 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
-from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused, TransportError
-from fedlsvi.protocol.agent import Cohort
+from fedlsvi.core.statistics import factorise, unpack
+from fedlsvi.core.trigger import Trigger
+from fedlsvi.errors import DamagedFile, InvalidInput, MessageRefused
+from fedlsvi.protocol.agent import Cohort, Experience
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
-    Increments,
     Keep,
-    KeyRequest,
+    Layout,
     Model,
     Models,
-    Reply,
     Request,
-    Roster,
     Signal,
     Start,
-    Upload,
-    gram_of,
+    Stop,
 )
-from fedlsvi.protocol.second_pass import deploy
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
 from fedlsvi.remote.identity import SiteIdentity
-from fedlsvi.remote.journal import Journal, Snapshot
-from fedlsvi.remote.masking import Masking
-from fedlsvi.remote.request_order import RequestOrder as RequestOrder
-from fedlsvi.remote.request_order import refuse
-from fedlsvi.remote.site_noise import SiteNoise, step_of
-from fedlsvi.storage import files
+from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.recorded_cohort import RecordedCohort
+from fedlsvi.remote.site_privacy import SitePrivacy
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
 """Epoch and number before any request; no frame can have them."""
+
+LARGEST = 1e100
+"""No number of a model is larger."""
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +94,116 @@ class SignalExchange(Protocol):
         ...
 
 
+@dataclass
+class RequestOrder:
+    """What a server may ask next, and with which numbers.
+
+        Start → Explore … → Stop → Model H … Model 1 → (Keep) → Explore …
+                                        at the end → Exploit → Model H … Model 1 → (Keep)
+        where agents have logs, the run begins with Start → Stop(0) → Model H … Model 1
+
+    b_h sums over an agent's whole history under a V_{h+1} that the server chose. A server that
+    could ask for it with one V after another would learn which states were seen. So each step of a
+    synchronisation is answered once, and what was agreed before the run (γ, β, T) holds whatever a
+    message says.
+
+    Attributes:
+        parameters: The numbers that were agreed on.
+        due: The step whose model must come next; 0 between synchronisations.
+        exploiting: Whether the pass after the last round has begun; it comes once.
+        unread: Whether the round of the logs is next; it comes once too.
+    """
+
+    parameters: Parameters
+    due: int = 0
+    exploiting: bool = False
+    unread: bool = False
+    layout: Layout = field(init=False)
+    trigger: Trigger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout, self.trigger = layout(self.parameters), self.parameters.trigger
+
+    def check(self, message: Request, world: Experience) -> None:
+        """Raise MessageRefused for a request that cannot come next; changes nothing."""
+        T = self.parameters.episodes
+        if isinstance(message, Start):
+            self._check_start(message)
+        elif isinstance(message, Model):
+            if message.h != self.due or self.parameters.exchange == "one-trip":
+                refuse("model-out-of-order", f"a Model of step {message.h}: {self._expected()}")
+            size = 0 if self.exploiting else self.layout.gram_size(message.h)
+            if message.gram.size != size:
+                refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
+            _finite(w=message.w, gram=message.gram)
+        elif isinstance(message, Models):
+            if self.due != self.parameters.horizon or self.parameters.exchange != "one-trip":
+                refuse("model-out-of-order", f"Models of all steps: {self._expected()}")
+            _finite(w=message.w, gram=message.gram)
+        elif self.due > 0:
+            refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
+        match message:
+            case Exploit(beta=beta) if not self._may_exploit(beta, world):
+                refuse("bad-exploit", f"asked for a pass with β = {beta!r} after {world.t} of {T}")
+            case Stop(t=0) if self.unread:
+                return
+            case Explore() | Stop() if self.unread:
+                refuse("logs-first", f"a {type(message).__name__} before the round of the logs")
+            case Explore(limit=limit) if not 0 <= limit <= T - world.t:
+                refuse(
+                    "bad-limit",
+                    f"asked to explore {plural(limit, 'episode')} after {world.t} of {T}",
+                )
+            case Stop(t=t) if not world.t < t <= T or not self.trigger.ends(world.t, t):
+                refuse("bad-stop", f"a round after episode {world.t} cannot stop at episode {t}")
+            case Keep(t=t) if world.length or world.t != t:
+                refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
+
+    def follow(self, message: Request) -> None:
+        """This request was carried out."""
+        match message:
+            case Start(t=t):
+                self.due, self.exploiting = 0, False
+                self.unread = self.parameters.logged > 0 and t == 0
+            case Stop():
+                self.due, self.unread = self.parameters.horizon, False
+            case Exploit():
+                self.due, self.exploiting = self.parameters.horizon, True
+            case Model(h=h):
+                self.due = h - 1
+            case Models():
+                self.due = 0
+
+    def resume(self, recorded: RecordedCohort) -> None:
+        """A snapshot was restored."""
+        self.follow(recorded.start)
+        self.exploiting = bool(recorded.deployed.size)
+
+    def _may_exploit(self, beta: float, world: Experience) -> bool:
+        """At the end of the run, once, and with the β that was agreed on."""
+        p = self.parameters
+        over = world.t == p.episodes and world.length == 0
+        return over and p.exploit and beta == -p.pessimism and not self.exploiting
+
+    def _expected(self) -> str:
+        return f"the model of step {self.due} is next" if self.due else "a round is under way"
+
+    def _check_start(self, start: Start) -> None:
+        p = self.parameters
+        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
+            sent = getattr(start, name)
+            if sent != agreed:
+                refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
+        if not 0 <= start.t <= p.episodes:
+            refuse("bad-start", f"a Start at episode {start.t} of {p.episodes}")
+        _finite(w=start.w, gram=start.gram)
+        try:
+            for gram in start.gram:
+                factorise(unpack(gram, p.dim, p.packing))
+        except InvalidInput as error:
+            refuse("bad-start", f"a Start with this model: {error}")
+
+
 class Endpoint:
     """One cohort behind frames.
 
@@ -123,8 +229,7 @@ class Endpoint:
         self.make, self.parameters, self.run = make, p, run
         self.layout = layout(p)
         self.journal, self.outbox, self.identity = journal, outbox, identity
-        self._masking: Masking | None = None
-        self._noise: SiteNoise | None = None
+        self._privacy: SitePrivacy | None = None
         self._lock = Lock()
         self._last, self._reply = NOTHING_YET, b""  # the last request's epoch and number, answer
         self._build()
@@ -141,53 +246,30 @@ class Endpoint:
                 self._last, self._reply = heard
 
     def _recover(self) -> None:
-        self._last, self._reply, self._kept = NOTHING_YET, b"", 0
+        self._last, self._reply = NOTHING_YET, b""
         self._order = RequestOrder(self.parameters)
-        self.cohort, self._foreign = self.make(), ""
-        if self.journal is None:
-            self._masking = self._masking or self._masks()
-            self._noise = self._noise or self._noises()
+        pessimism, journal = self.parameters.pessimism, self.journal
+        self._recorded = RecordedCohort(self.make, self.run, pessimism, journal)
+        if journal is None:
+            self._privacy = self._privacy or self._private()
             return
-        self._masking, self._noise = self._masks(), self._noises()
-        snapshot, frames = self.journal.newest()
-        with suspect(self.journal.folder):
-            self._foreign = self._other_owner(snapshot, frames)
-        if self._foreign:  # a server that begins at episode 0 may reuse it; no other is answered
-            return
+        self._privacy = self._private()
+        snapshot, frames = self._recorded.recover(journal, self.layout)
         if snapshot is not None:
-            with suspect(self.journal.folder):
-                self._restore(snapshot)
+            with suspect(journal.folder):
+                self._order.resume(self._recorded)
                 epoch, number, at = snapshot.plain["last"]
                 address = Address(self.run, epoch, number, at, *self.agents)
                 self._answered(address, encode(None, address))
         for frame in frames:
             self._repeat(frame)
 
-    def _masks(self) -> Masking | None:
-        """The site's part in secure sums, as its journal has it; None where sums are not secure."""
-        if self.parameters.aggregation != "secure":
+    def _private(self) -> SitePrivacy | None:
+        """What hides this site's uploads; None where nothing does."""
+        p = self.parameters
+        if p.aggregation != "secure" and p.privacy is None:
             return None
-        if self.identity is None:
-            raise InvalidInput(
-                'aggregation="secure" needs a SiteIdentity for each endpoint, so that the server '
-                "cannot pass off keys of its own: give identity=",
-                code="no-identity",
-            )
-        return Masking(self.parameters, self.run, self.agents, self.identity, *self._where())
-
-    def _noises(self) -> SiteNoise | None:
-        """The site's noise, as its journal has it; None where the run is not private."""
-        if self.parameters.privacy is None:
-            return None
-        folder, durable = self._where()
-        if folder is not None:  # beside the journal, which is put aside where a server begins anew
-            folder = folder.with_name(f"{folder.name}.noise")
-            files.make_private(folder)
-        return SiteNoise(self.parameters, self.run, self.agents, folder, durable)
-
-    def _where(self) -> tuple[Path | None, bool]:
-        """The journal's folder, and whether it survives a power failure."""
-        return (None, True) if self.journal is None else (self.journal.folder, self.journal.durable)
+        return SitePrivacy(p, self.run, self.agents, self.identity, self.journal)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out a request of the journal again; a gap before it is noticed."""
@@ -202,34 +284,21 @@ class Endpoint:
         except MessageRefused as error:
             raise DamagedFile(
                 f"the journal of agents from {self.agents[0]} on does not continue from its "
-                f"snapshot after episode {self._kept} ({error}): restore it from a copy",
+                f"snapshot after episode {self._recorded.kept} ({error}): restore it from a copy",
                 code="journal-gap",
             ) from None
         if not heard:
             self._answered(address, self._answer(address, message))
 
-    def _other_owner(self, snapshot: Snapshot | None, frames: list[bytes]) -> str:
-        """Whose journal it is, if not that of these agents in this run."""
-        mine = (self.run, *self.agents)
-        run, first, agents = mine
-        if snapshot is not None:
-            run, first, agents = snapshot.plain["whose"]
-        elif frames:
-            with suppress(MessageRefused):  # damage is noticed when it is carried out
-                address, _ = decode_request(frames[0], self.layout)
-                run, first, agents = address.run, address.first, address.agents
-        if (run, first, agents) == mine:
-            return ""
-        return (
-            f"the journal belongs to agents {first} to {first + agents - 1} of run {run:x}, not to "
-            f"{self.agents[0]} to {sum(self.agents) - 1} of run {self.run:x}: put each journal "
-            "back where it was"
-        )
-
     @property
     def agents(self) -> tuple[int, int]:
         """The number of the first agent, and how many there are."""
-        return int(self.cohort.agents[0]), len(self.cohort.agents)
+        return self._recorded.agents
+
+    @property
+    def cohort(self) -> Cohort:
+        """The agents as they are now."""
+        return self._recorded.cohort
 
     def handle(self, frame: bytes, signals: SignalExchange | None = None) -> bytes:
         """Answer one request.
@@ -253,7 +322,7 @@ class Endpoint:
             address, message = decode_request(frame, self.layout)
             # the last request failed halfway: recover first; a Start needs only a snapshot
             if not self._intact and not isinstance(message, Start):
-                self._close()
+                self._recorded.end_threads()
                 self._build()
             if self._heard(address, message):
                 return self._reply
@@ -321,47 +390,21 @@ class Endpoint:
     ) -> bytes:
         """Carry a request out, for the first time or again."""
         if isinstance(message, Keep):
-            self._keep(message.t, address)
+            self._recorded.keep(message.t, address)
             return encode(None, address)
         until = None
         if signals is not None and isinstance(message, Explore):
             signals.begin(address.epoch, address.number)
             until = signals.until
-        reply = self._reply_to(address, message, until)
+        if self._privacy is None:
+            reply = self.cohort.receive(message, until)
+        else:
+            reply = self._privacy.answer(self.cohort, address.round, message, until)
         self._follow(message)
         frame = encode(reply, address)
         if signals is not None and isinstance(reply, Signal) and reply.t > 0:
             signals.fired(frame)
         return frame
-
-    def _reply_to(
-        self, address: Address, message: Request, until: Callable[[int], int] | None
-    ) -> Reply:
-        """What the cohort answers, with noise where the run is private, masked where sums are
-        secure."""
-        masking, noise = self._masking, self._noise
-        if masking is None:
-            reply = self.cohort.receive(message, until)
-            if noise is not None and isinstance(reply, Upload | Increments):
-                return noise.blur(self._played, reply)
-            return reply
-        if isinstance(message, KeyRequest):
-            return masking.offer()
-        if isinstance(message, Roster):
-            masking.agree(message)
-            return None
-        reply = self.cohort.receive(message, until)
-        if isinstance(reply, Upload | Increments):
-            blur = None
-            if noise is not None:
-                blur = partial(noise.add, self._played, step=step_of(reply))
-            return masking.mask(address.round, reply, blur)
-        return reply
-
-    @property
-    def _played(self) -> int:
-        """The last episode of the round under way, once it has ended."""
-        return self.cohort.experience.t + self.cohort.experience.length
 
     def _answered(self, address: Address, reply: bytes) -> None:
         self._last, self._reply = (address.epoch, address.number), reply
@@ -369,75 +412,31 @@ class Endpoint:
     def _follow(self, message: Request) -> None:
         """Remember what may come next, and the model in force: a snapshot needs it."""
         self._order.follow(message)
-        if isinstance(message, Start):
-            self._w, self._gram = message.w.copy(), message.gram.copy()
-            self._start, self._deployed = message, np.empty((0, 0))
-        elif isinstance(message, Exploit):
-            self._deployed = np.zeros_like(self._w)
-        elif isinstance(message, Model) and self._order.exploiting:
-            self._deployed[message.h - 1] = message.w
-        elif isinstance(message, Model):
-            self._w[message.h - 1] = message.w
-            gram_of(self._gram, message.h, len(self._w))[:] = message.gram
-        elif isinstance(message, Models):
-            self._w, self._gram = message.w.copy(), message.gram.copy()
+        if isinstance(message, Start | Exploit | Model | Models):
+            self._recorded.follow(message)
 
     def _go_back(self, t: int) -> None:
         """A server begins, or resumes after episode t."""
-        if self._foreign and t > 0:
-            raise TransportError(self._foreign, code="foreign-journal")
-        snapshot = None if self.journal is None else self.journal.back_to(t)
-        if snapshot is None and t > 0:
-            raise TransportError(
-                f"there is no snapshot after episode {t} to resume from", code="no-snapshot"
-            )
-        self._close()
-        self.cohort, self._kept, self._foreign = self.make(), 0, ""
-        if self._masking is not None and t == 0:
-            self._masking.begin()
-        if snapshot is not None and self.journal is not None:
-            with suspect(self.journal.folder):
-                self._restore(snapshot)
-
-    def _keep(self, t: int, address: Address) -> None:
-        if self.journal is None or t == self._kept:
-            return
-        experience, s = self.cohort.experience, self._start
-        arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
-        if self._deployed.size:
-            arrays["exploit.w"] = self._deployed
-        plain = {
-            "whose": [self.run, *self.agents],
-            "gamma": s.gamma,
-            "beta": s.beta,
-            "episodes": s.episodes,
-            "last": [address.epoch, address.number, address.round],
-        }
-        history = [(self._kept, experience.history(self._kept, t))] if t > self._kept else []
-        self.journal.keep(Snapshot(t, arrays, plain, history))
-        self._kept = t
-
-    def _restore(self, snapshot: Snapshot) -> None:
-        arrays = dict(snapshot.arrays)
-        w, gram = arrays.pop("model.w"), arrays.pop("model.gram")
-        deployed = arrays.pop("exploit.w", None)
-        for first, part in snapshot.history:
-            self.cohort.experience.extend(first, part)
-        self.cohort.experience.restore(arrays)
-        plain = snapshot.plain
-        start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
-        self.cohort.start(start)
-        self._follow(start)
-        if deployed is not None:
-            self._deployed, self._order.exploiting = deployed, True
-            deploy(self.cohort, deployed, -self.parameters.pessimism)
-        self._kept = snapshot.t
-
-    def _close(self) -> None:
-        self.cohort.experience.workers.close()
+        restored = self._recorded.go_back(t)
+        if self._privacy is not None and t == 0:
+            self._privacy.begin()
+        if restored:
+            self._order.resume(self._recorded)
 
     def close(self) -> None:
         """End the cohort's threads and release the journal."""
-        self._close()
+        self._recorded.end_threads()
         if self.journal is not None:
             self.journal.close()
+
+
+def refuse(code: str, why: str) -> NoReturn:
+    """Refuse a request."""
+    raise MessageRefused(why, code=code) from None
+
+
+def _finite(**arrays: np.ndarray) -> None:
+    for name, array in arrays.items():
+        # so large that some values would overflow: which ones would depend on what was seen
+        if not (np.abs(array) <= LARGEST).all():
+            refuse("model-not-finite", f"{name} of a model is not finite, or beyond {LARGEST:g}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
 from fedlsvi.algorithms.pevi import PEVISettings
-from fedlsvi.checks import check_seed, choice, integer, plural
+from fedlsvi.checks import check_seed, choice, integer, plural, refuse_unknown
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
@@ -28,11 +28,9 @@ from fedlsvi.errors import (
     InvalidFeatures,
     InvalidInput,
     InvalidSetting,
-    refuse_unknown,
 )
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.features.base import FeatureMap
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.masks import check_sites

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import packed_size, read_only, unpack
+from fedlsvi.core.statistics import read_only, unpack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
@@ -155,8 +155,7 @@ class Guard:
     upto: np.ndarray = field(init=False)  # (H, M), the last episode of the last upload, not zero
 
     def __post_init__(self) -> None:
-        size = self.layout
-        P = packed_size(size.dim, size.packing)
+        size, P = self.layout, self.layout.packed
         self.gram = np.zeros((size.matrices, size.n_agents, P))
         self.last = np.zeros((size.n_agents, size.dim))
         self.upto = np.zeros((size.horizon, size.n_agents), np.int64)
@@ -419,7 +418,7 @@ class Guard:
             wrong = ~(seen[TRACE] <= n * (1.0 + small))
             self._fail(first, h, wrong, "trace of gram", seen[TRACE], f"at most {n}")
         if n < d or worst[SHAKY]:
-            self._positive(first, h, unpack(upload.gram, d, self.layout.packing))
+            self._positive(first, h, upload.gram)
         self._energy(first, h, seen[ENERGY], worst[ENERGY], episodes * y * y, "bᵀG⁺b")
         self._energy(first, h, seen[STEP], worst[STEP], n, "ΔbᵀΛ⁺Δb")
         near = max(1e-7, small * d) * n
@@ -439,17 +438,17 @@ class Guard:
             base = unpack(model, d, self.layout.packing)
             self._ratios(first, h, seen[GROWTH], float(np.linalg.eigvalsh(base)[0]))
 
-    def _positive(self, first: int, h: int, loc: np.ndarray) -> None:
-        """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n."""
-        n, d, m = self.length * self.facts.steps, self.layout.dim, len(loc)
+    def _positive(self, first: int, h: int, gram: np.ndarray) -> None:
+        """λ_min(Λ^loc) ≥ −tol·n and rank Λ^loc ≤ n; `gram` is packed, (m, P)."""
+        n, d, m = self.length * self.facts.steps, self.layout.dim, len(gram)
         if n >= d:
-            least = np.linalg.eigvalsh(loc)[:, 0]
+            least = np.linalg.eigvalsh(unpack(gram, d, self.layout.packing))[:, 0]
             wrong, bound = least < -self.tolerance * n, "at least 0"
             self._fail(first, h, wrong, "smallest eigenvalue of gram", least, bound)
             return
         small = max(RANK_TOLERANCE, self.tolerance) * n
         rank, rest = np.zeros(m, np.int64), np.zeros(m)
-        reveal(read_only(loc), n, small, rank, rest)
+        reveal(read_only(gram), self._where, n, small, rank, rest)
         self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
         bound = "0: gram is not positive"
         self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)

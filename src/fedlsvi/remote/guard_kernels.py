@@ -187,14 +187,18 @@ def examine(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def reveal(grams, most, small, rank, rest):  # type: ignore[no-untyped-def]
-    """Pivoted Cholesky of each matrix until no pivot is above `small`: how many there were (it
-    stops at most + 1), and the largest entry of what remains. Where a matrix is positive, no entry
-    that remains is larger than the largest pivot left; so a larger one, or a negative pivot, shows
-    that it is not. Costs n·d² instead of the d³ of a spectrum."""
-    m, d = grams.shape[:2]
-    for i in range(m):
-        a, left = grams[i].copy(), np.ones(d, np.bool_)
+def reveal(gram, where, most, small, rank, rest):  # type: ignore[no-untyped-def]
+    """Pivoted Cholesky of each packed matrix until no pivot is above `small`: how many there were
+    (it stops at most + 1), and the largest entry of what remains. Where a matrix is positive, no
+    entry that remains is larger than the largest pivot left; so a larger one, or a negative pivot,
+    shows that it is not. Costs n·d² instead of the d³ of a spectrum."""
+    d = len(where)
+    a = np.empty((d, d))
+    for i in range(len(gram)):
+        left = np.ones(d, np.bool_)
+        for j in range(d):
+            for k in range(d):
+                a[j, k] = gram[i, where[j, k]]
         while rank[i] <= most:
             p, pivot = -1, small
             for j in range(d):

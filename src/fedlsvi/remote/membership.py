@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.checks import plural
-from fedlsvi.core.statistics import packed_size
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import (
     Exploit,
@@ -216,8 +215,7 @@ class Absentees:
             stays away.
         """
         upto, counted, layout = self.upto[c], self.counted[c].copy(), self.layout
-        size = packed_size(layout.dim, layout.packing)
-        owed = np.zeros((layout.matrices, self.cuts[c][1], size))
+        owed = np.zeros((layout.matrices, self.cuts[c][1], layout.packed))
         travelled = Counter(init=self.start(c).scalars)
         for past in self.past:
             for message in past.requests() if past.k > self.base[c] else ():

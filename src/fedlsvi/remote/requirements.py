@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from fedlsvi.checks import choice, integer, is_number, number
+from fedlsvi.checks import choice, integer, is_number, number, refuse_unknown
 from fedlsvi.config import Aggregation
 from fedlsvi.core.privacy_settings import UNITS
-from fedlsvi.errors import InvalidSetting, refuse_unknown
+from fedlsvi.errors import InvalidSetting
 
 _HIDES = {"float": 0, "exact": 0, "secure": 1}
 """How much each kind of sum hides from the server."""

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedlsvi import envs
 from fedlsvi import features as feature_maps
-from fedlsvi.checks import integer, plural
+from fedlsvi.checks import integer, plural, refuse_unknown
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
-from fedlsvi.errors import InvalidInput, InvalidSetting, refuse_unknown
+from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.protocol.plan import per_agent
 from fedlsvi.remote.requirements import Requirements

@@ -14,9 +14,8 @@ from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.records import late_return, returns_between
 from fedlsvi.run import Run
 from fedlsvi.storage.files import json_hash
-from fedlsvi.storage.job import ARRAYS, GIVEN, Job
 from fedlsvi.storage.run_header import describe, features_fingerprint, fingerprints, read_header
-from fedlsvi.storage.settings_file import Table
+from fedlsvi.storage.settings_file import ARRAYS, GIVEN, Job, Table
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from fedlsvi.report import html
 from fedlsvi.report.groups import Group, job_of
 from fedlsvi.run import Run
 from fedlsvi.storage import files, versions
-from fedlsvi.storage.job import ARRAYS, GIVEN, Job
 from fedlsvi.storage.run_header import read_header
-from fedlsvi.storage.settings_file import dump
+from fedlsvi.storage.settings_file import ARRAYS, GIVEN, Job, dump
 
 
 def command(*words: str, missing: bool = False) -> str:

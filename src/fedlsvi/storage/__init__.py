@@ -3,7 +3,8 @@
 from fedlsvi.storage.files import FORMAT
 from fedlsvi.storage.run_header import versions
 from fedlsvi.storage.run_reader import load
-from fedlsvi.storage.runs import CHECKPOINT_SECONDS, check_seconds, record, resume, save_run
+from fedlsvi.storage.run_writer import CHECKPOINT_SECONDS, check_seconds, record
+from fedlsvi.storage.runs import resume, save_run
 
 __all__ = [
     "CHECKPOINT_SECONDS",

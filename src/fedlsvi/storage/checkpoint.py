@@ -20,7 +20,9 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.errors import DamagedFile
+from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.ledger import CATEGORIES
+from fedlsvi.protocol.snapshot import BEFORE
 from fedlsvi.storage import files
 from fedlsvi.storage.files import Stamp, inside
 from fedlsvi.storage.schema import Shape
@@ -28,6 +30,12 @@ from fedlsvi.storage.schema import Shape
 KEPT = 2
 CHECKPOINTS, HISTORY = "checkpoints", "history"
 RECORDS, REGRET = "records.jsonl", "regret.bin"
+
+POLICY, DEPLOYED = "policy", "exploit."
+"""The array of the policy, and what names of arrays begin with that belong to the policy without
+exploration."""
+RESULT = ("w", "gram", POLICY, DEPLOYED + "w", DEPLOYED + POLICY)
+"""The arrays that a finished run keeps."""
 
 OWN_CHECKPOINT = re.compile(r"\d{6,12}\.(json|safetensors)")
 OWN_SEGMENT = re.compile(r"\d{9,19}-\d{9,19}\.safetensors")
@@ -71,6 +79,12 @@ class Manifest:
     def stem(self) -> str:
         """Name of the checkpoint's files, without suffix."""
         return f"{self.number:06d}"
+
+
+def policy_table(values: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """The policy of a run as an array of its checkpoint, where states are finite: not with every
+    algorithm does it follow from (w, Λ)."""
+    return {prefix + POLICY: values.policy} if isinstance(values, TabularValues) else {}
 
 
 def save(
@@ -148,7 +162,7 @@ def _open(run: Path, path: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
             )
         before = segment["last"]
     # of a finished run, what is needed to go on: the episodes before its last round
-    ends = (0, t, manifest.plain.get("before", {}).get("t", t))
+    ends = (0, t, manifest.plain.get(BEFORE, {}).get("t", t))
     if before not in ends or manifest.appended.get(REGRET, {"bytes": 8 * t})["bytes"] != 8 * t:
         raise DamagedFile(
             f"{path}: {REGRET} or {HISTORY} are not of {plural(t, 'episode')}", code="damaged"

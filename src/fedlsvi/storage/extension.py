@@ -18,34 +18,14 @@ from typing import TYPE_CHECKING, Any
 from fedlsvi.config import what_differs
 from fedlsvi.continuation import refuse_longer
 from fedlsvi.errors import ContinuationWarning, InvalidInput
-from fedlsvi.protocol.snapshot import PREFIX, Snapshot
+from fedlsvi.protocol.snapshot import BEFORE, PREFIX, Snapshot
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading
 from fedlsvi.storage.checkpoint import HISTORY, RECORDS, REGRET
 from fedlsvi.storage.run_header import EXTENDED, RunHeader
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fedlsvi.protocol.session import Session
-
-BEFORE = "before"
-"""Where a checkpoint says what it holds of the state before the last round."""
-
-
-def kept(session: Session) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What the last checkpoint holds of the state before the last round, arrays and plain values;
-    nothing where T did not cut that round short."""
-    before = session.before
-    if before is None:
-        return {}, {}
-    return stored(before)
-
-
-def stored(before: Snapshot) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """A snapshot as part of a checkpoint."""
-    arrays = {PREFIX + name: array for name, array in before.arrays.items()}
-    return arrays, {BEFORE: before.plain}
 
 
 def segments(run: Path, memory: Snapshot) -> list[dict[str, Any]]:
@@ -75,7 +55,7 @@ def prepare(header: RunHeader, found: reading.Found | None, longer: Session, epi
         run = reading.loaded(header, found)
         manifest, arrays = found
         finished = run.played == header.parameters.episodes
-        whole = any(name not in reading.RESULT for name in arrays) or manifest.history
+        whole = any(name not in checkpoint.RESULT for name in arrays) or manifest.history
         here = "transport" not in manifest.plain or manifest.plain.get("cohorts")
         refuse_longer(
             run, episodes, bool(longer.player.goes_on and here and (whole or not finished))

@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.checks import SEEDS, is_integer, plural
-from fedlsvi.core.ridge import DenseFactor
+from fedlsvi.core.statistics import DenseFactor
 from fedlsvi.envs.spaces import Spaces, count_observations
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
 from fedlsvi.experience.values import BlockValues, TabularValues
-from fedlsvi.features.base import CallableFeatures, FeatureMap
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import CallableFeatures, FeatureMap, resolve
 from fedlsvi.features.registry import make
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.policy import Policy

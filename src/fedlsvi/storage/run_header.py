@@ -40,9 +40,18 @@ from fedlsvi.features.tabular import OneHot, TableFeatures
 from fedlsvi.protocol.plan import Plan, own_features
 from fedlsvi.run import raw_scalars_per_step
 from fedlsvi.storage import files
-from fedlsvi.storage.job import ARRAYS, AT_SITES, GIVEN, SHOWN, Job, compact
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
-from fedlsvi.storage.settings_file import Table, dump, parse
+from fedlsvi.storage.settings_file import (
+    ARRAYS,
+    AT_SITES,
+    GIVEN,
+    SHOWN,
+    Job,
+    Table,
+    compact,
+    dump,
+    parse,
+)
 
 SETTINGS, PARAMETERS, VERSIONS = "settings.toml", "parameters.json", "versions.json"
 EXTENDED = "extended.json"

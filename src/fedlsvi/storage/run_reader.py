@@ -18,15 +18,14 @@ from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput, StoreError, UnknownName
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.features.binding import resolve
+from fedlsvi.features.base import resolve
 from fedlsvi.policy import Policy, Values
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
 from fedlsvi.protocol.plan import Plan, first_world, make_plan, same_features
 from fedlsvi.protocol.records import Ending, RoundRecord
 from fedlsvi.run import Run, raw_scalars_per_step
 from fedlsvi.storage import checkpoint, files
-from fedlsvi.storage.checkpoint import RECORDS, REGRET, Manifest
-from fedlsvi.storage.job import GIVEN
+from fedlsvi.storage.checkpoint import DEPLOYED, POLICY, RECORDS, REGRET, Manifest
 from fedlsvi.storage.run_header import (
     RunHeader,
     features_fingerprint,
@@ -35,12 +34,7 @@ from fedlsvi.storage.run_header import (
     read_header,
 )
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of, suspect
-
-POLICY = "policy"
-DEPLOYED = "exploit."
-"""What names of arrays begin with that belong to the policy without exploration."""
-RESULT = ("w", "gram", POLICY, DEPLOYED + "w", DEPLOYED + POLICY)
-"""The arrays of a checkpoint that a finished run keeps."""
+from fedlsvi.storage.settings_file import GIVEN
 
 RECORD: Shape = shape_of(RoundRecord) | {
     "scalars": dict.fromkeys(CATEGORIES, int),
@@ -299,12 +293,6 @@ def _check_same(header: RunHeader, env: Environment, what: str, here: Any, there
             "what it was learned with again, env= or features=",
             code="other-problem",
         )
-
-
-def policy_table(values: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """The policy of a run as an array of its checkpoint, where states are finite: not with every
-    algorithm does it follow from (w, Λ)."""
-    return {prefix + POLICY: values.policy} if isinstance(values, TabularValues) else {}
 
 
 def records(run: Path, manifest: Manifest) -> list[RoundRecord]:

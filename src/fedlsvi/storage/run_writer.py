@@ -1,4 +1,4 @@
-"""The run folder while a run is under way: records as they come, checkpoints as time passes.
+"""Play into a run folder: records as they come, checkpoints as time passes.
 
 settings.toml      everything to run it again        parameters.json   the numbers in force
 versions.json      what it runs on, hashes           environment.safetensors, features.safetensors
@@ -14,30 +14,91 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
+from typing import Any
 
+from fedlsvi.checks import number
 from fedlsvi.config import Settings
-from fedlsvi.errors import FolderExists, StoreError
-from fedlsvi.protocol.interrupt import Interrupt
+from fedlsvi.errors import FolderExists, InvalidInput, StoreError
+from fedlsvi.learner import drive
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.records import RoundRecord
+from fedlsvi.protocol.records import Interrupt, Observer, RoundRecord
 from fedlsvi.protocol.session import Session
+from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
-from fedlsvi.storage.checkpoint import CHECKPOINTS, HISTORY, RECORDS, REGRET, Manifest
-from fedlsvi.storage.extension import kept
+from fedlsvi.storage.checkpoint import (
+    CHECKPOINTS,
+    DEPLOYED,
+    HISTORY,
+    RECORDS,
+    REGRET,
+    RESULT,
+    Manifest,
+    policy_table,
+)
 from fedlsvi.storage.files import AppendOnly, lock
 from fedlsvi.storage.run_header import header_files
-from fedlsvi.storage.run_reader import DEPLOYED, RESULT, policy_table
 
 SEEDS = "seeds.json"
 """What a folder has instead of a run's files if it holds several runs, one per seed."""
 
+CHECKPOINT_SECONDS = 5.0
+"""Time between two checkpoints, where nobody says another."""
+
 SHARE = 20.0
 """A checkpoint is followed by at least this many times its own duration without one."""
+
+
+def record(
+    session: Session,
+    algorithm: str,
+    settings: Settings,
+    folder: str | PathLike[str],
+    observers: Iterable[Observer] = (),
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: bool | None = False,
+) -> Run:
+    """Play a new session into a new folder; none is left where its first round is refused."""
+    check_seconds(checkpoint_seconds)
+    run = begin(folder, session.plan, algorithm, settings)
+    try:
+        play(RunWriter(run, session, checkpoint_seconds), observers, progress)
+    except InvalidInput:
+        if not session.records:
+            shutil.rmtree(run, ignore_errors=True)
+        raise
+    result = Run.of(session, settings, str(run))
+    finish(run, result)
+    return result
+
+
+def check_seconds(value: Any) -> None:
+    """checkpoint_seconds must be a number of at least 0."""
+    hint = "5 writes a checkpoint every five seconds, 0 after every round"
+    number("checkpoint_seconds", value, 0.0, hint, error=InvalidInput)
+
+
+def play(writer: RunWriter, observers: Iterable[Observer], progress: bool | None) -> None:
+    """Run a session to its end, keeping its folder up to date."""
+    player = writer.session.player
+    watching: list[Observer] = [writer, *observers]
+    if progress is not False:
+        from fedlsvi.observers.progress import bar
+
+        watching += bar(player.parameters, progress, player.t)
+    with writer.interrupt:
+        drive(writer.session, watching, on_stop=writer.checkpoint)
+
+
+def finish(folder: Path, run: Run, name: str | None = None) -> None:
+    """Beside the last checkpoint: what people ask for most. `name`: of the run in sites' logs."""
+    named = {} if name is None else {"run": name}
+    files.write_json(folder / "ledger.json", run.ledger.to_dict() | named)
+    files.write_json(folder / "summary.json", run.summary())
 
 
 def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Settings) -> Path:
@@ -164,7 +225,7 @@ class RunWriter:
         if t < player.parameters.episodes:
             self._keep_history(t)
         elif session.before is not None:  # what a longer run goes on from
-            before, more = kept(session)
+            before, more = session.before.stored()
             arrays = {k: arrays[k] for k in RESULT if k in arrays} | before
             plain |= more
             self._keep_history(session.before.t)

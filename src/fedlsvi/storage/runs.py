@@ -1,4 +1,4 @@
-"""Play into a run folder, continue one, and write down a finished run."""
+"""Continue a run folder, and write down a run that is in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.algorithms import registry as algorithms
-from fedlsvi.checks import integer, number
-from fedlsvi.config import Settings
+from fedlsvi.checks import integer
 from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting, StoreError
-from fedlsvi.learner import drive, placed
+from fedlsvi.learner import placed
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
@@ -29,33 +28,16 @@ from fedlsvi.storage.run_header import (
     read_header,
     versions,
 )
-from fedlsvi.storage.run_writer import RunWriter, begin, refuse_existing
+from fedlsvi.storage.run_writer import (
+    CHECKPOINT_SECONDS,
+    RunWriter,
+    begin,
+    check_seconds,
+    finish,
+    play,
+    refuse_existing,
+)
 from fedlsvi.storage.schema import suspect
-
-CHECKPOINT_SECONDS = 5.0
-
-
-def record(
-    session: Session,
-    algorithm: str,
-    settings: Settings,
-    folder: str | PathLike[str],
-    observers: Iterable[Observer] = (),
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    progress: bool | None = False,
-) -> Run:
-    """Play a new session into a new folder; none is left where its first round is refused."""
-    check_seconds(checkpoint_seconds)
-    run = begin(folder, session.plan, algorithm, settings)
-    try:
-        _play(RunWriter(run, session, checkpoint_seconds), observers, progress)
-    except InvalidInput:
-        if not session.records:
-            shutil.rmtree(run, ignore_errors=True)
-        raise
-    result = Run.of(session, settings, str(run))
-    _finish(run, result)
-    return result
 
 
 def resume(
@@ -109,7 +91,7 @@ def resume(
     opened.play(session, observers, checkpoint_seconds, progress)
     result = Run.of(session, header.job.learner().settings, str(header.run))
     result = replace(result, extended=header.extended)
-    _finish(header.run, result)
+    finish(header.run, result)
     return result
 
 
@@ -192,7 +174,7 @@ class OpenedRun:
         """Run a restored session to its end, keeping the folder up to date."""
         manifest = None if self.found is None else self.found[0]
         writer = RunWriter(self.header.run, session, checkpoint_seconds, manifest, patience)
-        _play(writer, observers, progress)
+        play(writer, observers, progress)
 
     def result(self, env: Any = None, features: Any = None) -> Run:
         """The run at its newest checkpoint, and the files that a finished run has."""
@@ -200,7 +182,7 @@ class OpenedRun:
         assert found is not None
         run = reading.loaded(self.header, found, env, features)
         sites = self.header.sites
-        _finish(self.header.run, run, None if sites is None else sites["run"])
+        finish(self.header.run, run, None if sites is None else sites["run"])
         return run
 
 
@@ -240,45 +222,20 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
              "counts": run.counts, "ending": run.ending}  # fmt: skip
     grams = run.gram_packed[: run.parameters.matrices]
-    arrays = {"w": run.w, "gram": grams} | reading.policy_table(run.policy.values)
+    arrays = {"w": run.w, "gram": grams} | checkpoint.policy_table(run.policy.values)
     if run.deployed is not None and run.deployed_w is not None:
         arrays |= {"exploit.w": run.deployed_w}
-        arrays |= reading.policy_table(run.deployed.values, reading.DEPLOYED)
+        arrays |= checkpoint.policy_table(run.deployed.values, checkpoint.DEPLOYED)
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:
             arrays, plain = arrays | memory.arrays, plain | memory.plain
         else:
-            before, more = extension.stored(memory)
+            before, more = memory.stored()
             arrays, plain = arrays | before, plain | more
         history = extension.segments(target, memory)
     checkpoint.save(target, 1, arrays, plain, appended, history)
-    _finish(target, run)
-
-
-def check_seconds(value: Any) -> None:
-    """checkpoint_seconds must be a number of at least 0."""
-    hint = "5 writes a checkpoint every five seconds, 0 after every round"
-    number("checkpoint_seconds", value, 0.0, hint, error=InvalidInput)
-
-
-def _play(writer: RunWriter, observers: Iterable[Observer], progress: bool | None) -> None:
-    """Run a session to its end, keeping its folder up to date."""
-    player = writer.session.player
-    watching: list[Observer] = [writer, *observers]
-    if progress is not False:
-        from fedlsvi.observers.progress import bar
-
-        watching += bar(player.parameters, progress, player.t)
-    with writer.interrupt:
-        drive(writer.session, watching, on_stop=writer.checkpoint)
-
-
-def _finish(folder: Path, run: Run, name: str | None = None) -> None:
-    """Beside the last checkpoint: what people ask for most. `name`: of the run in sites' logs."""
-    named = {} if name is None else {"run": name}
-    files.write_json(folder / "ledger.json", run.ledger.to_dict() | named)
-    files.write_json(folder / "summary.json", run.summary())
+    finish(target, run)
 
 
 def _session(
@@ -328,7 +285,7 @@ def _compare_problem(
             f"the agents of the run in {header.run} were {where}: {how}", code="other-transport"
         )
     plan = session.plan
-    reading.check_sizes(header, plan, arrays.get(reading.POLICY))
+    reading.check_sizes(header, plan, arrays.get(checkpoint.POLICY))
     reading.check_units(header, plan.world)
     then, now = header.fingerprints, fingerprints(plan)
     if None not in (*then, *now) and then != now:  # a black box may have none

@@ -10,8 +10,8 @@ from typing import Any
 from fedlsvi.checks import integer
 from fedlsvi.errors import InvalidInput, StoreError
 from fedlsvi.storage import files
-from fedlsvi.storage.job import Job
 from fedlsvi.storage.run_writer import SEEDS, place, refuse_existing
+from fedlsvi.storage.settings_file import Job
 
 
 def begin(folder: Path, job: Job, seeds: list[int]) -> None:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlsvi.checks import SEEDS, integer, number
+from fedlsvi.checks import SEEDS, integer, number, refuse_unknown
 from fedlsvi.envs.logged.beside import worlds_and_logs
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds, records
-from fedlsvi.errors import InvalidInput, refuse_unknown
+from fedlsvi.errors import InvalidInput
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.storage.settings_file import Table
 from fedlsvi.warm_start import prior_of
 
 if TYPE_CHECKING:
-    from fedlsvi.storage.job import Job
+    from fedlsvi.storage.settings_file import Job
 
 GIVEN = "given"
 """Key of a log that no file holds: it has to be given again."""
@@ -122,7 +122,7 @@ def _prior(job: Job, table: Table) -> Prior:
     weight = table.get("weight", 1.0)
     if "run" in table:
         return prior_of(job.base / str(table["run"]), weight)
-    from fedlsvi.storage.job import load_arrays
+    from fedlsvi.storage.settings_file import load_arrays
 
     arrays = load_arrays("warm_start.file", job.base / str(table["file"]))
     if set(arrays) != {"w", "gram"}:

@@ -21,9 +21,9 @@ from fedlsvi.cli import main
 from fedlsvi.envs import as_environment, gymnasium
 from fedlsvi.envs.gym.world import reset_seeds
 from fedlsvi.errors import InvalidEnvironment, InvalidInput, InvalidSetting
-from fedlsvi.experience.returns import ReturnLog
 from fedlsvi.features import FourierFeatures
 from fedlsvi.learner import FedLSVI, drive
+from fedlsvi.protocol.evaluation import ReturnLog
 from fedlsvi.run import Run
 
 PAPER = {"preset": "paper", "lam": 0.5, "beta": 0.3}

@@ -165,15 +165,15 @@ def test_sepsis_has_the_published_values_and_its_own_arrays() -> None:
 
 
 def test_values_of_a_sparse_table_are_those_of_the_dense_one() -> None:
-    from fedlsvi.envs import planning
+    from fedlsvi.envs.finite import evaluate
 
     env = as_environment("Taxi-v4", horizon=20)
     assert env._cells is not None
     rng = np.random.default_rng(0)
     for policy in (env.greedy_policy(), rng.integers(6, size=(20, 500))):
-        dense = planning.evaluate(env.P, env.r, 20, policy)
+        dense = evaluate(env.P, env.r, 20, policy)
         assert np.allclose(env.policy_values(policy), dense, rtol=0.0, atol=1e-12)
     stepped = FiniteMDP(np.stack([env.P[0]] * 3), env.r[0], horizon=3)
     policy = rng.integers(6, size=(3, 500))
-    dense = planning.evaluate(stepped.P, stepped.r, 3, policy)
+    dense = evaluate(stepped.P, stepped.r, 3, policy)
     assert np.allclose(stepped.policy_values(policy), dense, rtol=0.0, atol=1e-12)

@@ -13,7 +13,7 @@ from numba import njit
 
 from fedlsvi.core.trigger import logdet_in_place
 from fedlsvi.core.value import backup, backup_diagonal, take_rows
-from fedlsvi.experience.accumulation import respond
+from fedlsvi.experience.finite_kernels import respond
 
 
 @njit(cache=True, nogil=True)

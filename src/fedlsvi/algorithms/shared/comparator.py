@@ -20,10 +20,11 @@ from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.contract import Segment, check_model, check_segment, party_states
 from fedlsvi.algorithms.shared.lsvi_sums import check_room, keeps_sums
 from fedlsvi.algorithms.shared.regret_meter import RegretMeter
+from fedlsvi.checks import refuse_unknown
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.errors import InvalidEnvironment, InvalidSetting, refuse_unknown
+from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.features.tabular import OneHot
 from fedlsvi.learner import Algorithm
 from fedlsvi.protocol.agent import Cohort

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.ridge import DiagonalFactor, factorise
-from fedlsvi.core.statistics import Packing, pack
+from fedlsvi.core.statistics import DiagonalFactor, Packing, factorise, pack
 from fedlsvi.core.value import ceilings, upper
 from fedlsvi.envs.logged.transitions import CUT, ON, Transitions
 from fedlsvi.envs.logged.world import LoggedWorld, transitions_of

@@ -1,6 +1,6 @@
 """Agents that play and return what they saw, as raw episodes.
 
-In a finite MDP the compiled blocks are Fed-LSVI's (`experience.simulation`): keyed draws, alias
+In a finite MDP the compiled blocks are Fed-LSVI's (`experience.finite_kernels`): keyed draws, alias
 tables, a policy that is frozen while a block is played. An environment that can only be stepped is
 played by `stepped_explorer`. Episodes beyond a synchronisation are discarded; playing them again
 gives the same states.
@@ -18,7 +18,7 @@ from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.algorithms.shared.stepped_explorer import SteppedExplorer
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.experience.simulation import packed, policy_rows, simulate
+from fedlsvi.experience.finite_kernels import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
 

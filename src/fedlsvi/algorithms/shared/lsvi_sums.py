@@ -10,12 +10,11 @@ import numpy as np
 
 from fedlsvi.algorithms.shared import backward_kernels as kernels
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.core.ridge import factorise
-from fedlsvi.core.statistics import identity, pack, read_only, unpack
+from fedlsvi.core.statistics import factorise, identity, pack, read_only, unpack
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidEnvironment
-from fedlsvi.experience.accumulation import respond
+from fedlsvi.experience.finite_kernels import respond
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 

@@ -16,7 +16,7 @@ from numba import njit
 from fedlsvi.algorithms.shared.backward_kernels import factor
 from fedlsvi.core.random import fill_uniforms
 from fedlsvi.core.value import beats
-from fedlsvi.experience.accumulation import respond
+from fedlsvi.experience.finite_kernels import respond
 
 
 @njit(cache=True, nogil=True)

@@ -157,7 +157,7 @@ def _checked(given: Options) -> Options:
         raise InvalidEnvironment(
             f"clip_rewards is {given.clip_rewards!r}: give True or False", code="bad-clip_rewards"
         )
-    hint = "1 decides anew at every step"
+    hint = "1 chooses an action at every step"
     times = integer("repeat", given.repeat, 1, hint, error=InvalidEnvironment)
     clipped = given.clip_rewards or given.reward_range == CLIP
     allowed = given.allowed

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedlsvi.core.ridge import DenseFactor, factorise
+from fedlsvi.core.statistics import DenseFactor, factorise
 from fedlsvi.envs.logged.sources import Source
 from fedlsvi.errors import InvalidEnvironment
 from fedlsvi.features.base import FeatureMap

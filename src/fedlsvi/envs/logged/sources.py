@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedlsvi.checks import refuse_unknown
 from fedlsvi.envs.logged.rows import KNOWN, InvalidRecord, Rows, rows_of
-from fedlsvi.errors import refuse_unknown
 
 BLOCK = 1 << 18
 """Rows that are read at a time, so that a table may be larger than memory."""

@@ -3,7 +3,7 @@
 federation.toml     what all agree on
 kits/<name>/        what each party gets: its certificate, start script and own settings
 provisioned/        the key of the authority that signs the certificates; it stays here
-job/<name>/         the job, which holds no code; written anew from federation.toml by `start`
+job/<name>/         the job, which holds no code; `start` rewrites it from federation.toml
 README.md           for the engineer at a site
 
 The folder is its owner's alone, and is written whole or not at all.

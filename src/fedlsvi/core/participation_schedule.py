@@ -23,7 +23,7 @@ Stays = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Attendance:
+class ParticipationSchedule:
     """Who is there, round by round.
 
     Attributes:
