@@ -28,7 +28,7 @@ from fedlsvi.experiments.measure import Row, table
 from fedlsvi.protocol.messages import Stop, Upload
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
-from fedlsvi.remote.threads import ThreadTransport
+from fedlsvi.remote.frame_transport import ThreadTransport
 
 ROOT = str(Path(fedlsvi.__file__).parent) + os.sep
 RUN = ("run", "--env", "random-linear", "--agents", "2", "--episodes", "200", "--seed", "1")

@@ -12,8 +12,8 @@ from fedlsvi import FedLSVI
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 
 
 def over_frames(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Start, Stop, Upload
-from fedlsvi.remote.membership import Absentees
+from fedlsvi.remote.absentees import Absentees
 
 H, D = 2, 3
 STEP = 2 * D

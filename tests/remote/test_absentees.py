@@ -23,9 +23,9 @@ from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import Audit, verify
 from fedlsvi.remote.codec import decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=False)
@@ -106,7 +106,7 @@ def check_accounts(session: Any) -> None:
     H, layout = p.horizon, session.player.server.layout
     cohort = session.plan.cohort(0, 4)
     cohort.start(Server(layout, p.lam, p.gamma, p.beta, p.episodes).parameters())
-    gram, b = np.zeros_like(session.player.transport.guard.gram), np.zeros_like(carried.b)
+    gram, b = np.zeros_like(session.player.transport.guard.gram), np.zeros((4, H, p.dim))
     upto = np.full((4, H), EPISODES)
     if carried.away:
         assert list(carried.away) == [1]

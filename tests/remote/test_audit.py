@@ -21,8 +21,8 @@ from fedlsvi.remote import audit as audit_module
 from fedlsvi.remote.audit import Audit, lines, rotated, verify
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import over_frames
 
 

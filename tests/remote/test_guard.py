@@ -20,9 +20,9 @@ from fedlsvi.learner import drive
 from fedlsvi.protocol.messages import Signal, Stop, Upload
 from fedlsvi.remote.codec import decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from repeats import repeats
 from transports_over_frames import over_frames
 

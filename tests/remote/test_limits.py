@@ -17,6 +17,7 @@ from fedlsvi.protocol.messages import Layout, Signal, Start, Upload
 from fedlsvi.remote import federation as federation_module
 from fedlsvi.remote.codec import (
     HEADER_BYTES,
+    MOST_FRAMES,
     Address,
     Failure,
     encode,
@@ -27,9 +28,8 @@ from fedlsvi.remote.conformance import RUN, Echo, EchoFactory, opened, parameter
 from fedlsvi.remote.federation import Federation, package
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.transport import Flare
-from fedlsvi.remote.frame_transport import MOST_FRAMES
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 
 
 class Flood(Echo):

@@ -25,8 +25,8 @@ from fedlsvi.remote.codec import (
     encode,
 )
 from fedlsvi.remote.conformance import opened, parameters, uploads
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import LONGEST_DEADLINE, RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 
 ADDRESS = Address(7, 1, 2, 3, 4, 2)
 LAYOUT = Layout(6, 2, 3, "diagonal")

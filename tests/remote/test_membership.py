@@ -18,8 +18,8 @@ from fedlsvi.remote import frame_transport
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.conformance import RUN, opened, parameters, uploads
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import over_frames
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)

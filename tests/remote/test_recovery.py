@@ -21,9 +21,9 @@ from fedlsvi.protocol.messages import Explore, Model, Start, Stop
 from fedlsvi.remote import frame_transport
 from fedlsvi.remote.codec import Address, Failure, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.ray import transport as ray_transport
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage.run_writer import RunWriter, begin
 from killing_frames import kill
 from repeats import repeats

@@ -33,10 +33,10 @@ from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.remote.codec import Address, Failure, decode_reply, decode_request, encode, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.masking import RECORD, STREAMS, used_streams
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import assert_same, over_frames
 
 LEARNER = FedLSVI(n_agents=5, gamma=6.0, beta=0.5, lam=0.5, aggregation="secure")

@@ -20,11 +20,11 @@ from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.federation import Federation, serve
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.noisy_guard import NoisyGuard
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import settings_file
 from transports_over_frames import assert_same, dying, over_frames
 

@@ -20,9 +20,9 @@ from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.federation import Federation, serve
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 
 
 class Observed(Marked):

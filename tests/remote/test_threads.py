@@ -21,8 +21,8 @@ from fedlsvi.remote.conformance import (
     parameters,
     uploads,
 )
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from transports_over_frames import assert_same, learn, over_frames
 
 BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}

@@ -318,6 +318,25 @@ class Layout:
             return self.gram_size(h) + self.dim
         return self.matrices * (self.packed + self.dim) + self.cells
 
+    def reply_to(self, request: Request) -> type:
+        """The kind of message that answers a request."""
+        match request:
+            case Start() | Keep() | Roster() | Models() | Model(h=1):
+                return type(None)
+            case Explore():
+                return Signal
+            case KeyRequest():
+                return SiteKey
+        if self.secure:
+            return MaskedUpload
+        return Increments if self.states else Upload
+
+    def step_after(self, request: Request) -> int:
+        """The step whose sums answer a request; 1 where those of all steps do."""
+        if self.states:
+            return 1
+        return request.h - 1 if isinstance(request, Model) else self.horizon
+
     @property
     def tables(self) -> int:
         """Tables of next states: one where steps share it, else those of steps 1 … H−1."""

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple, NoReturn
 from zlib import crc32
 
@@ -74,6 +75,10 @@ _MEMBER = struct.Struct("<qq")  # first agent, agents
 
 NAMELESS = "UnnamedError"
 """Stands for an error name that is not an identifier: names appear in logs and on terminals."""
+
+
+MOST_FRAMES = 8
+"""Frames that may arrive in one piece: the reply, and a few that were late."""
 
 
 class Address(NamedTuple):
@@ -195,6 +200,23 @@ def split(data: bytes) -> Iterator[bytes]:
             size = min(size, HEADER_BYTES + 8 * words)
         yield data[at : at + size]
         at += size
+
+
+def split_answer(data: bytes, most_bytes: int) -> list[bytes]:
+    """The frames of an answer, unless it is more than any answer: MessageRefused."""
+    if not isinstance(data, bytes):
+        raise MessageRefused(
+            f"an answer is bytes, not {type(data).__name__}", code="answer-not-bytes"
+        )
+    if len(data) > most_bytes:
+        raise MessageRefused(
+            f"an answer of {len(data)} bytes, expected at most {most_bytes}",
+            code="answer-too-long",
+        )
+    frames = list(islice(split(data), MOST_FRAMES + 1))
+    if len(frames) > MOST_FRAMES:
+        raise MessageRefused(f"more than {MOST_FRAMES} frames in an answer", code="too-many-frames")
+    return frames
 
 
 def peek(frame: bytes) -> tuple[int, int, Address]:

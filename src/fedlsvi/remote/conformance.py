@@ -20,8 +20,7 @@ from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.messages import Explore, Layout, Reply, Request, Signal, Start, Stop, Upload
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
-from fedlsvi.remote.endpoint import FrameHandler
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.frame_transport import FrameHandler, FrameTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
 
 Fault = Literal["none", "raises", "late", "twice", "garbage", "stale", "silent", "silent once"]

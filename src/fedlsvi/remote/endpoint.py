@@ -61,23 +61,6 @@ LARGEST = 1e100
 log = logging.getLogger(__name__)
 
 
-class FrameHandler(Protocol):
-    """What answers frames for a cohort: an `Endpoint`, or a stand-in for tests."""
-
-    @property
-    def agents(self) -> tuple[int, int]:
-        """The number of the first agent, and how many there are."""
-        ...
-
-    def handle(self, frame: bytes) -> bytes:
-        """The reply to a request."""
-        ...
-
-    def close(self) -> None:
-        """Release threads and files."""
-        ...
-
-
 class SignalExchange(Protocol):
     """Exchanges signals with other cohorts while this one explores, where agents can call."""
 

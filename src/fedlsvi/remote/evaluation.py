@@ -18,11 +18,10 @@ from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import HEADER_BYTES, MODEL, peek, run_id
-from fedlsvi.remote.endpoint import Endpoint, FrameHandler
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.endpoint import Endpoint
+from fedlsvi.remote.frame_transport import FrameHandler, FrameTransport, ThreadTransport
 from fedlsvi.remote.guard import Facts, Guard
 from fedlsvi.remote.masking import append_record
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import files
 
 ANSWERED = "evaluated.log"

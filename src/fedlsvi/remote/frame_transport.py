@@ -3,18 +3,17 @@
 An engine implements `exchange`: hand frames to cohorts and yield whatever arrives until the
 deadline. Everything else is here: numbering requests, retrying, recognising replies that are late,
 duplicate or foreign, and checking the rest with the guard. `Membership` decides what happens when a
-cohort stays away or sends what no honest agent could.
+cohort stays away or sends what no honest agent could. The simplest engine is here too: threads.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
-from itertools import islice
 from time import monotonic, sleep, time_ns
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,50 +21,39 @@ from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import (
-    Exploit,
     Increments,
     Keep,
     KeyRequest,
     MaskedUpload,
     Member,
-    Model,
-    Models,
     Reply,
     Request,
     Roster,
     Signal,
     SiteKey,
     Start,
-    Stop,
     Upload,
 )
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.codec import (
+    MOST_FRAMES,
     Address,
     Failure,
     decode_reply,
     encode,
     encode_all,
     longest_reply,
-    split,
+    split_answer,
 )
+from fedlsvi.remote.further_guard import further_guard
 from fedlsvi.remote.guard import Facts, Guard, Refusal
 from fedlsvi.remote.membership import Membership
-from fedlsvi.remote.noisy_guard import NoisyGuard
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.sum_guard import SumGuard
-from fedlsvi.remote.suspicion import FEWEST, compare
-from fedlsvi.remote.trip_guard import TripGuard
 
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
 restarted has little to repeat."""
-
-
-MOST_FRAMES = 8
-"""Frames that may arrive in one piece: the reply, and a few that were late."""
 
 
 class FrameTransport(Transport):
@@ -115,23 +103,8 @@ class FrameTransport(Transport):
         self._checkpoints = False
         self._round = 0  # of the request under way
         self._lam, self._xi = p.lam, p.xi
-        self._sum_guard: SumGuard | NoisyGuard | None = None
-        self._trip_guard: TripGuard | NoisyGuard | None = None
-        self._noisy_guard: NoisyGuard | None = None  # of uploads of single steps
-        if self.layout.secure:
-            check_sites(len(self.cuts))
-            self.retry.refuse_absence('aggregation="secure"')
-            self._sum_guard = SumGuard(self.layout, self.guard.facts, p)
-            if p.privacy is not None:
-                self._sum_guard = NoisyGuard(p, len(self.cuts))
-        elif self.layout.states:
-            self.retry.refuse_absence('exchange="one-trip"')
-            self._trip_guard = TripGuard(self.layout, self.guard.facts)
-            if p.privacy is not None:
-                self._trip_guard = NoisyGuard(p, len(self.cuts))
-        elif p.privacy is not None:
-            self.retry.refuse_absence("privacy")
-            self._noisy_guard = NoisyGuard(p, len(self.cuts))
+        facts, count = self.guard.facts, len(self.cuts)
+        self._further = further_guard(p, self.layout, facts, count, self.retry)
 
     def change_run(self, run: int, guard: Guard) -> None:
         """The next request is the first of another run of the same agents and sizes.
@@ -174,9 +147,8 @@ class FrameTransport(Transport):
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
         self.guard.sends(message)
-        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
-            if guard is not None:
-                guard.sends(message)
+        if self._further is not None:
+            self._further.sends(message)
         if self.membership.carries:
             self.membership.absentees.follow(message, self.guard.round - 1, self.guard.t)
         self.request, self._round = message, self.guard.round
@@ -214,7 +186,7 @@ class FrameTransport(Transport):
         self.wire_bytes["down"] += sum(map(len, frames.values()))
         for c, data in self.exchange(frames, self.retry.deadline):
             try:
-                came = self._frames(c, data)
+                came = split_answer(data, self.longest_answer(c))
             except MessageRefused as error:
                 self.ignored += c not in waiting
                 errors |= {c: error} if c in waiting else {}
@@ -242,23 +214,6 @@ class FrameTransport(Transport):
         """Bytes that a cohort may send in one piece; what is longer is not read."""
         return MOST_FRAMES * longest_reply(self.layout, self.cuts[c][1])
 
-    def _frames(self, c: int, data: bytes) -> list[bytes]:
-        """What arrived from a cohort, frame by frame, unless it is more than any answer."""
-        if not isinstance(data, bytes):
-            raise MessageRefused(
-                f"an answer is bytes, not {type(data).__name__}", code="answer-not-bytes"
-            )
-        if len(data) > (bound := self.longest_answer(c)):
-            raise MessageRefused(
-                f"an answer of {len(data)} bytes, expected at most {bound}", code="answer-too-long"
-            )
-        frames = list(islice(split(data), MOST_FRAMES + 1))
-        if len(frames) > MOST_FRAMES:
-            raise MessageRefused(
-                f"more than {MOST_FRAMES} frames in an answer", code="too-many-frames"
-            )
-        return frames
-
     def address(self, c: int) -> Address:
         """The address of the request under way to a cohort, and of its reply."""
         return Address(self.run, *self.turns[c], self._round, *self.cuts[c])
@@ -274,111 +229,55 @@ class FrameTransport(Transport):
                 "log has the details",
                 code="agent-failed",
             )
-        if isinstance(reply, Upload) and not self.guard.exploiting:
-            reply = self.membership.absentees.with_owed(c, reply)
+        absentees = self.membership.absentees
+        if c in absentees.owed and isinstance(reply, Upload) and not self.guard.exploiting:
+            reply = absentees.with_owed(c, reply)
         self.check_reply(c, reply)
         return True, reply
 
     def check_reply(self, c: int, reply: Reply) -> None:
         """Refuse a reply of the wrong kind or with impossible content."""
-        (first, agents), absentees = self.cuts[c], self.membership.absentees
-        expected = self._expected()
+        first, agents = self.cuts[c]
+        expected = self.layout.reply_to(self.request)
         if type(reply) is not expected:
             came = type(reply).__name__
             raise Refusal(first, self.guard.round, 0, "kind of reply", came, expected.__name__)
         if isinstance(reply, Upload):
-            h = self._step()
-            if self._noisy_guard is not None:
-                self.guard.form(first, h, reply)
-                self._noisy_guard.check(first, reply)
-            elif c in absentees.away:  # coming back: its sum is checked with its next upload
-                self.guard.form(first, h, reply)
-            elif c in absentees.upto:
-                self.guard.since(int(absentees.upto[c][h - 1])).upload(first, agents, h, reply)
-            else:
-                self.guard.upload(first, agents, h, reply)
+            self._check_upload(c, self.layout.step_after(self.request), reply)
         elif isinstance(reply, MaskedUpload):
-            if reply.h != (h := self._step()):
+            if reply.h != (h := self.layout.step_after(self.request)):
                 raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
-        elif isinstance(reply, Increments) and self._trip_guard is not None:
-            self._trip_guard.check(first, reply)
+        elif isinstance(reply, Increments) and self._further is not None:
+            self._further.check(first, reply)
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
-    def _expected(self) -> type:
-        upload: type = Increments if self.layout.states else Upload
-        if self.layout.secure:
-            upload = MaskedUpload
-        match self.request:
-            case Stop() | Exploit():
-                return upload
-            case Model(h=h):
-                return upload if h > 1 else type(None)
-            case Start() | Keep() | Roster() | Models():
-                return type(None)
-            case KeyRequest():
-                return SiteKey
-        return Signal
-
-    def _step(self) -> int:
-        if self.layout.states:  # all steps at once
-            return 1
-        return self.request.h - 1 if isinstance(self.request, Model) else self.layout.horizon
+    def _check_upload(self, c: int, h: int, upload: Upload) -> None:
+        (first, agents), absentees = self.cuts[c], self.membership.absentees
+        if self._further is not None:
+            self.guard.form(first, h, upload)
+            self._further.check(first, upload)
+        elif c in absentees.away:  # coming back: its sum is checked with its next upload
+            self.guard.form(first, h, upload)
+        elif c in absentees.upto:
+            self.guard.since(int(absentees.upto[c][h - 1])).upload(first, agents, h, upload)
+        else:
+            self.guard.upload(first, agents, h, upload)
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
-        """Replies in agent order; an excluded cohort is represented by its withdrawal, an absent
-        one by its last response."""
-        absentees = self.membership.absentees
+        """Replies in agent order, with what represents cohorts that are excluded or away."""
         if self.membership.carries and isinstance(message, Keep):
-            absentees.snapshots_made(list(replies))
-        if self._expected() is not Upload or self._noisy_guard is not None:
-            every = [replies[c] for c in sorted(replies)]
-            if self._sum_guard is not None and self._expected() is MaskedUpload:
-                self._sum_guard.check_sum(self.guard.round, self._step(), every)
-            if self._trip_guard is not None and self._expected() is Increments:
-                for c, reply in sorted(replies.items()):
-                    assert isinstance(reply, Increments)
-                    self._trip_guard.accept(self.cuts[c][0], reply)
-            return every
-        h, uploads = self._step(), list[Upload]()
-        if self.guard.exploiting:
-            return [self._without_gram(c, h, replies.get(c)) for c in range(len(self.cuts))]
-        if len(self.cuts) >= FEWEST:
-            self._compare(h, replies)
-        for c, (first, agents) in enumerate(self.cuts):
-            upload = replies.get(c)
-            if not isinstance(upload, Upload):
-                away = c in absentees.away
-                upload = (
-                    absentees.substitute(c, h) if away else self.guard.withdrawal(first, agents, h)
-                )
-            self.guard.accept(first, upload)
-            uploads.append(upload)
-        b = np.concatenate([upload.b for upload in uploads])
-        absentees.accept(h, b, self.guard.t + self.guard.length)
-        return uploads
-
-    def _without_gram(self, c: int, h: int, reply: Reply) -> Upload:
-        """What a cohort adds to the pass after the last round: of one that is away the response
-        that it gave last, of an excluded one nothing."""
-        if isinstance(reply, Upload):
-            return reply
-        agents = self.cuts[c][1]
-        b = np.zeros((agents, self.layout.dim))
-        if c in self.membership.absentees.away:
-            b = self.membership.absentees.substitute(c, h).b
-        return Upload(h, np.empty((agents, 0)), b)
-
-    def _compare(self, h: int, replies: dict[int, Reply]) -> None:
-        """Look for a cohort whose data contradict those of all others; the uploads of one that is
-        excluded for it are dropped. One that is just back has responses to other values."""
-        fresh = {c: upload for c, upload in replies.items() if isinstance(upload, Upload)
-                 and c not in self.membership.absentees.upto}  # fmt: skip
-        found = compare(self.guard, self.cuts, h, fresh, self._lam, self._xi)
-        if found is not None:
-            self.membership.contradicts(found, h)
-            if found.site in self.membership.excluded:
-                del replies[found.site]
+            self.membership.absentees.snapshots_made(list(replies))
+        expected, h = self.layout.reply_to(message), self.layout.step_after(message)
+        if expected is Upload and self._further is None:
+            if not self.guard.exploiting:
+                self.membership.compare(h, replies, self._lam, self._xi)
+            return self.membership.completed(h, replies)
+        every = sorted(replies.items())
+        if self._further is not None and expected in (Upload, MaskedUpload, Increments):
+            came = [(self.cuts[c][0], reply) for c, reply in every]
+            self._further.complete(self.guard.round, h, came)
+        return [reply for _, reply in every]
 
     # the ledger and the records
 
@@ -406,9 +305,10 @@ class FrameTransport(Transport):
         """Frames that call absent cohorts back, sent along with a request to the others. Nobody
         waits for their answer; each is called again after a deadline."""
         frames = {}
-        for c in self.membership.absentees.due(self.clock(), self.retry.deadline):
+        absentees = self.membership.absentees
+        for c in absentees.due(self.clock(), self.retry.deadline) if absentees.away else ():
             self.turns[c] = (self.turns[c][0] + 1, 1)
-            frames[c] = encode(self.membership.absentees.start(c), self._call(c))
+            frames[c] = encode(absentees.start(c), self._call(c))
         return frames
 
     def _call(self, c: int) -> Address:
@@ -425,20 +325,6 @@ class FrameTransport(Transport):
                 return
         self.ignored += 1
 
-    def _take_back(self) -> None:
-        """Between two rounds: cohorts that answered the call repeat what they missed; those that
-        have been away for too long are excluded."""
-        members, k = self.membership, self.guard.round
-        for c, lost in sorted(members.absentees.away.items()):
-            if c in members.absentees.answering:
-                travelled = members.absentees.take_back(c, partial(self._ask_again, c))
-                for category, scalars in travelled.items():
-                    self._count(c, category, scalars)
-                if travelled:
-                    members.notes.add(f"{members.name(c)} taken back, away since round {lost}", k)
-            elif k - lost >= self.retry.carry:
-                members.exclude(c, f"away for {plural(self.retry.carry, 'round')}", k)
-
     def _ask_again(self, c: int, message: Request, k: int) -> tuple[bool, Reply]:
         """Ask a cohort what it missed in round k: whether an answer came, and the answer."""
         self.request, self._round = message, k
@@ -452,11 +338,13 @@ class FrameTransport(Transport):
     # rounds, checkpoints and restarts
 
     def wait(self, t: int, left: int) -> Signal:
-        self._take_back()
+        for c, travelled in self.membership.take_back(self._ask_again):
+            for category, scalars in travelled.items():
+                self._count(c, category, scalars)
         signal = super().wait(t, left)
         self.guard.stops(signal)
-        if self._trip_guard is not None:
-            self._trip_guard.stops(signal)
+        if self._further is not None:
+            self._further.stops(signal)
         return signal
 
     def keep(self, t: int) -> None:
@@ -472,8 +360,7 @@ class FrameTransport(Transport):
         self._checkpoints = True
         self.keep(t)
         arrays, plain = self.membership.state()
-        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
-            arrays |= {} if guard is None else guard.state()
+        arrays |= {} if self._further is None else self._further.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
         return arrays | self.guard.state(), plain
@@ -490,9 +377,8 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
-        for guard in (self._sum_guard, self._trip_guard, self._noisy_guard):
-            if guard is not None:
-                guard.restore(arrays, t, k)
+        if self._further is not None:
+            self._further.restore(arrays, t, k)
         self.membership.restore(arrays, plain)
         # later than the server before this one, even if the clock was set back
         self.begin_at(plain["epoch"] + 1)
@@ -501,3 +387,59 @@ class FrameTransport(Transport):
         """Speak as a server process of at least this epoch."""
         self.epoch = max(self.epoch, epoch)
         self.turns = [(self.epoch, 0)] * len(self.cuts)
+
+
+class FrameHandler(Protocol):
+    """What answers frames for a cohort: an `Endpoint`, or a stand-in for tests."""
+
+    @property
+    def agents(self) -> tuple[int, int]:
+        """The number of the first agent, and how many there are."""
+        ...
+
+    def handle(self, frame: bytes) -> bytes:
+        """The reply to a request."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and files."""
+        ...
+
+
+class ThreadTransport(FrameTransport):
+    """Each cohort answers in a thread of its own, in this process.
+
+    It needs no engine, so the conformance suite and the tests of recovery use it. For speed use
+    `InProcess`.
+
+    Args:
+        factories: One for each cohort, in agent order; each makes what answers for it.
+        parameters, run, retry, guard: See `FrameTransport`.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        factories: Sequence[Callable[[], FrameHandler]],
+        run: int,
+        retry: RetryPolicy | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        self.handlers = [make() for make in factories]
+        super().__init__(parameters, [h.agents for h in self.handlers], run, retry, guard)
+        self._pool = ThreadPoolExecutor(len(self.handlers))
+        self._late: dict[Future[bytes], int] = {}
+
+    def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        end = monotonic() + deadline
+        for c, frame in frames.items():
+            self._late[self._pool.submit(self.handlers[c].handle, frame)] = c
+        while self._late and (left := end - monotonic()) > 0.0:
+            done, _ = wait(self._late, left, FIRST_COMPLETED)
+            for future in done:
+                yield self._late.pop(future), future.result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for handler in self.handlers:
+            handler.close()

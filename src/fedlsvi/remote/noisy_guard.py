@@ -73,19 +73,23 @@ class NoisyGuard:
         seen = agents * self.t * self._vectors * release.targets[h - 1]
         return seen + DEVIATIONS * release.response_sigma(h) * math.sqrt(self._all)
 
-    def check_sum(self, k: int, h: int, replies: Sequence[Reply]) -> None:
-        """Refuse masked uploads whose sum no agents could have made.
+    def complete(self, k: int, h: int, replies: Sequence[tuple[int, Reply]]) -> None:
+        """Refuse masked uploads whose sum no agents could have made; nothing is remembered of one
+        round for the next.
 
         Raises:
             Refusal: By "agent −1": whoever lied, or masks that do not cancel.
         """
+        if self.parameters.aggregation != "secure":
+            return
         M, where = self.parameters.n_agents, "(in the sum over all sites)"
+        masked = [reply for _, reply in replies]
         if isinstance(self.release, StepwiseRelease):
-            gram, b = self._steps(replies, h)
+            gram, b = self._steps(masked, h)
             self._bounded(-1, f"an entry of Λ {where}", gram, self._most(M), h)
             self._bounded(-1, f"an entry of b {where}", b, self._most_response(h, M), h)
             return
-        for name, array in zip(("Λ", "u", "N"), self._sums(replies), strict=True):
+        for name, array in zip(("Λ", "u", "N"), self._sums(masked), strict=True):
             self._bounded(-1, f"an entry of {name} {where}", array, self._most(M))
 
     def check(self, first: int, reply: Increments | Upload) -> None:
@@ -108,9 +112,6 @@ class NoisyGuard:
         worst = float(np.abs(array).max(initial=0.0))
         if not worst <= most:  # NaN too
             raise Refusal(agent, self.round, step, what, worst, f"at most {most:g}")
-
-    def accept(self, first: int, reply: Increments) -> None:
-        """Nothing is remembered of one round for the next."""
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""

@@ -22,6 +22,7 @@ from fedlsvi.protocol.messages import (
     NextStates,
     Reply,
     Request,
+    Signal,
     Start,
     Stop,
     Upload,
@@ -64,21 +65,28 @@ class SumGuard:
             case _:
                 self._guard.sends(message)
 
-    def check_sum(self, k: int, h: int, replies: Sequence[Reply]) -> None:
+    def stops(self, signal: Signal) -> None:
+        """Nobody has to show a determinant: a sum does not."""
+
+    def check(self, first: int, reply: Increments | Upload) -> None:
+        """Alone, a masked upload is as good as noise."""
+
+    def complete(self, k: int, h: int, replies: Sequence[tuple[int, Reply]]) -> None:
         """Refuse masked uploads of step h whose sum no agents could have made.
 
         Raises:
             Refusal: By "agent −1": whoever lied, or masks that do not cancel.
         """
+        masked = [reply for _, reply in replies]
         try:
             if isinstance(self._guard, TripGuard):
-                gram, u, following = self._trips(replies)
+                gram, u, following = self._trips(masked)
                 whole = NextStates(np.empty(0, np.int64), following.ravel())
                 reply = Increments(gram[None].copy(), u[None].copy(), (whole,))
                 self._guard.check(0, reply)
-                self._guard.accept(0, reply)
+                self._guard.complete(k, 1, [(0, reply)])
             else:
-                sums = self._sums(replies, h)
+                sums = self._sums(masked, h)
                 gram = sums[0][None, : self._guard.gram_size(h)]
                 upload = Upload(h, gram.copy(), sums[1][None].copy())
                 self._guard.upload(0, 1, h, upload)

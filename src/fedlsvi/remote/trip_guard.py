@@ -10,7 +10,7 @@ N_h = Σφ e_{x'}ᵀ, with n the round's episodes, times H where steps share the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedlsvi.protocol.messages import (
     Layout,
     Model,
     Models,
+    Reply,
     Request,
     Signal,
     Start,
@@ -76,8 +77,9 @@ class TripGuard:
             agents = signal.agents[mine]
             step.stops(Signal(signal.t, agents, np.ones(len(agents), np.int64)))
 
-    def check(self, first: int, reply: Increments) -> None:
+    def check(self, first: int, reply: Increments | Upload) -> None:
         """Refuse increments of agents from `first` on that none could have; changes nothing."""
+        assert isinstance(reply, Increments)
         for h, step in enumerate(self._steps, start=1):
             try:
                 step.upload(first, len(reply.u), 1, self._upload(step, first, h, reply))
@@ -114,10 +116,12 @@ class TripGuard:
         if self.layout.packing == "diagonal" and (off := float(np.abs(row - diagonal).max())) > 0.0:
             raise Refusal(agent, k, h, "N·1 − counts", off, "0: every visit leads somewhere")
 
-    def accept(self, first: int, reply: Increments) -> None:
-        """Take note of increments that passed."""
-        for h, step in enumerate(self._steps, start=1):
-            step.accept(first, self._upload(step, first, h, reply))
+    def complete(self, k: int, h: int, replies: Sequence[tuple[int, Reply]]) -> None:
+        """Take note of the increments of a round: all passed."""
+        for first, reply in replies:
+            assert isinstance(reply, Increments)
+            for number, step in enumerate(self._steps, start=1):
+                step.accept(first, self._upload(step, first, number, reply))
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""

@@ -34,9 +34,9 @@ from fedlsvi.remote.federation import (
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.flare.transport import SignedSite
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.storage import settings_file
 
 SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}

@@ -22,8 +22,8 @@ from fedlsvi.remote.conformance import EchoFactory, parameters
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.epoch import APART, EPOCH, take_epoch
 from fedlsvi.remote.federation import Federation, serve
+from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import Absent, RetryPolicy
-from fedlsvi.remote.threads import ThreadTransport
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 

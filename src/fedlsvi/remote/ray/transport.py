@@ -25,10 +25,9 @@ from fedlsvi.config import FEWEST_SITES, Parameters, cohort_count
 from fedlsvi.errors import StoreError, TransportError
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import longest_request, run_id
-from fedlsvi.remote.endpoint import FrameHandler
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.frame_transport import FrameTransport
+from fedlsvi.remote.frame_transport import FrameHandler, FrameTransport
 from fedlsvi.remote.guard import Guard
 from fedlsvi.remote.ray import cluster
 from fedlsvi.remote.ray.cluster import ray_library
