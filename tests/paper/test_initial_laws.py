@@ -19,7 +19,7 @@ from problems import Problem, Setting, simplex
 
 S = Setting(M=3, T=20, gamma=1.0, seed=2)
 SHARED: dict[str, dict[str, Any]] = {"fed-lsvi": {"gamma": 1.0}, "centralised": {}}
-"""One run measured by `evaluation`, one by `algorithms.ruler`; oracle 2 says they are the same."""
+"""One run measured by `evaluation`, one by `regret_meter`; oracle 2 says they are the same."""
 
 
 def learn(name: str, envs: Any, episodes: int) -> Any:

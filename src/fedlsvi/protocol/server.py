@@ -24,7 +24,7 @@ Sums = tuple[np.ndarray, np.ndarray]
 
 
 class Agents(Protocol):
-    """How the server reaches the agents (`fedlsvi.transports`)."""
+    """How the server reaches the agents (`protocol.transport`)."""
 
     def broadcast(self, message: Request) -> Sequence[Reply]:
         """Deliver to every cohort; their replies in the order of agents."""
