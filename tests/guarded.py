@@ -14,7 +14,8 @@ import pytest
 from fedlsvi.core.statistics import identity, pack
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.protocol.messages import Layout, Model, Signal, Start, Stop, Upload
-from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.guard import Guard, Refusal
 
 H, D, M, T, LAM, GAMMA, PAST = 3, 5, 4, 100, 2.0, 60.0, 6
 """PAST: episodes of round 1."""

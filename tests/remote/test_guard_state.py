@@ -15,7 +15,8 @@ from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import pack
 from fedlsvi.protocol.messages import Model, Signal, Upload
 from fedlsvi.remote.endpoint_factory import guard_for
-from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.guard import Guard, Refusal
 from guarded import (
     AGENTS,
     BAD,

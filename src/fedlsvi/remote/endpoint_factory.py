@@ -13,7 +13,8 @@ from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
-from fedlsvi.remote.guard import Facts, Guard
+from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.guard import Guard
 from fedlsvi.remote.identity import SiteIdentity, run_identities
 from fedlsvi.remote.journal import Journal
 from fedlsvi.storage import files

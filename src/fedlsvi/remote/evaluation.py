@@ -19,8 +19,9 @@ from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import HEADER_BYTES, MODEL, peek, run_id
 from fedlsvi.remote.endpoint import Endpoint
+from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.frame_transport import FrameHandler, FrameTransport, ThreadTransport
-from fedlsvi.remote.guard import Facts, Guard
+from fedlsvi.remote.guard import Guard
 from fedlsvi.remote.masking import append_record
 from fedlsvi.storage import files
 

@@ -42,8 +42,8 @@ from fedlsvi.remote.audit import Audit, in_logs
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
+from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.frame_transport import FrameTransport
-from fedlsvi.remote.guard import Facts
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy

@@ -46,8 +46,9 @@ from fedlsvi.remote.codec import (
     longest_reply,
     split_answer,
 )
+from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.further_guard import further_guard
-from fedlsvi.remote.guard import Facts, Guard, Refusal
+from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.membership import Membership
 from fedlsvi.remote.retry_policy import RetryPolicy
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedlsvi.config import Parameters
 from fedlsvi.protocol.masks import check_sites
 from fedlsvi.protocol.messages import Increments, Layout, Reply, Request, Signal, Upload
-from fedlsvi.remote.guard import Facts
+from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.noisy_guard import NoisyGuard
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.remote.sum_guard import SumGuard

@@ -28,9 +28,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import read_only, unpack
-from fedlsvi.core.trigger import Trigger
+from fedlsvi.core.statistics import unpack
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Exploit,
@@ -45,6 +43,7 @@ from fedlsvi.protocol.messages import (
     Upload,
     gram_of,
 )
+from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.guard_kernels import (
     DEPTH,
     ENERGY,
@@ -85,52 +84,6 @@ class Refusal(MessageRefused):
         self.field, self.value, self.bound = name, value, bound
         where = f"agent {agent}, round {round_}" + (f", step {h}" if h else "")
         super().__init__(f"{where}: {name} is {value}, must be {bound}")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the server knows about the problem.
-
-    Attributes:
-        trigger: When rounds end.
-        episodes, overshoot: As in the settings.
-        y_max: (H,) the largest target at each step.
-        nonnegative: Whether no feature is negative.
-        simplex: Whether the features of every state and action sum to one.
-        steps: Vectors that an episode puts into one Gram matrix: 1, or H where steps share it.
-        partial: Whether an agent may have fewer episodes than the round, or episodes that end
-            early and add nothing after that, as logs have.
-        waits: Whether increments may wait for a later round: under a floor, where episodes end
-            early.
-        logged: Episodes of the longest log that an agent begins with; 0 where there is no round of
-            logs.
-        prior: (H,) the largest wᵀΛw that a model known before can have by itself.
-    """
-
-    trigger: Trigger
-    episodes: int
-    y_max: np.ndarray
-    nonnegative: bool = False
-    simplex: bool = False
-    overshoot: str = "cut"
-    steps: int = 1
-    partial: bool = False
-    waits: bool = False
-    logged: int = 0
-    prior: np.ndarray | None = None
-
-    @classmethod
-    def of(
-        cls, p: Parameters, nonnegative: bool = False, simplex: bool = False, ends: bool = False
-    ) -> Facts:
-        """From the numbers in force, what is known about the features, and whether episodes may
-        end early."""
-        y_max, steps = 1.0 + np.append(p.ceilings[1:], 0.0), p.horizon // p.matrices
-        logged = p.pessimistic or p.logged > 0
-        # where steps share a matrix every episode is in it, so nothing waits
-        waits = ends and p.min_round > 1 and not p.stationary
-        known = (p.trigger, p.episodes, y_max, nonnegative, simplex and not logged)
-        return cls(*known, p.overshoot, steps, logged, waits, p.logged)
 
 
 @dataclass
@@ -269,6 +222,7 @@ class Guard:
 
     def _upload(self, first: int, agents: int, h: int, upload: Upload) -> None:
         before = self.gram[min(h, len(self.gram)) - 1, first : first + agents]
+        before.setflags(write=False)  # like all that a message holds: one kind for the kernels
         if (size := upload.gram.shape[1]) != (agreed := self.gram_size(h)):
             raise Refusal(first, self.round, h, "size of gram", size, f"{agreed}")
         if not size:
@@ -358,7 +312,8 @@ class Guard:
         total, m = self._total, len(b)
         found, nobody = np.empty((FIGURES, m)), np.zeros(m, np.bool_)
         base, small = self._base(h), self.tolerance
-        nothing, seen, b = map(read_only, (np.zeros_like(seen), seen, b))
+        nothing = np.zeros_like(seen)
+        nothing.setflags(write=False)
         examine(
             nothing, seen, b, b, base, np.zeros(self._where.shape), self._where, small * n,
             small * total, small, False, math.inf, nobody, found,
@@ -405,9 +360,10 @@ class Guard:
         close[self._signallers(first, m, h)] = True
         if h not in self._weights:  # the same for every cohort
             self._weights[h] = weights(model, self._where)
-        sums = (upload.gram, before, upload.b, self.last[first : first + m])
+        last = self.last[first : first + m]
+        last.setflags(write=False)
         examine(
-            *map(read_only, sums), model,
+            upload.gram, before, upload.b, last, model,
             self._weights[h], self._where, small * n, small * episodes, small, final,
             self._most(math.inf), close, seen,
         )  # fmt: skip
@@ -448,7 +404,7 @@ class Guard:
             return
         small = max(RANK_TOLERANCE, self.tolerance) * n
         rank, rest = np.zeros(m, np.int64), np.zeros(m)
-        reveal(read_only(gram), self._where, n, small, rank, rest)
+        reveal(gram, self._where, n, small, rank, rest)
         self._fail(first, h, rank > n, "rank of gram", rank, f"at most {n}")
         bound = "0: gram is not positive"
         self._fail(first, h, rest > small * (1.0 + 1e-6), "remainder of gram", rest, bound)

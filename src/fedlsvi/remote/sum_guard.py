@@ -28,7 +28,8 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 from fedlsvi.protocol.one_trip import TripSums
-from fedlsvi.remote.guard import TOLERANCE, Facts, Guard, Refusal
+from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.guard import TOLERANCE, Guard, Refusal
 from fedlsvi.remote.trip_guard import TripGuard
 
 

@@ -27,7 +27,8 @@ from fedlsvi.protocol.messages import (
     Start,
     Upload,
 )
-from fedlsvi.remote.guard import TOLERANCE, Facts, Guard, Refusal
+from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.guard import TOLERANCE, Guard, Refusal
 
 
 class _StepGuard(Guard):
