@@ -1,7 +1,8 @@
 """How many source files of the package one has to read to follow a run, and to follow an upload.
 
 The second run counts, so that caches are filled. Imports are counted in a process of their own. The
-last row follows one Stop over frames to two cohorts in threads until their Uploads are back.
+last rows follow one Stop over frames to two cohorts in threads until their Uploads are back: once
+plain, and once as sites have it, three of them, each with a journal and a log of what leaves.
 
     python -m benchmarks.walk [--files]    the table, or also the names of the files
 """
@@ -26,7 +27,9 @@ from fedlsvi.cli import main as shell
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.experiments.measure import Row, table
 from fedlsvi.protocol.messages import Stop, Upload
+from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.frame_transport import ThreadTransport
 
@@ -81,17 +84,31 @@ def imports_of_a_run() -> int:
     return int(done.stdout.split()[-1])
 
 
-def files_of_an_upload() -> set[str]:
-    """The files that one Stop and its Uploads pass through over frames."""
+def files_of_an_upload(as_sites: bool = False) -> set[str]:
+    """The files that one Stop and its Uploads pass through over frames.
+
+    Args:
+        as_sites: Whether there are three cohorts, so that they are compared, each with a journal
+            and a log of what leaves.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return _files_of_an_upload(Path(folder) if as_sites else None)
+
+
+def _files_of_an_upload(folder: Path | None) -> set[str]:
     env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=3, seed=0)
+    cohorts = 2 if folder is None else 3
 
     def over_frames(plan: Any) -> ThreadTransport:
         run = run_id(plan.parameters, plan.seed)
-        return ThreadTransport(
-            plan.parameters, endpoint_factories(plan, 2, threads=1), run, None, guard_for(plan)
-        )
+        factories = endpoint_factories(plan, cohorts, folder, threads=1)
+        made = ThreadTransport(plan.parameters, factories, run, None, guard_for(plan))
+        for c, endpoint in enumerate(made.handlers):
+            if folder is not None and isinstance(endpoint, Endpoint):
+                endpoint.outbox = Audit(folder / f"sent-{c}.log")
+        return made
 
-    session = FedLSVI(n_agents=2, gamma=8.0).prepare(env, 100, 1, transport=over_frames)
+    session = FedLSVI(n_agents=cohorts, gamma=8.0).prepare(env, 100, 1, transport=over_frames)
     player: Any = session.player
     server, transport = player.server, player.transport
     with followed() as seen:  # from the start, because threads inherit it when they begin
@@ -106,14 +123,26 @@ def files_of_an_upload() -> set[str]:
 
 
 def main(names: bool = False) -> list[Row]:
-    """The three figures; `names` also prints the files."""
-    run, upload = files_of_a_run(), files_of_an_upload()
+    """The figures; `names` also prints the files."""
+    run, upload, sites = files_of_a_run(), files_of_an_upload(), files_of_an_upload(as_sites=True)
     if names:
-        print("run:", *sorted(run), "", "upload:", *sorted(upload), "", sep="\n")
+        print(
+            "run:",
+            *sorted(run),
+            "",
+            "upload:",
+            *sorted(upload),
+            "",
+            "upload of sites:",
+            *sorted(sites),
+            "",
+            sep="\n",
+        )
     return [
         Row("files that a warm small `fedlsvi run` passes through", len(run)),
         Row("modules of the package that it imports", imports_of_a_run()),
         Row("files that an Upload over frames passes through", len(upload)),
+        Row("the same from three sites with journals and logs", len(sites)),
     ]
 
 
