@@ -1,4 +1,4 @@
-"""A Minari data set of FrozenLake: record it, learn from it, then explore on from it.
+"""A Minari data set of FrozenLake: record it, learn from it, then explore from there.
 
 `python -m examples.minari_lake`: the behaviour is half random; nothing is downloaded. Needs
 `pip install ".[examples,minari]"`.
@@ -24,7 +24,7 @@ HORIZON, LOGGED, PLAYED = 50, 500, 200
 
 
 def record(env: FiniteMDP, episodes: int = LOGGED, seed: int = 0) -> Any:
-    """A data set in Minari's own folder: every second action is the optimal one, on average."""
+    """Write a data set to Minari's own folder; on average every second action is optimal."""
     import minari
     from minari.data_collector import EpisodeBuffer
 
@@ -50,7 +50,7 @@ def record(env: FiniteMDP, episodes: int = LOGGED, seed: int = 0) -> Any:
 
 
 def main(episodes: int = LOGGED, played: int = PLAYED) -> dict[str, float]:
-    """Values of what was recorded and learned, and regret of a cold and of a warm start."""
+    """Values of the behaviour and the learned policy, and regret of a cold and a warm start."""
     env: Any = as_environment(ID, horizon=HORIZON)
     with TemporaryDirectory() as folder:
         os.environ["MINARI_DATASETS_PATH"] = folder
@@ -74,6 +74,6 @@ def main(episodes: int = LOGGED, played: int = PLAYED) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # Minari's wish for an author, and what a short run sends
+    warnings.simplefilter("ignore")  # Minari asks for an author; a short run warns about traffic
     for what, number in main().items():
         print(f"{what:<36}{number:8.3f}")

@@ -1,4 +1,4 @@
-"""What the examples share: play a folder's settings.toml, and measure what was learned."""
+"""Shared by the examples: run a folder's settings.toml, and evaluate the learned policy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def play(folder: Path, seed: int = 0, changes: Iterable[str] = (), **given: Any)
 
 
 def value(env: FiniteMDP, policy: np.ndarray) -> float:
-    """The exact value of a policy from the first state's law, in the environment's own units."""
+    """The exact value of a policy from the initial distribution, in the environment's own units."""
     return float(env.original(env.initial_law(0) @ env.policy_values(policy)[0]))
 
 
@@ -65,8 +65,8 @@ def references(env: FiniteMDP) -> list[Line]:
 
 
 def together_and_alone(folder: Path, seeds: int, changes: list[str]) -> list[Line]:
-    """What the agents of a folder's settings learn together, and one of them alone: exact values,
-    and how far they are from the uniform policy's to the optimum."""
+    """Exact values of what a folder's agents learn together and of what one learns alone, and how
+    far they get from the uniform policy to the optimum."""
     together = [play(folder, seed, changes) for seed in range(seeds)]
     alone = [play(folder, seed, [*changes, "n_agents=1"]) for seed in range(seeds)]
     plan = together[0].plan
@@ -88,7 +88,7 @@ def together_and_alone(folder: Path, seeds: int, changes: list[str]) -> list[Lin
 
 
 def command(main: Callable[[int, list[str]], list[Line]], seeds: int = 5) -> None:
-    """Run an example from the shell and print its lines."""
+    """Run an example from the command line and print its lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=seeds, help="number of runs of each kind")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")

@@ -1,4 +1,4 @@
-"""What records are worth to an explorer: regret of a warm start against a cold one.
+"""What records are worth: regret of a warm start compared with a cold one.
 
 `python -m examples.warm_start [seeds [figure.png [kept.npz]]]`: FrozenLake with records of a
 behaviour that is half random, and ICU-Sepsis with records of the clinicians. Agents, records and
@@ -23,7 +23,7 @@ from fedlsvi.features import LowRankFeatures
 from fedlsvi.report.plotting import Curve, Panel, paint
 
 EPISODES, FIRST = 200, 100
-"""Played by each agent, and those whose regret is compared."""
+"""Episodes that each agent plays, and over how many of them regret is compared."""
 
 
 Curves = dict[str, dict[str, list[np.ndarray]]]
@@ -76,8 +76,8 @@ def icu_sepsis() -> Case:
 
 
 def main(seeds: int = 5, path: str = "", kept: str = "") -> Curves:
-    """Print regret after 100 episodes of each agent; draw the curves where a path is given. Runs
-    that a file has kept are not played again."""
+    """Print regret after 100 episodes of each agent; draw the curves if a path is given. Runs
+    stored in a file are not repeated."""
     curves: Curves = {}
     known = Path(kept)
     done = dict(np.load(known)) if kept and known.exists() else {}

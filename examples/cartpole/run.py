@@ -1,4 +1,4 @@
-"""CartPole: a learning curve against the random policy. Nobody knows V* here, so returns count.
+"""CartPole: a learning curve compared with the random policy. V* is unknown, so returns count.
 
 `python -m examples.cartpole.run`
 """
@@ -18,7 +18,7 @@ PARTS = 8
 
 
 def main(seeds: int, changes: list[str]) -> list[Line]:
-    """Mean return of the episodes played, part by part, and of the policy that came out."""
+    """Mean return of the episodes played, part by part, and of the learned policy."""
     runs = [play(HERE, seed, changes) for seed in range(seeds)]
     H, T = runs[0].parameters.horizon, runs[0].parameters.episodes
     chance = evaluate_policy("random", "CartPole-v1", 200, horizon=H)

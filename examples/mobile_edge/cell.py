@@ -31,7 +31,7 @@ class OnePhone(gymnasium.Env[Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
-            # mobile-env 2.1 takes the seed and goes on with its old generators: set them anew
+            # mobile-env 2.1 takes the seed but keeps its old generators, so reset them
             self._inner.seed, self._inner.rng = seed, None
             for k, part in enumerate(PARTS):
                 moving = getattr(self._inner, part)
@@ -51,7 +51,7 @@ class OnePhone(gymnasium.Env[Any, Any]):
 
 
 def _strongest(seen: np.ndarray) -> int:
-    """Connect to the station with the strongest signal, unless there is a connection already."""
+    """Connect to the station with the strongest signal, unless already connected."""
     return 0 if seen[:3].any() else 1 + int(np.argmax(seen[3:6]))
 
 
@@ -69,7 +69,7 @@ class Rule:
 def phone_features(states: np.ndarray) -> np.ndarray:
     """φ(x,a), d = 12: what matters about doing nothing, and about one station, whichever it is.
 
-    Stations are alike but for what the phone sees of them, so the three switches share their
+    Stations differ only in what the phone sees of them, so the three switches share their
     coordinates: connection, signal, load, and their products with each other.
     """
     n = len(states)

@@ -16,7 +16,7 @@ from fedlsvi.storage.settings_file import read
 
 HERE = Path(__file__).parent
 PLAYED = 100
-"""New episodes that each policy is measured on."""
+"""New episodes on which each policy is evaluated."""
 
 
 def main(seeds: int, changes: list[str]) -> list[Line]:

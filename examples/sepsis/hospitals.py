@@ -22,7 +22,7 @@ def sepsis(horizon: int = 20) -> GymMDP:
 
 
 def clinicians(env: FiniteMDP) -> np.ndarray:
-    """What the clinicians did, as action probabilities (H, S, A); uniform where nobody was seen."""
+    """The clinicians' action probabilities (H, S, A); uniform in states without a patient."""
     law = np.array(gymnasium.make(ID).unwrapped.expert_policy)  # type: ignore[attr-defined]
     law[law.sum(axis=1) == 0.0] = 1.0
     law /= law.sum(axis=1, keepdims=True)
@@ -58,7 +58,7 @@ def hospitals(env: FiniteMDP, n: int, xi: float, seed: int = 0) -> list[FiniteMD
     """n hospitals with P^m = (1−ξ)P + ξN^m, so that total variation is at most ξ.
 
     N^m(·|x,a) is the law of another action in the same state, drawn per hospital, state and
-    action: a share ξ of the patients does not get, or does not respond to, what was ordered.
+    action: a share ξ of the patients does not get, or does not respond to, the treatment.
     """
     moving = env.reward_on_transition
     assert moving is not None

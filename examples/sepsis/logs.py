@@ -3,7 +3,7 @@
 `python -m examples.sepsis.logs [seeds]`: values are exact, in the simulator that made the records.
 `python -m examples.sepsis.logs tune`: the β below, chosen on records that are not reported.
 `python -m examples.sepsis.logs estimate [seeds [first]]`: values estimated from other records,
-beside exact ones.
+and exact ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedlsvi.envs import FiniteMDP, LoggedWorld, logged_worlds, record_episodes,
 
 HOSPITALS, PATIENTS = 10, 1_000
 REPEATS = 30
-"""Of the bootstrap."""
+"""Repeats of the bootstrap."""
 BETAS = (0.01, 0.03, 0.1, 0.3, 1.0)
 BETA = {False: 1.0, True: 1.0}
 """Stationary or not → the best of BETAS on records of seeds 100 and 101."""
@@ -59,7 +59,7 @@ def tune() -> None:
 
 
 def main(seeds: int = 5) -> None:
-    """Ten hospitals together and one alone, beside the clinicians and the optimum."""
+    """Ten hospitals together and one alone, compared with the clinicians and the optimum."""
     env, rows = sepsis(), dict[str, list[float]]()
     for seed in range(seeds):
         with TemporaryDirectory() as folder:
@@ -76,8 +76,8 @@ def main(seeds: int = 5) -> None:
 
 
 def estimate(seeds: int = 10, first: int = 0) -> None:
-    """The value of what ten hospitals learned, estimated from records of other patients at the same
-    hospitals, beside its exact value; how often the interval has it."""
+    """The value of the policy of ten hospitals, estimated from records of other patients at these
+    hospitals, and its exact value; how often the interval contains it."""
     env, inside = sepsis(), {True: 0, False: 0}
     phi = env.default_features()
     for seed in range(first, first + seeds):
@@ -101,7 +101,7 @@ def estimate(seeds: int = 10, first: int = 0) -> None:
                     flush=True,
                 )
     for steady, n in inside.items():
-        print(f"stationary = {steady}: the interval has the exact value for {n} of {seeds} seeds")
+        print(f"stationary = {steady}: the exact value is in the interval for {n} of {seeds} seeds")
 
 
 if __name__ == "__main__":

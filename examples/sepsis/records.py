@@ -2,17 +2,17 @@
 
 `python -m examples.sepsis.records [FOLDER [FIGURE]]` goes through five steps; each is a function:
 
-1. `logs.records`: every hospital writes what its clinicians did to 1,000 patients, as Parquet; and
-   the same of 1,000 other patients, whom nobody learns from.
-2. `on_flare`: the hospitals learn one policy from these records on a real federation, each a site
-   with a log and nothing to play in. The job ends with an estimate of that policy from the records
-   of the other patients.
-3. `alone`: what the first hospital learns by itself.
-4. the value of both, measured in the simulator, exactly.
-5. `explored`: 200 episodes at each hospital, from nothing and from the records, with all actions
-   and with those that a hospital has seen (`allowed="seen"`).
+1. `logs.records`: every hospital writes the records of 1,000 patients treated by clinicians as
+   Parquet, and those of 1,000 held-out patients.
+2. `on_flare`: the hospitals learn one policy from these records in a real federation; every site
+   has a log and no environment. The job ends with an estimate of that policy from the held-out
+   records.
+3. `alone`: the first hospital learns by itself.
+4. the exact value of both policies, in the simulator.
+5. `explored`: 200 episodes at each hospital, from scratch and from the records, with all actions
+   and with only those that a hospital has seen (`allowed="seen"`).
 
-Needs `pip install ".[examples,flare]"`. Here the simulator stands for patients to come.
+Needs `pip install ".[examples,flare]"`. In step 5 the simulator stands in for future patients.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ EPISODES = 200
 """Played at each hospital after it has learned from records."""
 
 AT_LEAST = 5
-"""How often a hospital must have seen an action in a state, to be allowed to take it there."""
+"""How often a hospital must have seen an action in a state before it may take it there."""
 
 REPEATS = 10
-"""Of the bootstrap."""
+"""Repeats of the bootstrap."""
 
 
 def on_flare(
     env: FiniteMDP, paths: Sequence[Path], others: Sequence[Path], folder: Path,
     seconds: float = 1800.0,
 ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
-    """One policy from the records of all hospitals, each a site of a federation on this machine;
-    and its estimate from the records of other patients."""
+    """Learn one policy from the records of all hospitals, each a site of a federation on this
+    machine, and estimate its value from the records of other patients."""
     from fedlsvi.remote.federation import Federation
     from fedlsvi.remote.flare import project
     from fedlsvi.remote.flare.demo import free_port
@@ -83,7 +83,7 @@ def on_flare(
 
 
 def same_as_in_one_process(env: FiniteMDP, run: Run, paths: Sequence[Path]) -> bool:
-    """Whether the model of the federation has the bits of one that is learned in this process."""
+    """Whether the federation's model equals that of a single process to the last bit."""
     logs = logged_worlds(list(paths), like=env)
     learner = PEVI(len(logs), beta=BETA[True], value_range=1.0, stationary=True)
     return learner.learn(logs, progress=False).w.tobytes() == run.w.tobytes()
@@ -114,8 +114,8 @@ def explored(
 ) -> dict[str, Explored]:
     """Start → how it went.
 
-    Features of `settings.toml`; and one-hot ones, with all actions and kept to the actions that a
-    hospital's own records have seen.
+    With the features of `settings.toml`, and with one-hot ones: with all actions, and with only
+    those that a hospital's own records contain.
     """
     known, data = LowRankFeatures(16).bind(env), [str(path) for path in paths]
     own: dict[str, dict[str, Any]] = {
@@ -130,7 +130,7 @@ def explored(
         run = learner.learn(env, episodes, seed, progress=False, **given)
         assert run.regret is not None
         assert run.plan is not None
-        # regret is against the best of the allowed actions, which differ between hospitals
+        # regret is relative to the best of the allowed actions, which differ between hospitals
         tops = [one.initial_law(m) @ one.optimal_values()[0] for m, one in enumerate(run.plan.envs)]
         lost = run.regret / len(paths) + (best - float(np.mean(tops))) * each
         during = best - float(lost[-1]) / episodes
@@ -139,14 +139,14 @@ def explored(
 
 
 def optimum(env: FiniteMDP) -> float:
-    """V* at the first state's law."""
+    """V* from the initial distribution."""
     return float(env.initial_law(0) @ env.optimal_values()[0])
 
 
 def draw(
     path: str, values: dict[str, float], estimate: dict[str, Any], starts: dict[str, Explored]
 ) -> None:
-    """Values beside the estimate, and what exploring costs from each start."""
+    """Values and the estimate, and the cost of exploring from each start."""
 
     def survival(axes: Any) -> None:
         rows = [(name, number, BLUE) for name, number in values.items()]
@@ -175,7 +175,7 @@ def draw(
 
 
 def main(folder: Path, figure: str = "") -> None:
-    """All five steps, in print."""
+    """Run all five steps and print the results."""
     env = sepsis()
     (folder / "others").mkdir()
     paths, others = records(env, folder, seed=0), records(env, folder / "others", seed=1000)

@@ -1,4 +1,4 @@
-"""Sepsis treatment across hospitals: exact values of learned policies beside what is known.
+"""Sepsis treatment across hospitals: exact values of learned policies and of baselines.
 
 `python -m examples.sepsis.run`
 """
