@@ -176,10 +176,9 @@ def index(out: Path) -> str:
     text = f"""# Results
 
 Each page has the claim, what was measured, a figure, the numbers, the command that made it and its
-size. The program writes the verdicts from the data; *inconclusive* means that the interval of a
-measured quantity includes its limit. The checks of trigger, communication and theorem-2 were
-changed after first results had been seen; docs/comparing.md says how, and what the verdicts would
-have been.
+size. Verdicts are computed from the data; *inconclusive* means that the interval of a measured
+quantity includes its limit. The checks of trigger, communication and theorem-2 were changed after
+the first results; docs/comparing.md says how, and what the verdicts would have been.
 
 {markdown(["claim", "verdict", "made by"], rows)}
 """

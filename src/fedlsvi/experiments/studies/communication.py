@@ -142,15 +142,15 @@ def finding(points: Sequence[Point]) -> Finding:
                    for i, n in enumerate(drawn)]),
         ],
         notes=[
-            f"Where Fed-LSVI sends more: from T = {first} on than "
+            f"From T = {first} on, Fed-LSVI sends more than "
             f"{', '.join(losing) if losing else 'none of them'}. A round costs 2MH(P + d) scalars "
-            "whatever it carries, and there are never fewer than about min(T, Md) rounds.",
-            f"`{TWIN}` sends as much per round as Fed-LSVI: its curve would cover Fed-LSVI's, so "
-            "it is in the table only.",
-            "Tabular algorithms (fedq-…, fed-ucbvi) do not know the features and count all S·A·H "
-            "cells; they send statistics, and on this problem far more of them.",
-            "Async-Coop sends a model with every message, which at small T is most of what it "
-            "sends: its total grows more slowly than its raw transitions until these dominate.",
+            "however few episodes it covers, and there are at least about min(T, Md) rounds.",
+            f"`{TWIN}` sends as much per round as Fed-LSVI; its curve would hide that of Fed-LSVI, "
+            "so it is only in the table.",
+            "Tabular algorithms (fedq-…, fed-ucbvi) do not know the features and send statistics "
+            "of all S·A·H cells, which on this problem are far more.",
+            "Async-Coop sends a model with every message, which is most of its traffic at small "
+            "T: its total grows more slowly than its raw transitions until these dominate.",
         ],
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ SEEDS: dict[Size, int] = {"quick": 6, "full": 16}
 
 ADDED = (
     "There were 10 seeds at first, with a ratio of 1.21 [1.12, 1.26] at the largest T; six were "
-    "added because the interval did not decide."
+    "added because the interval included the limit."
 )
 
 
@@ -86,7 +86,7 @@ def finding(points: Sequence[Point]) -> Finding:
               ratio.text(".2f"), below(ratio, SAME)),
         Check(f"policy switches are flat in T: exponent at most {FLAT}", growth.text(".2f"),
               below(growth, FLAT)),
-        Check("policy switches keep to the bound of the eager trigger",
+        Check("policy switches are within the bound of the eager trigger",
               f"at most {np.max(rounds / bound):.0%} of it",
               always([bool(np.all(rounds <= bound))])),
     ]  # fmt: skip
@@ -102,9 +102,9 @@ def finding(points: Sequence[Point]) -> Finding:
         title="One agent: LSVI-UCB with few policy switches",
         claim="For M = 1, Fed-LSVI has LSVI-UCB's regret with logarithmically many policies.",
         setup="Random linear MDPs (20 states, 4 actions, d = 8, H = 5), one instance per seed, "
-        "practical preset: γ = T/d, and a determinant that doubles ends a round too (1 + 1/M = 2). "
-        "LSVI-UCB replans after every episode. The bound is 1 + 2T/γ + dH·log(1 + MT/(λd))/log 2, "
-        "and at most T.",
+        "practical preset: γ = T/d, and a determinant that doubles also ends a round (1 + 1/M = "
+        "2). LSVI-UCB replans after every episode. The bound is 1 + 2T/γ + dH·log(1 + "
+        "MT/(λd))/log 2, and at most T.",
         checks=checks,
         header=["T", *(f"regret, {n}" for n in TITLES.values()),
                 *(f"policies, {n}" for n in TITLES.values()), "bound"],
@@ -118,9 +118,9 @@ def finding(points: Sequence[Point]) -> Finding:
         ],
         notes=[
             "The theorem promises the same order, not the same number. With the paper's trigger at "
-            "γ = T/d a round may last T/d episodes, so what waits to be learned grows with T: at "
-            f"the largest T its regret is {paper.text('.2f')} times LSVI-UCB's.",
-            f"Determinant doubling alone has {other.text('.2f')} times LSVI-UCB's regret with "
+            "γ = T/d a round may last T/d episodes, so the data not yet learned from grows with T: "
+            f"at the largest T its regret is {paper.text('.2f')} times that of LSVI-UCB.",
+            f"Determinant doubling alone has {other.text('.2f')} times the regret of LSVI-UCB with "
             f"{np.median(switches['low-switching'][:, -1]):.0f} policies, the practical trigger "
             f"{ratio.text('.2f')} times with {np.median(rounds[:, -1]):.0f}.",
             *([ADDED] if int(T[-1]) == EPISODES["full"][-1] else []),

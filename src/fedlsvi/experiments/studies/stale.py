@@ -113,8 +113,8 @@ def finding(points: Sequence[Point]) -> Finding:
         rows=rows,
         panels=[Panel("What staleness costs", "γ in units of T/(Md)",
                       "regret of one shot / of stepwise", curves)],
-        notes=["A ratio of 1 means that staleness costs nothing there, and that H times as many "
-               "round trips bought nothing.", *_certainty(harmed, exact)],
+        notes=["A ratio of 1 means that staleness costs nothing, and that H times as many round "
+               "trips gain nothing.", *_certainty(harmed, exact)],
     )  # fmt: skip
 
 
@@ -123,8 +123,9 @@ def _certainty(harmed: Sequence[str], exact: Sequence[str]) -> list[str]:
     if not harmed or not set(harmed) <= set(exact):
         return []
     return [
-        "The verdict rests on deterministic problems alone, where all seeds give one run: it shows "
-        "that staleness can do harm. On the stochastic problems harm is not certain at this size."
+        "The verdict rests only on deterministic problems, where all seeds give the same run: it "
+        "shows that staleness can do harm. On the stochastic problems harm is not certain at this "
+        "size."
     ]
 
 

@@ -115,12 +115,12 @@ def finding(points: Sequence[Point]) -> Finding:
                    ideal]),
         ],
         notes=[
-            f"The theorem's own β keeps exploring at this size: its regret grows with exponent "
-            f"{slow.mid:.2f}, and its bound is {min(trivial):,.0f} times the largest regret there "
-            "can be, MTH, or more. The checks measure the algorithm at the practical β, for which "
-            "the theorem guarantees nothing.",
+            f"With the theorem's own β agents keep exploring at this size: regret grows with "
+            f"exponent {slow.mid:.2f}, and the bound is at least {min(trivial):,.0f} times the "
+            "largest possible regret, MTH. The checks measure the algorithm at the practical β, "
+            "for which the theorem guarantees nothing.",
             "On one fixed problem regret may grow more slowly than √T, which is the growth for the "
-            "worst problem of each T; an exponent below ½ does not contradict it.",
+            "worst problem at each T; an exponent below ½ does not contradict it.",
         ],
     )  # fmt: skip
 

@@ -133,13 +133,13 @@ def finding(points: Sequence[Point]) -> Finding:
               at[1.0][plain].text(".2f"), below(at[1.0][plain], SAME)),
         Check(f"β without ξ: from {NEAR[1]:g}·√(d/(MT)) on it is more",
               at[NEAR[1]][plain].text(".1f"), above(at[NEAR[1]][plain], SAME)),
-        Check("the break comes no nearer to 0 than √(d/(MT)) does: exponent in T of −0.5 or more",
+        Check("the break moves to 0 no faster than √(d/(MT)): exponent in T of −0.5 or more",
               moves.text(".2f"), above(moves, -0.5)),
         Check(f"β widened in proportion: up to {NEAR[0]:g}·√(d/(MT)) regret is at most {SAME:g} "
               "times that at ξ = 0", at[NEAR[0]][wide].text(".2f"), below(at[NEAR[0]][wide], SAME)),
         Check("β widened as printed: regret is below Theorem 2's right-hand side",
               f"{plural(len(kept), 'run')}", always(kept)),
-        Check("the break moves just like √(d/(MT)): exponent at most −0.4", moves.text(".2f"),
+        Check("the break moves as fast as √(d/(MT)): exponent at most −0.4", moves.text(".2f"),
               below(moves, -0.4), counts=False),
         Check(f"β widened as printed: up to {NEAR[0]:g}·√(d/(MT)) regret is at most {SAME:g} "
               "times that at ξ = 0", at[NEAR[0]]["as printed"].text(".0f"),
@@ -179,15 +179,15 @@ def finding(points: Sequence[Point]) -> Finding:
                              marks=False, dashed=True)])],
         notes=[
             "The theorem bounds regret from above: a break that comes later than √(d/(MT)), or "
-            "moves in more slowly as T grows, does not contradict it.",
-            f"Where the median passes {SAME:g} times that at ξ = 0: {places}.",
+            "moves inwards more slowly as T grows, does not contradict it.",
+            f"The median exceeds {SAME:g} times that at ξ = 0 from here on: {places}.",
             f"The widening is large: at ξ = √(d/(MT)) it is 2Hd = {2 * first.horizon * first.dim}, "
-            f"against a practical β of {PRACTICAL_BETA * first.horizon:g}. In the theorems, whose "
-            "β is larger still, it does not change the order; added to a practical β as printed it "
-            f"does: at ξ = √(d/(MT)) regret is {share:.0%} of what the uniform policy loses at "
-            f"ξ = 0 ({uniform:,.0f}). That is below the bound and useless in practice: the check "
-            "is informational.",
-            "Theorem 2 adds Õ(ξMdH²T) to its bound, which is linear in ξ. How regret itself grows "
+            f"compared with a practical β of {PRACTICAL_BETA * first.horizon:g}. In the theorems, "
+            "whose β is larger still, it does not change the order. Added to a practical β as "
+            f"printed it does: at ξ = √(d/(MT)) regret is {share:.0%} of what the uniform policy "
+            f"loses at ξ = 0 ({uniform:,.0f}). That is below the bound but useless in practice, so "
+            "the check is informational.",
+            "Theorem 2 adds Õ(ξMdH²T) to its bound, which is linear in ξ. How regret grows "
             "beyond the break is informational and not part of the claim.",
         ],
     )  # fmt: skip

@@ -120,13 +120,13 @@ def finding(points: Sequence[Point]) -> Finding:
         claim="K ≤ 1 + 2T/γ + (dH/log 2)·log(1 + MT/(λd)): logarithmic in T when γ = T/(Md).",
         setup="Random linear MDPs (20 states, 4 actions) around T = 4,000, M = 8, d = 8, H = 5, "
         "γ = T/(Md), varying one of them at a time; `γ fixed` is 64. The bound depends on λ: "
-        "0.001 at the practical preset, 1 at the paper's; it is T where the formula has more.",
+        "0.001 at the practical preset, 1 at the paper's; it is T if the formula gives more.",
         checks=checks,
         header=["varied", "value", "K, practical", "bound", "K, paper", "bound", "floor"],
         rows=rows,
         panels=[_panel(points, "T", "Rounds against T"), _others(points)],
-        notes=["γ ∝ T makes K flat, at the price of regret: see the page on the trigger. The floor "
-               "⌈T/⌈γ⌉⌉ ≈ Md holds on every problem."],
+        notes=["γ ∝ T makes K flat, at the cost of regret: see the page on the trigger. The floor "
+               "⌈T/⌈γ⌉⌉ ≈ Md applies to every problem."],
     )  # fmt: skip
 
 

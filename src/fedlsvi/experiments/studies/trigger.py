@@ -75,7 +75,7 @@ def finding(points: Sequence[Point]) -> Finding:
     where = {"γ = T/(Md)": auto}
     return Finding(
         title="The cost of the trigger: regret against γ",
-        claim="The trigger adds MH²d²√γ to regret at most; γ = T/(Md) keeps that within the order "
+        claim="The trigger adds at most MH²d²√γ to regret; γ = T/(Md) keeps that within the order "
         "of Theorem 1 and makes the number of rounds logarithmic.",
         setup=f"Random linear MDPs (20 states, 4 actions, d = 8, H = 5), one instance per seed, "
         f"M = {first.n_agents}, T = {first.episodes:,}, practical preset.",
