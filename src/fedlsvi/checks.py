@@ -141,8 +141,8 @@ def refuse_large(what: str, numbers: int, fix: str) -> None:
     room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if 8 * numbers > room:
         raise InvalidSetting(
-            f"{what} takes {8 * numbers / 2**30:,.0f} GiB of memory, this machine has "
-            f"{room / 2**30:,.0f}: {fix}",
+            f"{what} takes {8 * numbers / 2**30:,.0f} GiB of memory, but this machine has "
+            f"{room / 2**30:,.0f} GiB: {fix}",
             code="too-large",
         )
 

@@ -110,8 +110,8 @@ class Settings:
         budget = self.rounds not in (None, "off") or self.scalars is not None
         if self.gamma == "anytime" and (budget or self.min_round > 1):
             raise InvalidSetting(
-                'gamma="anytime" does not know T, which rounds=, scalars= and min_round= need: '
-                "leave out one or the other",
+                'gamma="anytime" does not use T, but rounds=, scalars= and min_round= do: leave '
+                "out one or the other",
                 code="bad-gamma",
             )
         if self.beta is not None and self.beta != "theory":
@@ -120,7 +120,7 @@ class Settings:
             number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
             if not finite(1.0 / self.lam):
                 raise InvalidSetting(
-                    f"lam is {self.lam!r}, so that 1/lam is infinite: enlarge it", code="bad-lam"
+                    f"lam is {self.lam!r}, so 1/lam overflows: use a larger lam", code="bad-lam"
                 )
         number("xi", self.xi, 0.0, "xi=0 if all agents share one linear MDP", most=1.0)
         if self.value_range is not None:
@@ -142,32 +142,36 @@ class Settings:
         choice("exchange", self.exchange, get_args(Exchange))
         if self.exchange == "one-trip" and self.scalars is not None:
             raise InvalidSetting(
-                'scalars= counts the messages of exchange="stepwise", and those of "one-trip" are '
-                "as long as what was seen: use rounds= instead",
+                'scalars= works only with exchange="stepwise": the messages of "one-trip" grow '
+                "with the data, so their size is not known beforehand. Use rounds= instead",
                 code="bad-scalars",
             )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
-                f'aggregation="secure" needs at least {FEWEST_SITES} sites, and n_agents is '
-                f"{self.n_agents}: of two sites each could subtract its own share from the sum",
+                f'aggregation="secure" needs at least {FEWEST_SITES} sites, but n_agents is '
+                f"{self.n_agents}: with two sites, each could subtract its own share from the sum",
                 code="too-few-sites",
             )
         hint = "the share of rounds in which an agent takes part; 1 is all of them"
         number("participation", self.participation, 0.0, hint, most=1.0)
         if self.participation <= 0.0:
-            raise InvalidSetting("with participation=0 nobody plays", code="bad-participation")
+            raise InvalidSetting(
+                "participation is 0, so no agent would ever play: give a number above 0",
+                code="bad-participation",
+            )
         if self.present is not None:
             object.__setattr__(self, "present", stays(self.present, self.n_agents))
         if self.aggregation == "secure" and self.some_away:
             raise InvalidSetting(
-                "masks cancel in the sum over all agents: with participation= or present= use "
+                'aggregation="secure" needs every agent in every round, because its masks cancel '
+                "only in the sum over all agents: with participation= or present=, use "
                 'aggregation="float" or "exact"',
                 code="bad-participation",
             )
         if self.exchange == "one-trip" and self.some_away:
             raise InvalidSetting(
-                "an agent that is away keeps its history for later, and with one trip it has none: "
-                'with participation= or present= use exchange="stepwise"',
+                'exchange="one-trip" needs every agent in every round, because agents keep no '
+                'history to send later: with participation= or present=, use exchange="stepwise"',
                 code="bad-participation",
             )
         if self.privacy is not None:
@@ -218,7 +222,8 @@ class Settings:
             packing = "diagonal" if one_hot else "packed"
         elif packing == "diagonal" and not one_hot:
             raise InvalidSetting(
-                'packing="diagonal" needs one-hot features, and these are not: use packing="auto"',
+                'packing="diagonal" needs one-hot features, but these are not one-hot: use '
+                'packing="auto"',
                 code="bad-packing",
             )
         growth = ANYTIME / (M * d) if self.gamma == "anytime" else 0.0
@@ -226,13 +231,15 @@ class Settings:
         gamma = float(self.gamma) if given else theory.gamma_auto(M, d, T)
         if self.min_round > T:
             raise InvalidSetting(
-                f"min_round = {self.min_round} is above episodes = {T}: no round could end",
+                f"min_round = {self.min_round} is above episodes = {T}, so no round could end: "
+                "give a smaller min_round",
                 code="bad-min_round",
             )
         empty = None if self.present is None else deserted(M, self.present, T)
         if empty is not None:
             raise InvalidSetting(
-                f"present leaves nobody to play episode {empty:,}: every episode needs an agent",
+                f"present leaves no agent to play episode {empty:,}: every episode needs at least "
+                "one",
                 code="bad-present",
             )
         paper = self.preset == "paper"
@@ -305,8 +312,8 @@ class Settings:
         )  # fmt: skip
         if made.exchange == "one-trip" and states < 1:
             raise InvalidSetting(
-                'exchange="one-trip" sends a table of next states, and needs finitely many of '
-                'them, in federation.toml as n_states: use exchange="stepwise"',
+                'exchange="one-trip" sends a table of next states, so it needs a finite number of '
+                'states (n_states in federation.toml): give it, or use exchange="stepwise"',
                 code="one-trip-needs-states",
             )
         if made.release is not None:
@@ -316,10 +323,10 @@ class Settings:
                 made = replace(made, beta=made.beta + more)
         elif made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
-                f'aggregation="{made.aggregation}" would leave {made.scale_bits} bits after the '
-                f"point for {plural(M, 'agent')}, {plural(T, 'episode')} and values up to "
-                f"{made.largest_target:g}, and "
-                f'needs {FEWEST_BITS}: use aggregation="float", or make these smaller',
+                f'aggregation="{made.aggregation}" would leave {made.scale_bits} fractional bits '
+                f"for {plural(M, 'agent')}, {plural(T, 'episode')} and values up to "
+                f'{made.largest_target:g}, but {FEWEST_BITS} are needed: use aggregation="float", '
+                "or reduce one of these",
                 code="too-few-bits",
             )
         return made
@@ -338,8 +345,8 @@ class Settings:
         """Refuse what cannot begin with logs, or with a model that was learned before."""
         if self.privacy is not None:
             raise InvalidSetting(
-                "privacy counts what its own rounds release, and a warm start would bring more: "
-                "leave out data= and warm_start=",
+                "a private run accounts only for what its own rounds release, and a warm start "
+                "would release more: leave out data= and warm_start=",
                 code="bad-privacy",
             )
         if self.some_away:
@@ -350,8 +357,8 @@ class Settings:
             )
         if logs and self.exchange == "one-trip":
             raise InvalidSetting(
-                "what a logged episode is worth after its end is not in a table of next states: "
-                'use exchange="stepwise" with data=',
+                'exchange="one-trip" cannot be used with data=: a table of next states does not '
+                'show what a logged episode is worth after its end. Use exchange="stepwise"',
                 code="bad-exchange",
             )
 
@@ -387,8 +394,8 @@ class Settings:
                 first, each = 0, each + first
             if self.scalars < first + each:
                 raise InvalidSetting(
-                    f"scalars = {self.scalars:,} do not pay for one round: what comes before and "
-                    f"after takes {first:,} and a round up to {each:,}",
+                    f"scalars = {self.scalars:,} is too small for one round: the start and the "
+                    f"end of a run take {first:,} and a round takes up to {each:,}",
                     code="bad-scalars",
                 )
             budgets.append((self.scalars - first) // each)
@@ -444,10 +451,10 @@ class Parameters:
         release = self.release
         if release is not None and not release.fits(self.n_agents):
             raise InvalidSetting(
-                f"epsilon = {release.epsilon:g} takes noise for which integers leave "
-                f"{release.bits} bits after the point, too few for "
-                f"{plural(self.n_agents, 'agent')} and "
-                f"{plural(self.episodes, 'episode')}: make these smaller, or epsilon larger",
+                f"epsilon = {release.epsilon:g} needs so much noise that {release.bits} "
+                f"fractional bits remain, too few for {plural(self.n_agents, 'agent')} and "
+                f"{plural(self.episodes, 'episode')}: use a larger epsilon, or fewer agents or "
+                "episodes",
                 code="too-few-bits",
             )
 

@@ -47,7 +47,7 @@ def continue_run(
         )  # fmt: skip
     if learner is None or plan is None:
         raise InvalidInput(
-            "this run was loaded without its agents' memory: continue the run that `learn` "
+            "this run was loaded without its agents' state: continue the run that `learn` "
             "returned, or one that has a folder",
             code="cannot-continue",
         )
@@ -86,20 +86,20 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
     if episodes != T and asked:
         raise InvalidInput(
-            f"{asked[0]} was a budget for {plural(T, 'episode')}, which a longer run might "
-            f"exceed: {again}",
+            f"{asked[0]} was a budget for {plural(T, 'episode')}, and a longer run might exceed "
+            f"it: {again}",
             code="cannot-continue",
         )
     if run.parameters.privacy is not None:
         raise InvalidInput(
-            f"this run was private for {plural(T, 'episode')} and has spent its budget: {again}, "
-            "whose episodes are others, and add up what both spend on a user who is in both",
+            f"this run was private for {plural(T, 'episode')} and has spent its budget: {again}. "
+            "For a user with episodes in both runs, the two budgets add up",
             code="budget-spent",
         )
     if not remembered:
         raise InvalidInput(
-            f"this run of '{run.algorithm}' cannot be continued: its rounds or constants depend on "
-            "the number of episodes, its agents are in other processes, or their memory is too "
+            f"this run of '{run.algorithm}' cannot be continued: its rounds or constants depend "
+            "on the number of episodes, its agents are in other processes, or their state is too "
             f"large to keep: {again}",
             code="cannot-continue",
         )
@@ -111,8 +111,8 @@ def exploited(run: Run, pessimism: float) -> Policy:
     learner, plan, memory = run.learner, run.plan, run.memory
     if not isinstance(learner, FedLSVI) or plan is None or memory is None:
         raise InvalidInput(
-            f"this run of '{run.algorithm}' has no agents' memory here: learn with "
-            f'policy="exploit", pessimism={pessimism:g}, which ends the run with this policy',
+            f"this run of '{run.algorithm}' has no agents' state here: learn with "
+            f'policy="exploit", pessimism={pessimism:g}, and the run ends with this policy',
             code="no-statistics",
         )
     asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}

@@ -175,8 +175,8 @@ class Algorithm(ABC):
             known["prior"] = prior_of(warm_start, weight)
         if known and self.name != FedLSVI.name:
             raise InvalidInput(
-                f"'{self.name}' begins with nothing: data= and warm_start= are for Fed-LSVI, and "
-                "pevi learns from logs alone",
+                f"'{self.name}' cannot use data= or warm_start=: use Fed-LSVI, or pevi to learn "
+                "from logs alone",
                 code="no-warm-start",
             )
         return known
@@ -315,8 +315,9 @@ class FedLSVI(Algorithm):
         """
         if self.settings.some_away and transport != "inprocess":
             raise InvalidSetting(
-                "participation and present simulate absence in one process: on another transport "
-                'agents are away when they are; say what happens then with absent="carry"',
+                "participation and present simulate absent agents within one process: on this "
+                "transport agents really can be absent. Leave both out, and choose what happens "
+                'then with absent=, for example absent="carry"',
                 code="bad-participation",
             )
         plan = make_plan(self.settings, env, episodes, seed, features, threads, block, logs, prior)

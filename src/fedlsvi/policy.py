@@ -56,7 +56,7 @@ def pickled(value: Any) -> bytes | None:
 
 def _not_pickled() -> tuple[Values, Spaces]:
     raise InvalidInput(
-        "this policy was pickled without its features, which pickle cannot write: use "
+        "this policy was pickled without its features, because pickle cannot store them: use "
         "policy.save(path) and Policy.load(path, features=...)",
         code="not-pickled",
     )
@@ -140,7 +140,7 @@ class Policy:
         if isinstance(self.values, TabularValues):
             return self.values.policy
         raise InvalidInput(
-            "table needs a finite state space; use action(state, step)", code="needs-finite-states"
+            "table needs a finite state space: use action(state, step)", code="needs-finite-states"
         )
 
     def __repr__(self) -> str:
@@ -234,7 +234,7 @@ class Policy:
         states = self.spaces.states(states)
         if allowed is None and self.values.told:
             raise InvalidInput(
-                "this policy was learned where each observation came with its allowed actions: "
+                "this policy was learned with a mask of allowed actions for each observation: "
                 'give allowed=info["action_mask"]',
                 code="needs-mask",
             )
@@ -243,8 +243,8 @@ class Policy:
         mask, shape = np.asarray(allowed), (len(states), self.spaces.n_actions)
         if mask.shape != shape or not (mask != 0).any(axis=1).all():
             raise InvalidInput(
-                f"allowed has shape {mask.shape}: give booleans {shape} with at least one allowed "
-                "action for each state",
+                f"allowed has shape {mask.shape}: give booleans of shape {shape} with at least "
+                "one allowed action per state",
                 code="bad-allowed",
             )
         return self.values.act(h, states, np.ascontiguousarray(mask != 0))

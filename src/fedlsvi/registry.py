@@ -216,8 +216,8 @@ def refuse_unasked(entry: Any) -> None:
                 load_extensions()
                 if module not in sys.modules:
                     raise InvalidInput(
-                        f"{value!r} asks for the module {module!r}, whose code would run: if you "
-                        f"trust it, name it yourself, --import {module}, or import it in Python",
+                        f"{value!r} would import the module {module!r} and run its code: if you "
+                        f"trust it, give --import {module}, or import it in Python",
                         code="module-not-imported",
                     )
             refuse_unasked(value)
@@ -263,7 +263,8 @@ def _load_file(name: str) -> None:
         return
     if path.stem in sys.modules or path.stem in sys.stdlib_module_names:
         raise InvalidInput(
-            f"another module is called {path.stem}: rename the file", code="module-name-taken"
+            f"another module is already called {path.stem}: rename the file",
+            code="module-name-taken",
         )
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None

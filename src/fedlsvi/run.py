@@ -270,8 +270,8 @@ class Run(RunViews):
         if self.world is not None:  # what `load` gives
             return self.world()
         raise InvalidInput(
-            "this run was pickled without its environment, which pickle cannot write: use the run "
-            "that `learn` returned, or evaluate_policy(run.policy, env)",
+            "this run was pickled without its environment, because pickle cannot store it: use "
+            "the run that `learn` returned, or evaluate_policy(run.policy, env)",
             code="not-pickled",
         )
 

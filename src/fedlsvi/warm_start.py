@@ -31,13 +31,13 @@ def prior_of(source: Any, weight: float = 1.0) -> Prior:
         run = load(source)
     if not isinstance(run, Run):
         raise InvalidInput(
-            f"warm_start is {type(run).__name__}: give a run, or the folder of one",
+            f"warm_start is a {type(run).__name__}: give a run, or the folder of a run",
             code="bad-warm_start",
         )
     if run.algorithm not in (*SENDS_SUMS, "pevi", "centralised"):
         raise InvalidInput(
-            f"the model of '{run.algorithm}' is not the sums of one regression: begin with a run "
-            "of fed-lsvi or pevi",
+            f"'{run.algorithm}' does not learn one shared regression model, so it cannot be a "
+            "warm start: start from a run of fed-lsvi or pevi",
             code="bad-warm_start",
         )
     p = run.parameters
@@ -55,15 +55,15 @@ def check_prior(prior: Prior, plan: Plan) -> None:
 
     if prior.features not in (None, features_fingerprint(plan)):
         raise InvalidInput(
-            f"{prior.title} has other features than this one, in which its model means nothing: "
-            "give the same features=",
+            f"{prior.title} has different features, so its model cannot be used here: give the "
+            "same features=",
             code="other-features",
         )
     own = units(plan.world.reward_range)
     if prior.reward_range is not None and units(prior.reward_range) != own:
         raise InvalidInput(
-            f"{prior.title} has rewards in {units(prior.reward_range)}, this one in {own}: give "
-            "the same reward_range=",
+            f"{prior.title} has rewards in {units(prior.reward_range)}, but this run has {own}: "
+            "give the same reward_range=",
             code="other-reward_range",
         )
 

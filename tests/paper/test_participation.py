@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import fedlsvi
 from agreement import assert_agrees
-from attending import assert_ledger_counts_who_was_there, there
 from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli.text import single_lines
@@ -27,6 +26,7 @@ from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote.federation import Federation
 from fedlsvi.report.groups import Group
 from fedlsvi.report.run_page import described, late_loss
+from literal_participation import assert_ledger_counts_who_was_there, there
 from problems import (
     Problem,
     Setting,

@@ -283,7 +283,7 @@ def test_a_file_that_is_missing_or_altered_is_noticed(part: int, long: Path) -> 
 
 def test_a_damaged_log_says_what_to_do(long: Path) -> None:
     long.write_bytes(long.read_bytes().replace(b'"scalars": 1', b'"scalars": 2', 1))
-    with refused(DamagedFile, "log-altered", str(long), "evidence", "start the site again"):
+    with refused(DamagedFile, "log-altered", str(long), "evidence", "restart the site"):
         Audit(long, durable=False)
     long.unlink()
     for path in rotated(long):

@@ -284,8 +284,8 @@ class Centralised(Comparator):
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         if plan.parameters.stationary and not isinstance(plan.envs[0], GymWorld):
             raise InvalidSetting(
-                "stationary=True of 'centralised' is for black boxes: leave it out, or choose the "
-                'algorithm "periodic" with period=1, which pools the same episodes',
+                "stationary=True works for 'centralised' only on black-box environments: leave it "
+                'out, or use the algorithm "periodic" with period=1, which pools the same episodes',
                 code="bad-stationary",
             )
         return super().play(plan, cohorts, keep_models)

@@ -399,9 +399,9 @@ def check_same_law(plan: Plan) -> None:
     }
     if len(seen) > 1:
         raise InvalidEnvironment(
-            f"lsvi-ucb-pp lets one agent play everybody's episodes, but the environment has "
-            f"{len(seen)} different laws among its {plural(len(plan.envs), 'agent')}: give one "
-            "environment with one initial law, or choose another algorithm",
+            f"lsvi-ucb-pp plays all episodes with one agent, but the environment has {len(seen)} "
+            f"different laws across {plural(len(plan.envs), 'agent')}: give one environment with "
+            "one initial distribution, or choose another algorithm",
             code="different-environments",
         )
 

@@ -213,8 +213,8 @@ class PEVI(Algorithm):
         M = self.settings.n_agents
         if logs and len(logs) != M:
             raise InvalidRecord(
-                f"there are logs of {plural(len(logs), 'agent')}, but n_agents is {M}: give one "
-                "for each",
+                f"there are logs for {plural(len(logs), 'agent')}, but n_agents is {M}: give one "
+                "log per agent",
                 code="wrong-number-of-logs",
             )
         return logs

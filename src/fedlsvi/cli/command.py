@@ -238,7 +238,9 @@ def _claim(wanted: Path) -> Path:
             folder.mkdir()
             return folder
     raise FolderExists(
-        f"folder {wanted} and 9,998 like it exist: choose another with --out", code="no-free-folder"
+        f"{wanted} and 9,998 folders numbered after it already exist: choose another name with "
+        "--out",
+        code="no-free-folder",
     )
 
 

@@ -58,7 +58,8 @@ def init(file: str, sites: str, out: str, host: str, port: int, form: str) -> in
     names = [name for name in sites.split(",") if name]
     if len(set(names)) < len(names):
         raise InvalidInput(
-            f"--sites {sites!r} names a site twice: site names must differ", code="duplicate-site"
+            f"--sites {sites!r} names a site twice: give every site its own name",
+            code="duplicate-site",
         )
     where = project.init(out, Federation.of(read(file)), {name: {} for name in names}, host, port)
     return _print(form, {"folder": str(where), "sites": names}, [

@@ -123,8 +123,8 @@ def _print_runs(folder: Path, form: str) -> int:
     rows = [_run(path, folder) for path in run_folders(folder)]
     if not rows and not folder.is_dir():
         raise InvalidInput(
-            f"there is no folder {folder}: `fedlsvi run` makes it; or give another, "
-            "`list runs FOLDER`",
+            f"there is no folder {folder}: start a run with `fedlsvi run`, or name another "
+            "folder, `list runs FOLDER`",
             code="no-folder",
         )
     if form == "json":

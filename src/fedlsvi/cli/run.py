@@ -288,8 +288,8 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
     if (federation := project.to_resume(where)) is not None:
         if episodes is not None:
             raise InvalidInput(
-                f"--episodes is not for {where}: the sites of a federation agreed on the number of "
-                "episodes; start a new federation",
+                f"--episodes cannot change {where}: the sites of this federation agreed on the "
+                "number of episodes. Start a new federation",
                 code="agents-at-sites",
             )
         number = project.start(federation)
@@ -300,8 +300,8 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
         return 0
     if engine.cohorts is not None and engine.transport == "inprocess":
         raise InvalidInput(
-            f"--cohorts {engine.cohorts} needs --transport ray: in this process a run keeps the "
-            "cohorts it began with",
+            f"--cohorts {engine.cohorts} needs --transport ray: in-process runs keep the cohorts "
+            "they started with",
             code="needs-ray",
         )
     if not family.is_one(where):

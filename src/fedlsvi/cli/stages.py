@@ -110,7 +110,7 @@ def _learned(folder: str, env: Any = None) -> Learned:
         return Learned(run.final_policy, run.environment, run.parameters.n_agents)
     refuse_parent(path, "evaluate")
     raise InvalidInput(
-        f"{folder} contains neither a policy nor a run: give a folder of `policy.save` or of "
+        f"{folder} contains neither a policy nor a run: give a folder written by `policy.save` or "
         "`fedlsvi run`",
         code="no-policy",
     )
@@ -155,8 +155,8 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
     for key in (change.partition("=")[0].strip() for change in request.changes):
         if key in LEARNING:
             raise InvalidInput(
-                f"{key} is for learning only: here the environment itself is stepped and returns "
-                "are in its own units, so leave it out",
+                f"{key} applies only to learning: leave it out. Here the environment itself is "
+                "stepped, and returns are in its own units",
                 code="learning-only",
             )
     kwargs = entry.get("kwargs") or {}
@@ -214,8 +214,8 @@ def _entries(request: Request, learned: Learned) -> list[Table]:
             assign(table, change)
             if set(table) != {"env"} or not isinstance(table["env"], dict):
                 raise InvalidInput(
-                    f"--set {change!r} is not a parameter of the environment: write env.KEY=VALUE, "
-                    "e.g. env.kwargs.is_slippery=false",
+                    f"--set {change!r} does not set a parameter of the environment: write "
+                    "env.KEY=VALUE, e.g. env.kwargs.is_slippery=false",
                     code="bad-assignment",
                 )
     return entries

@@ -42,8 +42,8 @@ def encode(x: np.ndarray, bits: int, n_agents: int) -> np.ndarray:
     fits = np.abs(x) <= most  # false for NaN too
     if not fits.all():
         raise InvalidInput(
-            f"a statistic is {x[~fits][0]:g}, beyond {most:g}, the most that fixed point can hold "
-            "for one agent: features must lie in the unit ball and rewards in [0, 1]",
+            f"a statistic is {x[~fits][0]:g}, above {most:g}, the largest value that fixed point "
+            "can hold for one agent: keep features in the unit ball and rewards in [0, 1]",
             code="sum-overflow",
         )
     words: np.ndarray = np.rint(np.ldexp(x, bits)).astype(np.int64).view(np.uint64)

@@ -45,8 +45,8 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
     unit = choice("unit", given.get("unit", "episode"), UNITS)
     if unit == "user" and "episodes_per_user" not in given:
         raise InvalidSetting(
-            'unit="user" protects all episodes of a user, and needs to know how many these are at '
-            "most: give episodes_per_user",
+            'unit="user" protects all episodes of a user, so it needs an upper bound on their '
+            "number: give episodes_per_user",
             code="bad-episodes_per_user",
         )
     hint, many = 'more than 1 belongs to unit="user"', WORD - 1 if unit == "user" else 1
@@ -72,21 +72,21 @@ def check_company(settings: Any) -> None:
     """
     if settings.aggregation == "float":
         raise InvalidSetting(
-            "privacy needs integers, because the low bits of doubles give away what noise hides: "
-            'use aggregation="secure" (sites share the noise), or "exact" (each agent adds all '
-            "of it)",
+            "privacy needs integer arithmetic, because the low bits of floating-point numbers "
+            'reveal what the noise hides: use aggregation="secure" (sites share the noise), or '
+            '"exact" (each agent adds all of it)',
             code="privacy-needs-integers",
         )
     if settings.some_away:
         raise InvalidSetting(
-            "the noise of a private run is counted for all agents in every round: leave out "
+            "the noise of a private run assumes all agents in every round: leave out "
             "participation= and present=",
             code="bad-participation",
         )
     if settings.policy == "exploit":
         raise InvalidSetting(
-            'policy="exploit" asks for all responses once more after the last round, and the '
-            'budget of privacy= ends there: use policy="explore"',
+            'policy="exploit" collects all responses again after the last round, but by then the '
+            'budget of privacy= is spent: use policy="explore"',
             code="bad-policy",
         )
     # γ = 1 is what is in force then: all agents end a round where the schedule allows it
@@ -94,8 +94,8 @@ def check_company(settings: Any) -> None:
     for name, usual in own.items():
         if getattr(settings, name) not in usual:
             raise InvalidSetting(
-                f"with privacy rounds end by a public schedule, and {name} would let data decide: "
-                f"leave {name} out, and give rounds= for their number",
+                f"a private run ends its rounds on a public schedule, but {name} would let the "
+                f"data decide: leave {name} out, and set the number of rounds with rounds=",
                 code="privacy-needs-schedule",
             )
 
@@ -105,7 +105,7 @@ def check_users(privacy: Mapping[str, Any], n_agents: int, episodes: int) -> Non
     users = max(1, n_agents * episodes // privacy["episodes_per_user"])
     if privacy["delta"] * users >= 1.0:
         raise InvalidSetting(
-            f"delta is {privacy['delta']:g}, and there are {users:,} units: at 1/{users:,} or more "
-            "the data of one of them could be published as they are; give a smaller one",
+            f"delta is {privacy['delta']:g} with {users:,} units: a delta of 1/{users:,} or more "
+            "would allow the data of one unit to be published unprotected; give a smaller delta",
             code="bad-delta",
         )

@@ -186,7 +186,7 @@ def factorise(gram: np.ndarray) -> DenseFactor | DiagonalFactor:
     if gram.ndim == 1:
         if not bool(np.all(gram > 0.0)):
             raise InvalidInput(
-                f"gram must be positive, got a smallest entry of {gram.min()!r}", code="bad-gram"
+                f"gram must be positive, but its smallest entry is {gram.min()!r}", code="bad-gram"
             )
         return DiagonalFactor(gram)
     lower, info = dpotrf(gram, lower=1, clean=1)

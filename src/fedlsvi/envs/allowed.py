@@ -51,7 +51,7 @@ def restrict(env: Environment, allowed: Any) -> Any:
     if isinstance(env, ContinuousMDP):
         if not callable(allowed):
             raise InvalidEnvironment(
-                f"{env.name} has states that are vectors: give allowed=f with f(h, states (n, s)) "
+                f"the states of {env.name} are vectors: give allowed=f with f(h, states (n, s)) "
                 "→ booleans (n, A)",
                 code="bad-allowed",
             )
@@ -64,9 +64,8 @@ def restrict(env: Environment, allowed: Any) -> Any:
         other._parameters, other._made_as = {}, None  # a function: no name makes it again
         return other
     raise InvalidEnvironment(
-        f"{env.name} is of type {type(env).__name__}: masks of a Gymnasium environment come from "
-        "its own "
-        'info["action_mask"], allowed="env"; those of a log are given where it is read',
+        f'{env.name} is a {type(env).__name__}: use allowed="env" for a Gymnasium environment, '
+        'which gives its masks in info["action_mask"]; for a log, give allowed= where it is read',
         code="bad-allowed",
     )
 

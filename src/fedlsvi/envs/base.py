@@ -95,7 +95,7 @@ def units(reward_range: Any) -> tuple[float, float]:
     if not (np.isfinite([low, high]).all() and low < high):
         raise InvalidEnvironment(
             f"reward_range is {reward_range!r}: give two finite numbers (low, high) with "
-            "low < high, the rewards that 0 and 1 stand for",
+            "low < high, the rewards that map to 0 and 1",
             code="bad-reward_range",
         )
     return low, high

@@ -77,7 +77,7 @@ def _check_spec(env: Environment) -> None:
         back = json.loads(json.dumps(spec))
     except TypeError as error:
         raise InvalidEnvironment(
-            f"check_env: spec() is not ready for JSON: {error}", code="bad-spec"
+            f"check_env: spec() cannot be written as JSON: {error}", code="bad-spec"
         ) from None
     _require(back == spec, "spec()", "must not change on its way through JSON")
     if spec["name"] is not None:

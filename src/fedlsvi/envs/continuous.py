@@ -86,7 +86,8 @@ class ContinuousMDP(Environment):
 
     def _unknown(self, what: str) -> InvalidEnvironment:
         return InvalidEnvironment(
-            f"{self.name} does not know {what}: write {' and '.join(VALUES)}, or do without regret",
+            f"{self.name} does not know {what}: define {' and '.join(VALUES)}, or use it without "
+            "regret",
             code="unknown-values",
         )
 
@@ -97,7 +98,7 @@ def checked_mask(env: Environment, mask: Any, h: int, x: np.ndarray) -> np.ndarr
     if found.shape != (len(x), env.n_actions) or found.dtype.kind not in "biu":
         raise InvalidEnvironment(
             f"the mask of {env.name} has shape {found.shape} and type {found.dtype} for "
-            f"{plural(len(x), 'state')}: give booleans {(len(x), env.n_actions)}",
+            f"{plural(len(x), 'state')}: return booleans of shape {(len(x), env.n_actions)}",
             code="bad-allowed",
         )
     found = found.astype(bool)
@@ -105,7 +106,7 @@ def checked_mask(env: Environment, mask: Any, h: int, x: np.ndarray) -> np.ndarr
         k = int(np.flatnonzero(~found.any(axis=1))[0])
         raise InvalidEnvironment(
             f"{env.name} allows no action in state {np.round(x[k], 6).tolist()} at step {h}: "
-            "allow one at least",
+            "allow at least one",
             code="no-action",
         )
     return found

@@ -174,13 +174,14 @@ class FiniteMDP(Environment):
                 )
         elif pi.dtype.kind != "f" or pi.shape != (*shape, self.n_actions):
             raise InvalidInput(
-                f"policy has shape {pi.shape} and type {pi.dtype}: give integers {shape} "
-                f"or probabilities {(*shape, self.n_actions)}",
+                f"policy has shape {pi.shape} and type {pi.dtype}: give integers of shape {shape} "
+                f"or probabilities of shape {(*shape, self.n_actions)}",
                 code="bad-policy",
             )
         elif not (pi.min() >= 0.0 and np.abs(pi.sum(axis=-1) - 1.0).max() <= 1e-9):
             raise InvalidInput(
-                "policy has rows that are not laws: make each policy[h, x] sum to 1",
+                "policy has rows that are not probabilities: make each policy[h, x] non-negative "
+                "with sum 1",
                 code="bad-policy",
             )
         if pi.ndim == 2 and self._cells is not None:

@@ -32,11 +32,12 @@ class HardChain(LinearMDP):
         gap, seed = fraction("gap", gap), count("seed", seed, 0)
         if d > 12:
             raise InvalidEnvironment(
-                f"dim is {d}, which makes 2^{d - 1} actions: give at most 12", code="bad-dim"
+                f"dim is {d}, which would mean 2^{d - 1} actions: give at most 12", code="bad-dim"
             )
         if H < 2:
             raise InvalidEnvironment(
-                f"horizon must be at least 2, got {H}: the reward comes late", code="bad-horizon"
+                f"horizon must be at least 2, got {H}: the reward comes after the first step",
+                code="bad-horizon",
             )
         delta = 1.0 / H
         Delta = gap * delta / (d - 1)

@@ -56,8 +56,8 @@ class XiCloseMDP(FiniteMDP):
             reference = from_spec(reference)  # type: ignore[assignment]
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
-                f"reference is of type {type(reference).__name__}: give a LinearMDP, whose phi, "
-                "mu and theta the agents stay close to",
+                f"reference is a {type(reference).__name__}: give a LinearMDP. The agents stay "
+                "close to its phi, mu and theta",
                 code="bad-reference",
             )
         self.agent, seed = count("agent", agent, 0), count("seed", seed, 0)
@@ -97,7 +97,7 @@ class XiCloseMDP(FiniteMDP):
             if distance.max() > self.xi + 1e-12:
                 raise InvalidEnvironment(
                     f"{field} of agent {self.agent} is {distance.max():.10g} away from the "
-                    f"reference, more than xi = {self.xi}: this is a defect, please report it",
+                    f"reference, more than xi = {self.xi}: this is a bug, please report it",
                     code="not-xi-close",
                 )
 
@@ -123,8 +123,8 @@ def _linear(env: LinearMDP, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     """N = ⟨φ, ν⟩ and u = ⟨φ, ϑ⟩, with as many steps as the reference has."""
     if not env.default_features().simplex:
         raise InvalidEnvironment(
-            f"noise is 'linear', but the features of {env.name} are not on the simplex, so "
-            "⟨phi, nu⟩ need not be a law: use noise='point'",
+            f"noise is 'linear', but the features of {env.name} are not on the simplex, so ⟨phi, "
+            "nu⟩ may not be a probability distribution: use noise='point'",
             code="bad-noise",
         )
     nu = rng.dirichlet(np.full(env.n_states, 0.1), size=(len(env.P), env.dim))

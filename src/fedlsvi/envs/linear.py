@@ -75,8 +75,8 @@ def _per_step(
         array = array[None]
     if array.shape[1:] != shape or array.ndim != len(shape) + 1 or not len(array):
         raise InvalidEnvironment(
-            f"{field} has shape {np.shape(value)}, phi has shape {phi_shape}: "
-            f"give {field} of shape {shape} or (H, {', '.join(map(str, shape))})",
+            f"{field} has shape {np.shape(value)}, but phi has shape {phi_shape}: give {field} of "
+            f"shape {shape} or (H, {', '.join(map(str, shape))})",
             code=f"bad-{field}",
         )
     check_finite(field, array, ("h", "i", "x"))
@@ -91,7 +91,7 @@ def _check_norms(field: str, vectors: np.ndarray, dim: int) -> None:
         what = "theta" if field == "theta" else "mu(X)"
         raise InvalidEnvironment(
             f"{what}[h={h + 1}] has norm {norms[h]:.10g} > sqrt(d) = {np.sqrt(dim):.10g}: "
-            f"scale {field} down, or phi and {field} against each other",
+            f"scale {field} down, or scale phi up and {field} down together",
             code=f"bad-{field}",
         )
 
@@ -121,9 +121,9 @@ class RandomLinearMDP(LinearMDP):
         seed = count("seed", seed, 0)
         if n_states * n_actions < dim:
             raise InvalidEnvironment(
-                f"dim is {dim}, but {plural(n_states, 'state')} and "
-                f"{plural(n_actions, 'action')} make only "
-                f"{n_states * n_actions} pairs: give dim of at most {n_states * n_actions}",
+                f"dim is {dim}, but {plural(n_states, 'state')} and {plural(n_actions, 'action')} "
+                f"make only {n_states * n_actions} pairs: give dim = {n_states * n_actions} at "
+                "most",
                 code="bad-dim",
             )
         rng = np.random.default_rng(seed)

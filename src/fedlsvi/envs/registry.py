@@ -58,13 +58,13 @@ def from_spec(spec: dict[str, Any]) -> Environment:
     """Rebuild the environment that gave this `spec()`."""
     if not isinstance(spec, dict) or set(spec) != {"name", "params"}:
         raise InvalidEnvironment(
-            f"spec is {spec!r}: give {{'name': ..., 'params': {{...}}}}, as env.spec() does",
+            f"spec is {spec!r}: give {{'name': ..., 'params': {{...}}}}, as env.spec() returns",
             code="bad-spec",
         )
     if spec["name"] is None:
         raise InvalidEnvironment(
-            "spec has no name, because the environment was made from arrays: give the environment "
-            "itself again, or register a constructor with fedlsvi.envs.register",
+            "spec has no name, because the environment was made from arrays: pass the environment "
+            "itself, or register a constructor with fedlsvi.envs.register",
             code="unnamed-environment",
         )
     return make(spec["name"], **spec["params"])

@@ -100,8 +100,8 @@ def check_same(policy: Any, world: Any) -> None:
     own: Spaces | None = getattr(policy, "spaces", None)  # what only acts has none
     if own is not None and not own.fits(world):
         raise InvalidInput(
-            f"{world.name} has {Spaces.of(world).words()}, the policy was learned with "
-            f"{own.words()}: give the environment that it was learned in",
+            f"{world.name} has {Spaces.of(world).words()}, but the policy was learned with "
+            f"{own.words()}: give the environment it was learned in",
             code="wrong-environment",
         )
 

@@ -43,7 +43,7 @@ def check_finite(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
     if bad.any():
         index = tuple(np.argwhere(bad)[0])
         raise InvalidEnvironment(
-            f"{field}[{place(index, axes)}] is {array[index]}: replace it by a finite number",
+            f"{field}[{place(index, axes)}] is {array[index]}: give a finite number",
             code=f"bad-{field}",
         )
 
@@ -116,7 +116,8 @@ def horizon_of(given: int | None, lengths: dict[str, int]) -> int:
             horizon, source = length, field
         elif length != horizon:
             raise InvalidEnvironment(
-                f"{field} has {plural(length, 'step')}, {source} says {horizon}: make them agree",
+                f"{field} has {plural(length, 'step')}, but {source} says {horizon}: make them "
+                "agree",
                 code="bad-horizon",
             )
     if horizon is None:
@@ -132,7 +133,7 @@ def transitions(P: Any) -> np.ndarray:
     array = as_array("P", P)
     if array.ndim not in (3, 4) or 0 in array.shape or array.shape[-3] != array.shape[-1]:
         raise InvalidEnvironment(
-            f"P has shape {array.shape}: give (S, A, S), or (H, S, A, S) with one law per step",
+            f"P has shape {array.shape}: give (S, A, S), or (H, S, A, S) with one table per step",
             code="bad-P",
         )
     check_laws("P", array, STEPPED[4 - array.ndim :])
@@ -164,7 +165,7 @@ def rewards(
     full = array.ndim == 4 and array.shape[0] > 0 and array.shape[1:] == triple
     if not (per_pair or per_step or per_transition or full):
         raise InvalidEnvironment(
-            f"r has shape {array.shape}, P has {plural(n_states, 'state')} and "
+            f"r has shape {array.shape}, but P has {plural(n_states, 'state')} and "
             f"{plural(n_actions, 'action')}: "
             f"give r as {pair}, {triple}, or either with a leading axis of H steps",
             code="bad-r",
@@ -180,7 +181,8 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
     if isinstance(initial, str):
         if initial != "uniform":
             raise InvalidEnvironment(
-                f"initial is '{initial}': give a state, a law, either one per agent, or 'uniform'",
+                f"initial is '{initial}': give a state or a distribution, or one of these per "
+                "agent, or 'uniform'",
                 code="bad-initial",
             )
         return np.full((1, n_states), 1.0 / n_states)
@@ -202,8 +204,8 @@ def initial_laws(initial: Any, n_states: int) -> np.ndarray:
     laws = as_array("initial", initial)
     if laws.ndim not in (1, 2) or laws.shape[-1] != n_states or 0 in laws.shape:
         raise InvalidEnvironment(
-            f"initial has shape {laws.shape}: give a state, a law of length {n_states}, a list of "
-            f"states, or laws of shape (agents, {n_states})",
+            f"initial has shape {laws.shape}: give a state, a distribution of length {n_states}, "
+            f"a list of states, or distributions of shape (agents, {n_states})",
             code="bad-initial",
         )
     check_laws("initial", np.atleast_2d(laws), ("agent", "x"))
@@ -228,8 +230,8 @@ def mask_table(value: Any, n_states: int, n_actions: int, horizon: int) -> np.nd
         h, x = (int(i) for i in np.argwhere(~mask.any(axis=2))[0])
         step = f" at step {h + 1}" if len(mask) > 1 else ""
         raise InvalidEnvironment(
-            f"allowed offers no action in state {x}{step}: allow one at least, also where nothing "
-            "can be done any more",
+            f"allowed has no action for state {x}{step}: allow at least one, even where no action "
+            "has an effect",
             code="no-action",
         )
     return mask

@@ -66,8 +66,8 @@ class BoundedExperience:
             paid = paid[:, :, first : first + length]
             if not ((paid >= -TOLERANCE) & (paid <= 1.0 + TOLERANCE)).all():
                 raise InvalidEnvironment(
-                    "a reward is outside [0, 1], for which the noise of this run was made: nothing "
-                    "of the round is sent; scale the rewards of the environment",
+                    "a reward is outside [0, 1], the range that the noise of this run can hide: "
+                    "nothing from this round is sent; scale the rewards of the environment",
                     code="reward-out-of-range",
                 )
         if self.most is not None:
@@ -83,18 +83,17 @@ class BoundedExperience:
             return
         if not found.all() or self.users.shape[1] != first:
             raise InvalidEnvironment(
-                'some episodes name their user, as info["user"] of reset, and others do not: name '
-                "all of them, or none",
+                'some episodes name their user in info["user"] of reset and others do not: name '
+                "the user in all of them, or in none",
                 code="user-unknown",
             )
         self.users = np.concatenate([self.users, found], axis=1)
         often = max(Counter(self.users.ravel().tolist()).values())
         if often > self.most:  # type: ignore[operator]
             raise InvalidEnvironment(
-                f"a user has played {plural(often, 'episode')} here, and episodes_per_user is "
-                f"{self.most}: "
-                "nothing of this round is sent. Keep users who were here so often from playing, or "
-                "begin a run with a larger episodes_per_user",
+                f"a user has played {plural(often, 'episode')} here, but episodes_per_user is "
+                f"{self.most}: nothing from this round is sent. Stop users from playing more "
+                "often than that, or start a run with a larger episodes_per_user",
                 code="user-too-often",
             )
 

@@ -188,8 +188,8 @@ def naming_errors(name: str, agents: np.ndarray, first: int, last: int, h: int) 
         where = f"step {h}" if h else "the reset"
         raise InvalidEnvironment(
             f"{name} raised {type(error).__name__}: {error} in {where} of episodes {first} to "
-            f"{last} of agents {agents[0]} to {agents[-1]}. A run with a folder continues with: "
-            "fedlsvi resume",
+            f"{last} of agents {agents[0]} to {agents[-1]}. Correct it, then continue a run that "
+            "has a folder with: fedlsvi resume",
             code="environment-raised",
         ) from error
 

@@ -143,7 +143,7 @@ class TabularValues:
             return actions
         if not len(self.scores):
             raise InvalidInput(
-                "this policy was learned with every action allowed, and holds no second choice: "
+                "this policy was learned with every action allowed, so it has no second choice: "
                 'learn with the mask (FiniteMDP(allowed=...), or allowed="env")',
                 code="no-second-choice",
             )

@@ -68,7 +68,9 @@ class Question:
             algorithms.entry(name)
         if len(set(names)) < len(names) or not names:
             raise InvalidInput(
-                f"--algorithms {','.join(names)} is empty or has duplicates", code="bad-algorithms"
+                f"--algorithms {','.join(names)} is empty or has duplicates: name each algorithm "
+                "once: name each algorithm once",
+                code="bad-algorithms",
             )
         own: dict[str, Table] = {name: {} for name in names}
         shared: Table = {"episodes": EPISODES}
@@ -192,8 +194,8 @@ def claim_folder(folder: Path, question: Question, more: Mapping[str, Any] | Non
             return False
     if not holds(folder, question, more):
         raise FolderExists(
-            f"folder {folder} holds another comparison: choose another with --out, or repeat "
-            "its arguments to continue it",
+            f"folder {folder} holds a different comparison: choose another folder with --out, or "
+            "repeat its arguments to continue it",
             code="another-question",
         )
     return True
@@ -206,7 +208,8 @@ def _refuse_foreign(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
     if QUESTION not in names and not all(f"{QUESTION}." in name for name in names):
         raise FolderExists(
-            f"folder {folder} exists and was not made by this command: choose another",
+            f"folder {folder} already exists and was not written by this command: choose another "
+            "folder",
             code="folder-exists",
         )
 

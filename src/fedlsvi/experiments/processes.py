@@ -20,7 +20,7 @@ def pool_errors() -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise FedLSVIError(
-            "a process that played a run was killed by the system, perhaps because memory ran out: "
+            "the system killed a process that was playing a run, perhaps because memory ran out: "
             "repeat the command with fewer --jobs; finished runs are kept",
             code="worker-killed",
         ) from None

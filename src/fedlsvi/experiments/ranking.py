@@ -256,7 +256,7 @@ def _read(folder: Path) -> tuple[Question, Found]:
     asked = files.read_json(files.inside(folder, QUESTION), ASKED)
     if "test" in asked:
         raise InvalidInput(
-            f"{folder} was made by `fedlsvi tune`: its table is in table.md", code="is-a-tuning"
+            f"{folder} was written by `fedlsvi tune`: read its table.md", code="is-a-tuning"
         )
     question = Question.from_dict(asked)
     outcomes = ResultFile.read(folder / RESULTS)

@@ -185,7 +185,7 @@ def _outcomes(path: Path, lines: bytes) -> dict[str, Outcome]:
         except DamagedFile:
             raise InvalidInput(
                 f"{path}, line {number}, is not a result: delete that line or the file, "
-                "and its runs are made again",
+                "and its runs will be repeated",
                 code="not-a-result",
             ) from None
     return found

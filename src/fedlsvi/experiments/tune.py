@@ -35,12 +35,12 @@ LEAST, MOST = 1.0 / 4096.0, 64.0
 def _refusal(uniform_regret: float | None) -> InvalidInput:
     if uniform_regret is None:
         return InvalidInput(
-            "tuning needs the uniform policy's value beside regret: choose a finite problem, or "
-            "a black box, which is tuned by return",
+            "tuning needs both regret and the value of the uniform policy: choose a finite "
+            "problem, or a black box, which is tuned by return",
             code="regret-unknown",
         )
     return InvalidInput(
-        "the uniform policy loses nothing on this problem, so there is nothing to tune: choose an "
+        "the uniform policy is optimal on this problem, so there is nothing to tune: choose an "
         "environment where actions matter",
         code="nothing-to-tune",
     )
@@ -69,7 +69,8 @@ def scale_of(name: str, p: Parameters) -> Scale:
         settings: Any = algorithms.make(name, preset=p.preset).settings
         return Scale(parameter, settings.scale(p) if parameter == "sigma" else settings.scale)
     raise InvalidInput(
-        f"algorithm '{name}' has no scale parameter (beta, sigma or c) to tune", code="no-scale"
+        f"algorithm '{name}' has no exploration parameter (beta, sigma or c) to tune: leave it out",
+        code="no-scale",
     )
 
 

@@ -28,8 +28,8 @@ class AggregateFeatures(FeatureMap):
         array = np.asarray(groups)
         if array.dtype.kind not in "iu" or array.ndim > 2 or not array.size or array.min() < 0:
             raise InvalidFeatures(
-                "groups must be numbers from 0: one for every state, (S,), or for every pair, "
-                f"(S, A); got shape {array.shape} and type {array.dtype}",
+                "groups must be numbers from 0, one per state, (S,), or one per pair, (S, A); got "
+                f"shape {array.shape} and type {array.dtype}",
                 code="bad-groups",
             )
         if array.ndim == 0:
@@ -62,7 +62,7 @@ class AggregateFeatures(FeatureMap):
             index = index[:, None] * n_actions + np.arange(n_actions)
         if index.shape != (n_states, n_actions):
             raise InvalidFeatures(
-                f"groups have shape {self.groups.shape}, {env.name} has {states_of(env)} and "
+                f"groups have shape {self.groups.shape}, but {env.name} has {states_of(env)} and "
                 f"{plural(n_actions, 'action')}: give one number per state, or one per state and "
                 "action",
                 code="bad-groups",

@@ -141,8 +141,8 @@ class CallableFeatures(FeatureMap):
         phi = as_features("features", self.fn(states)) if imagined(env) else bound(states)
         if phi.shape[1] != env.n_actions:
             raise InvalidFeatures(
-                f"features have {plural(phi.shape[1], 'action')}, {env.name} has {env.n_actions}: "
-                "return an (n, A, d) array with A = n_actions",
+                f"features have {plural(phi.shape[1], 'action')}, but {env.name} has "
+                f"{env.n_actions}: return an (n, A, d) array with A = n_actions",
                 code="bad-n_actions",
             )
         bound.n_actions, bound.dim = phi.shape[1:]
@@ -222,7 +222,7 @@ def check_batch(field: str, promised: FeatureMap, states: np.ndarray, value: Any
     for flag, said, holds in zip(FLAGS, declared, found, strict=True):
         if said and not holds:
             raise InvalidFeatures(
-                f"{flag} is declared for {field} and does not hold: drop {flag}=True",
+                f"{flag}=True is declared for {field} but is not true: leave it out",
                 code=f"not-{flag}",
             )
     return phi
@@ -246,7 +246,7 @@ def check_norms(field: str, phi: np.ndarray, states: np.ndarray | None = None) -
     if norm > 1.0 + NORM_TOLERANCE:
         raise InvalidFeatures(
             f"{field}[x={_state(x, states)}, a={a}] has norm {norm:.10g} > 1: divide by the "
-            "largest norm, as fedlsvi.features.scale does",
+            "largest norm, for example with fedlsvi.features.scale",
             code="norm-above-1",
         )
 
@@ -345,11 +345,12 @@ def try_out(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
     found = phi.checked(states).copy()
     if not np.array_equal(states, kept):
         raise InvalidFeatures(
-            f"{name} changes the states that it is given: copy them first", code="states-changed"
+            f"{name} modifies the states it is given: copy them first", code="states-changed"
         )
     if not alike(phi(states), found):
         raise InvalidFeatures(
-            f"{name} gives other numbers when it is called again: a map is a function of the state",
+            f"{name} gives different numbers when it is called again: make it depend on the state "
+            "alone",
             code="not-a-function",
         )
     filled = np.full_like(found, np.nan)
@@ -361,8 +362,8 @@ def try_out(phi: FeatureMap, states: np.ndarray) -> np.ndarray:
     ):
         if given.shape != wanted.shape or not alike(given, wanted):
             raise InvalidFeatures(
-                f"{name}.{method} gives other numbers than calling the map: make "
-                f"them agree, or leave {method} out",
+                f"{name}.{method} and the map itself give different numbers: make them agree, or "
+                f"leave {method} out",
                 code=f"{method}-differs",
             )
     return found

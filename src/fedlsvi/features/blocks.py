@@ -59,8 +59,8 @@ class BlockFeatures(FeatureMap):
         state_dim: int | None = getattr(env, "state_dim", None)
         if state_dim is None:
             raise InvalidFeatures(
-                f"{self.kind} features need a continuous state space, {env.name} has a finite one: "
-                "use one-hot or table features",
+                f"{self.kind} features need a continuous state space, but {env.name} has a finite "
+                "one: use one-hot or table features",
                 code="needs-continuous-states",
             )
         bound = copy.copy(self)

@@ -55,8 +55,8 @@ class BoxFeatures(BlockFeatures):
             array = fits(side, np.asarray(default if found is None else found), state_dim)
             if not (np.abs(array) < VAST).all():
                 raise InvalidFeatures(
-                    f"{side} of the states is {array.tolist()}, which is no bound: "
-                    f"give {side}=, one number or {state_dim}",
+                    f"{side} of the states is {array.tolist()}, which is not a finite bound: give "
+                    f"{side}=, one number or {state_dim}",
                     code="box-unbounded",
                 )
             setattr(self, side, array)

@@ -38,8 +38,8 @@ def check_features(features: Any, env: Any, **options: Any) -> None:
     for half in np.array_split(np.random.default_rng(0).permutation(len(states)), 2):
         if len(half) and not alike(phi(states[half]), found[half]):
             raise InvalidFeatures(
-                "check_features: the map must treat each state by itself, but a permuted half of "
-                "the batch gave other numbers",
+                "check_features: the features of a state must not depend on the rest of the "
+                "batch, but a permuted half of the batch gave different numbers",
                 code="depends-on-batch",
             )
     _check_spec(phi, env, states, found)
@@ -71,11 +71,11 @@ def _check_spec(phi: FeatureMap, env: Any, states: np.ndarray, found: np.ndarray
         again = resolve(make(back["name"], **back["params"]), env)
     except (FedLSVIError, KeyError, TypeError, ValueError) as error:
         raise InvalidFeatures(
-            f"check_features: spec() gave {spec}, from which no map can be made: {error}",
+            f"check_features: no map can be made from spec(), {spec}: {error}",
             code="bad-spec",
         ) from None
     if again.dim != phi.dim or not alike(again(states), found):
         raise InvalidFeatures(
-            f"check_features: the map made from its spec(), {spec}, gives other numbers",
+            f"check_features: the map made from spec(), {spec}, gives different numbers",
             code="spec-of-another-map",
         )

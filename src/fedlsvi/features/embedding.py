@@ -128,7 +128,7 @@ class SklearnFeatures(EmbeddingFeatures):
     def __init__(self, transformer: Any, norm: str | float = "unit") -> None:
         if not hasattr(transformer, "transform"):
             raise InvalidFeatures(
-                f"transformer must have transform(), got {type(transformer).__name__}",
+                f"transformer must have a method transform(), got {type(transformer).__name__}",
                 code="bad-transformer",
             )
 
@@ -163,8 +163,8 @@ class DescribedFeatures(FeatureMap):
         n_states = finite_states("described", env)
         if len(self.descriptions) != n_states:
             raise InvalidFeatures(
-                f"descriptions are of {plural(len(self.descriptions), 'state')}, {env.name} has "
-                f"{states_of(env)}: describe all of them",
+                f"descriptions cover {plural(len(self.descriptions), 'state')}, but {env.name} "
+                f"has {states_of(env)}: describe every state",
                 code="bad-descriptions",
             )
         described = _Described(env, self.descriptions)

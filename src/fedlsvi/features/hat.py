@@ -50,8 +50,8 @@ class HatFeatures(FeatureMap):
     def bind(self, env: Bindable) -> HatFeatures:
         if getattr(env, "state_dim", None) != 1:
             raise InvalidFeatures(
-                f"hat features need a state in [0, 1], {env.name} has another state space: "
-                "give one-hot or table features, or a callable",
+                f"hat features need a state in [0, 1], but {env.name} has a different state "
+                "space: give one-hot or table features, or a callable",
                 code="needs-unit-interval",
             )
         low, high = (
@@ -59,15 +59,14 @@ class HatFeatures(FeatureMap):
         )
         if not (low[0] >= 0.0 and high[0] <= 1.0):
             raise InvalidFeatures(
-                f"hat features need a state in [0, 1], that of {env.name} lies in "
+                f"hat features need a state in [0, 1], but that of {env.name} is in "
                 f"[{low[0]:g}, {high[0]:g}]: scale it, or give rbf, tile or Fourier features",
                 code="needs-unit-interval",
             )
         if self.n_actions not in (0, env.n_actions):
             raise InvalidFeatures(
-                f"HatFeatures has {plural(self.n_actions, 'action')}, {env.name} has "
-                f"{env.n_actions}: "
-                "leave n_actions out",
+                f"HatFeatures has {plural(self.n_actions, 'action')}, but {env.name} has "
+                f"{env.n_actions}: leave n_actions out",
                 code="bad-n_actions",
             )
         return HatFeatures(self.dim, env.n_actions)

@@ -39,7 +39,8 @@ class LowRankFeatures(FeatureMap):
         n_states = finite_states("low-rank", env)
         if not hasattr(env, "P"):
             raise InvalidFeatures(
-                f"low-rank features need a known model, and {env.name} is a black box",
+                f"low-rank features need a known model, but {env.name} is a black box: use other "
+                "features, such as fourier",
                 code="model-unknown",
             )
         P = np.asarray(env.P).mean(axis=0)

@@ -81,8 +81,8 @@ class RBFFeatures(BoxFeatures):
             return super().prepare(state_dim)
         if self.centres.shape[1] != state_dim:
             raise InvalidFeatures(
-                f"centres have {self.centres.shape[1]} coordinates, the state has {state_dim}: "
-                f"give an array (D, {state_dim})",
+                f"centres have {self.centres.shape[1]} coordinates, but the state has "
+                f"{state_dim}: give an array (D, {state_dim})",
                 code="bad-centres",
             )
         if self.bandwidth is None:

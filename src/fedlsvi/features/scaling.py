@@ -24,7 +24,11 @@ def scale(phi: Any, by: float | None = None) -> Any:
         table = as_features("phi", getattr(phi, "table", phi))
         factor = largest_norm(table)[0] if by is None else by
         if factor == 0.0:
-            raise InvalidFeatures("phi is zero everywhere: nothing to scale", code="zero-features")
+            raise InvalidFeatures(
+                "phi is zero everywhere, so it cannot be scaled: give features that are not all "
+                "zero",
+                code="zero-features",
+            )
         return table / factor
     if by is None:
         raise InvalidFeatures(

@@ -17,7 +17,7 @@ def finite_states(what: str, env: Bindable) -> int:
     n_states: int | None = getattr(env, "n_states", None)
     if n_states is None:
         raise InvalidFeatures(
-            f"{what} features need a finite state space, {env.name} has a continuous one: "
+            f"{what} features need a finite state space, but {env.name} has a continuous one: "
             "give a callable, or features named hat, rbf or fourier",
             code="needs-finite-states",
         )
@@ -38,7 +38,7 @@ def tabulated(features: FeatureMap, env: Any) -> TableFeatures:
     except IndexError as error:
         raise InvalidFeatures(
             f"features raised IndexError ({error}), but {env.name} has {states_of(env)}: "
-            "return features of all of them",
+            "return features for every state",
             code="too-few-states",
         ) from error
     bound = TableFeatures(table).bind(env)
@@ -51,7 +51,7 @@ def check_table_shape(shape: tuple[int, ...], env: Bindable) -> None:
     expected = (finite_states("table", env), env.n_actions)
     if shape[:2] != expected:
         raise InvalidFeatures(
-            f"features have shape {shape}, {env.name} has {states_of(env)} and "
+            f"features have shape {shape}, but {env.name} has {states_of(env)} and "
             f"{plural(expected[1], 'action')}: give an array of shape ({expected[0]}, "
             f"{expected[1]}, d)",
             code="bad-shape",
@@ -131,8 +131,8 @@ class OneHot(FeatureMap):
         if self.dim and (self.n_states, self.n_actions) != expected:
             raise InvalidFeatures(
                 f"OneHot has {plural(self.n_states, 'state')} and "
-                f"{plural(self.n_actions, 'action')}, {env.name} has "
-                f"{expected[0]} and {expected[1]}: write OneHot() and let bind find them",
+                f"{plural(self.n_actions, 'action')}, but {env.name} has {expected[0]} and "
+                f"{expected[1]}: write OneHot(), and the sizes are filled in",
                 code="bad-shape",
             )
         return OneHot(*expected)

@@ -47,7 +47,7 @@ def fits(field: str, array: np.ndarray, state_dim: int) -> np.ndarray:
     """One number, or one per state dimension, as an array (state_dim,)."""
     if array.ndim and len(array) != state_dim:
         raise InvalidFeatures(
-            f"{field} has {len(array)} entries, the state has {state_dim}: give one number or "
+            f"{field} has {len(array)} entries, but the state has {state_dim}: give one number or "
             f"{state_dim}",
             code=f"bad-{field}",
         )

@@ -102,7 +102,7 @@ class MaskStreams:
                 secret = key.exchange(made.x25519.X25519PublicKey.from_public_bytes(member.public))
             except ValueError:  # a point of low order: the secret would be known to all
                 raise MessageRefused(
-                    f"the public key of agents from {member.first} on is not a key of X25519",
+                    f"the public key of agents from {member.first} on is not an X25519 key",
                     code="bad-key",
                 ) from None
             pair = _PAIR.pack(run, min(own, member.first), max(own, member.first))
@@ -133,7 +133,7 @@ def check_sites(count: int) -> None:
     """Refuse fewer sites than secure sums need."""
     if count < FEWEST_SITES:
         raise InvalidSetting(
-            f'aggregation="secure" needs at least {FEWEST_SITES} sites, and here are {count}: give '
-            f"cohorts={FEWEST_SITES} or more, or more sites",
+            f'aggregation="secure" needs at least {FEWEST_SITES} sites, but there are {count}: '
+            f"give cohorts={FEWEST_SITES} or more, or more sites",
             code="too-few-sites",
         )

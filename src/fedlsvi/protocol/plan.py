@@ -164,10 +164,10 @@ class Plan:
             logged = env.recorded
             if logged != self.parameters.pessimistic:
                 raise InvalidEnvironment(
-                    f"{env.name} is a log, and an optimistic learner needs a world to play in: "
-                    "learn from it with PEVI"
+                    f"{env.name} is a log, but an optimistic learner needs an environment to play "
+                    "in: learn from the log with PEVI"
                     if logged
-                    else f"pevi learns from logs, and {env.name} is not one: give data=",
+                    else f"pevi learns from logs, but {env.name} is not a log: give data=",
                     code="needs-world" if logged else "needs-records",
                 )
 
@@ -183,9 +183,9 @@ class Plan:
         p, shared = self.parameters, values is not None
         if not self.same_masks(0 if shared else lo, hi):
             raise InvalidSetting(
-                f"agents {lo} to {hi - 1} share one policy, but not the same allowed actions: give "
-                "each a place of its own, cohorts=n_agents, and leave participation= and present= "
-                "out",
+                f"agents {lo} to {hi - 1} share one policy but not the same allowed actions: give "
+                "each agent its own cohort, cohorts=n_agents, and leave out participation= and "
+                "present=",
                 code="masks-differ",
             )
         values = self.values(lo) if values is None else values
@@ -343,14 +343,14 @@ def make_plan(
     _check_room(parameters, first)
     if logs and any(isinstance(env, GymWorld) and env.masked for env in envs):
         raise InvalidSetting(
-            "the environment tells its masks with each observation, and the observations in a log "
-            'have none: leave data= out, or allowed="env"',
+            "the environment gives a mask with each observation, but the observations in a log "
+            'have none: leave out data= or allowed="env"',
             code="masks-and-logs",
         )
     if parameters.exchange == "one-trip" and masked:
         raise InvalidSetting(
-            'exchange="one-trip" lets the server compute the values of all states, and only the '
-            "agents know which actions are allowed there: leave it out",
+            'exchange="one-trip" lets the server compute the values of all states, but only the '
+            "agents know which actions are allowed: leave it out",
             code="one-trip-masks",
         )
     if prior is not None:
@@ -364,8 +364,8 @@ def _refuse_steps(envs: Sequence[Environment]) -> None:
     why = "depends on the step" if isinstance(env, FiniteMDP) else "does not say that it is"
     fix = "" if isinstance(env, FiniteMDP) else ", or set stationary = True on its class"
     raise InvalidSetting(
-        f"stationary=True needs environments whose laws and rewards are the same at every step, "
-        f"and {env.name} of agent {m} {why}: leave it out{fix}",
+        "stationary=True needs transitions and rewards that are the same at every step, but "
+        f"{env.name} of agent {m} {why}: leave it out{fix}",
         code="not-stationary",
     )
 
@@ -379,10 +379,9 @@ def _check_ends(p: Parameters, envs: Sequence[Environment]) -> None:
         after = env.absorbing_reward * np.arange(p.horizon - 1, 0, -1)
         if (after < 0.0).any() or (after > p.ceilings[1:] + 1e-9).any():
             raise InvalidSetting(
-                f"after an early end {env.name} of agent {m} pays {env.absorbing_reward:g} at "
-                "every step, in rewards mapped to [0, 1], which adds up to more than value_range "
-                "or to less than 0: privacy needs a larger value_range, or a reward_range that "
-                "holds 0",
+                f"after an early end, {env.name} of agent {m} has reward {env.absorbing_reward:g} "
+                "at every step (mapped to [0, 1]), and their sum can leave [0, value_range]: "
+                "privacy needs a larger value_range, or a reward_range that contains 0",
                 code="bad-value_range",
             )
 
@@ -391,14 +390,13 @@ def _refuse_diversity(env: Environment, masked: bool) -> None:
     """The error for diversity where values or masks do not provide for it."""
     if isinstance(env, ContinuousMDP):
         raise InvalidSetting(
-            f"diversity needs finite states or a world that is stepped, and {env.name} is neither: "
-            "give diversity=0",
+            f"diversity needs finite states or a black box that is stepped, but {env.name} is "
+            "neither: give diversity=0",
             code="bad-diversity",
         )
     if masked:
         raise InvalidSetting(
-            "diversity does not know which actions are allowed: give diversity=0 where some are "
-            "not",
+            "diversity ignores which actions are allowed: give diversity=0 if some are forbidden",
             code="bad-diversity",
         )
 
@@ -418,14 +416,13 @@ def own_features(envs: Sequence[Environment]) -> FeatureMap:
         own = phi if other is envs[0] else resolve(None, other)
         if own.dim != phi.dim:
             raise InvalidEnvironment(
-                f"agent {m} has features of dimension {own.dim}, agent 0 of {phi.dim}: "
-                "give features= that serve all agents",
+                f"agent {m} has features of dimension {own.dim}, but agent 0 has {phi.dim}: give "
+                "features= for all agents",
                 code="features-disagree",
             )
         if not same_features(own, phi, envs[0]):
             raise InvalidEnvironment(
-                f"agent {m} has features of its own that differ from agent 0's: "
-                "give features= that serve all agents",
+                f"agent {m} has features that differ from agent 0's: give features= for all agents",
                 code="features-disagree",
             )
     return phi
@@ -478,14 +475,17 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
         return (env,) * n_agents
     if len(env) != n_agents:
         raise InvalidEnvironment(
-            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one for each agent",
+            f"env is a list of {len(env)}, but n_agents is {n_agents}: give one environment per "
+            "agent",
             code="wrong-number-of-environments",
         )
     same_sizes(env)
     known = isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld)
     if not (known or getattr(env[0], "recorded", False)):
         raise InvalidEnvironment(
-            f"{type(env[0]).__name__} is neither finite nor continuous", code="bad-env"
+            f"env is a {type(env[0]).__name__}, neither a finite nor a continuous environment: "
+            "give one of these",
+            code="bad-env",
         )
     return tuple(env)
 
@@ -507,7 +507,7 @@ def same_sizes(env: Sequence[Any]) -> None:
                 mixed = isinstance(other, GymWorld) != isinstance(first, GymWorld)
                 more = {"reward_range": RANGES, "n_states": STEPPED if mixed else ""}.get(size, "")
                 raise InvalidEnvironment(
-                    f"env[{m}].{size} is {here}, env[0].{size} is {there}: all agents must agree"
-                    f"{more}",
+                    f"env[{m}].{size} is {here}, but env[0].{size} is {there}: all agents must "
+                    f"agree{more}",
                     code="agents-disagree",
                 )

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import numpy as np
 
-from fedlsvi.checks import plural
 from fedlsvi.core import fixed_point
 from fedlsvi.core.discrete_gaussian import KEY_BYTES, discrete_gaussian
 from fedlsvi.core.prefix_tree import Node, changed, nodes
@@ -42,8 +41,8 @@ def honest_sites(sites: int, colluders: int) -> int:
     """How many sites' noise counts: all but so many, at least two."""
     if sites - colluders < 2:
         raise InvalidSetting(
-            f"colluders = {colluders} leaves fewer than two of {plural(sites, 'site')} whose "
-            "noise counts: give a smaller number, or more sites",
+            f"colluders = {colluders} leaves fewer than two honest sites out of {sites}: give a "
+            "smaller number, or more sites",
             code="bad-colluders",
         )
     return sites - colluders
@@ -70,7 +69,7 @@ def _refuse_spent(k: int, rounds: int) -> None:
     if not 1 <= k <= rounds:
         raise MessageRefused(
             f"round {k} of {rounds}: the privacy budget of this run is spent, so nothing more is "
-            "sent",
+            "sent: start a new run: start a new run",
             code="budget-spent",
         )
 

@@ -79,8 +79,8 @@ class PrivateInProcess(InProcess):
             parties, key = plain["noise"]
             if parties != self.parties:
                 raise InvalidInput(
-                    f"a private run goes on with the sites that it began with: give cohorts="
-                    f"{parties}, not {self.parties}",
+                    f"a private run must keep the sites it started with: give cohorts={parties}, "
+                    f"not {self.parties}",
                     code="other-sites",
                 )
             self._arm(bytes.fromhex(key))

@@ -134,8 +134,8 @@ class Transport(ABC):
     def sites(self) -> np.ndarray:
         """The first agent of each site, which stands for it in the ledger."""
         raise TransportError(
-            f"{type(self).__name__} does not say which agents are one site, and secure sums need "
-            'that: define sites(), or use aggregation="float"',
+            f"{type(self).__name__} does not say which agents share a site, which secure "
+            'aggregation needs: define sites(), or use aggregation="float"',
             code="no-sites",
         )
 

@@ -87,7 +87,7 @@ class Prior:
         ):
             if there != here:
                 raise InvalidSetting(
-                    f"the model of {self.title} has {what} {there}, this run {here}: learn it with "
+                    f"the model of {self.title} has {what} {there}, but this run has {here}: use "
                     "the same environment, features and `stationary`",
                     code="other-prior",
                 )
@@ -95,13 +95,13 @@ class Prior:
             # a comparison with NaN is false
             if numbers.dtype.kind != "f" or not (np.abs(numbers) < LARGEST).all():
                 raise InvalidSetting(
-                    f"the model of {self.title} has {what} that are not numbers below "
-                    f"{LARGEST:g}: begin with another run",
+                    f"the model of {self.title} has {what} that are not finite or exceed "
+                    f"{LARGEST:g}: start from another run",
                     code="bad-prior",
                 )
         if self.gram.ndim == 3 and not np.allclose(self.gram, self.gram.swapaxes(1, 2)):
             raise InvalidSetting(
-                f"the model of {self.title} has Gram matrices that are not symmetric: begin with "
+                f"the model of {self.title} has Gram matrices that are not symmetric: start from "
                 "another run",
                 code="bad-prior",
             )

@@ -239,10 +239,10 @@ def _chained(
         if not good:
             at = i + 1 if after is None else after[0] + 1
             raise DamagedFile(
-                f"the log {path} was altered at line {at}: its chain breaks there, or an earlier "
-                "file of it is missing. Restore it from a copy. If there is none, keep all its "
-                "files somewhere else as evidence and start the site again: it begins a new log, "
-                "and what left before cannot be verified any more",
+                f"the log {path} was changed at line {at}: its hash chain breaks there, or an "
+                "earlier file of the log is missing. Restore it from a backup. If there is none, "
+                "move all its files elsewhere as evidence and restart the site: it starts a new "
+                "log, and what it sent earlier can no longer be verified",
                 code="log-altered",
             )
         after = (line["n"], line["hash"])
@@ -277,7 +277,9 @@ def verify(
     for line in lines(path):
         if odd := _odd(line):
             raise DamagedFile(
-                f"line {line['n']} of the log {path} has an invalid {odd}", code=f"bad-{odd}"
+                f"line {line['n']} of the log {path} has an invalid {odd}: restore the log from a "
+                "backup: restore the log from a backup",
+                code=f"bad-{odd}",
             )
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]
         if line["kind"] in UPLOADS:
@@ -295,7 +297,9 @@ def verify(
         scalars[line["kind"]] = scalars.get(line["kind"], 0) + line.get("scalars", 0)
     if messages == 0:
         raise DamagedFile(
-            f"the log {path} is empty: a site writes a line before it takes part", code="log-empty"
+            f"the log {path} is empty, but a site writes a line before it takes part: give the "
+            "sent.jsonl of a site that took part",
+            code="log-empty",
         )
     if others and not uploads:
         played = " and ".join(others)

@@ -57,9 +57,9 @@ def check(table: Any, p: Parameters) -> None:
     integer("episodes", table.get("episodes", p.episodes), 1, "that count of a site's records")
     if p.aggregation == "secure" or p.privacy is not None or p.min_round > 1:
         raise InvalidSetting(
-            "[evaluate] asks every site for sums of its own, many times, and min_round, secure "
-            "aggregation and privacy are there to prevent that: leave it out, and let a site that "
-            "may evaluate by itself (`fedlsvi evaluate KIT --data FILE`)",
+            "[evaluate] asks every site for its own sums many times, which min_round, secure "
+            "aggregation and privacy are meant to prevent: leave it out, and let sites evaluate "
+            "by themselves (`fedlsvi evaluate KIT --data FILE`)",
             code="evaluate-unprotected",
         )
 
@@ -82,9 +82,9 @@ def refuse_unnamed(federation: Any, settings: SiteSettings) -> None:
     """Refuse a job that ends with an estimate where the site names no records for it."""
     if federation.evaluate is not None and settings.held_out is None:
         raise InvalidInput(
-            "this job ends with an estimate from records, and the site names none for it: give "
-            "held_out = FILE, of records that it does not learn from, or the organiser leaves "
-            "[evaluate] out",
+            "this job ends with an estimate from held-out logs, but this site names none: give "
+            "held_out = FILE with records that the site does not learn from, or ask the organiser "
+            "to leave [evaluate] out",
             code="no-held_out",
         )
 

@@ -206,7 +206,7 @@ def split_answer(data: bytes, most_bytes: int) -> list[bytes]:
     """The frames of an answer, unless it is more than any answer: MessageRefused."""
     if not isinstance(data, bytes):
         raise MessageRefused(
-            f"an answer is bytes, not {type(data).__name__}", code="answer-not-bytes"
+            f"an answer must be bytes, got {type(data).__name__}", code="answer-not-bytes"
         )
     if len(data) > most_bytes:
         raise MessageRefused(

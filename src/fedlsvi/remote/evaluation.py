@@ -101,9 +101,10 @@ class AnsweredModels:
             self._models[number, h] = model
         elif known != model:
             raise MessageRefused(
-                f"step {h} of pass {number} was answered under another model before, so nothing is "
-                "sent: the logs of a site have changed, or the server asks for more than one "
-                f"evaluation tells. If that is meant, remove {self._path.name} at this site",
+                f"step {h} of pass {number} was already answered for a different model, so "
+                "nothing is sent: the logs of a site have changed, or the server asks for more "
+                f"than one evaluation reveals. If that is intended, delete {self._path.name} at "
+                "this site",
                 code="evaluated-before",
             )
 

@@ -127,8 +127,8 @@ class Federation:
         integer("logged", self.logged, 0, "of each agent's log the first so many episodes count")
         if self.logged and self.algorithm != "fed-lsvi":
             raise InvalidSetting(
-                f'logged = {self.logged} is for algorithm = "fed-lsvi", which plays after it has '
-                "learned from logs: pevi reads episodes = … of each log",
+                f'logged = {self.logged} works only with algorithm = "fed-lsvi", which plays '
+                "after it has learned from logs: for pevi, give episodes = … instead",
                 code="bad-logged",
             )
         if self.n_actions is not None:
@@ -149,7 +149,7 @@ class Federation:
             integer("max_agents", most, 1, "how many agents a site may have")
         if "n_agents" in self.settings:
             raise InvalidSetting(
-                "n_agents is not for [settings]: each site gives its own agents",
+                "n_agents does not belong in [settings]: each site sets its own number of agents",
                 code="n_agents-in-settings",
             )
         _known("setting", self.settings, ALGORITHMS[self.algorithm])
@@ -197,8 +197,9 @@ class Federation:
         chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
         if getattr(chosen, "some_away", False):
             raise InvalidSetting(
-                "participation and present are not for [settings]: they simulate absence, and here "
-                'sites are away when they are; [retry] absent = "carry" says what happens then',
+                "participation and present do not belong in [settings]: they simulate absent "
+                "agents, but real sites really can be absent. Choose what happens then with "
+                'absent in [retry], for example absent = "carry"',
                 code="bad-participation",
             )
         told: dict[str, Any] = {}
@@ -219,8 +220,8 @@ class Federation:
         phi = self.feature_map()
         if phi is None:
             raise InvalidSetting(
-                'exchange = "one-trip" has the server compute values, and it must know the '
-                'features for that: write [features] with a name, such as name = "one-hot"',
+                'exchange = "one-trip" makes the server compute values, so it needs to know the '
+                'features: write [features] with a name, such as name = "one-hot"',
                 code="one-trip-needs-features",
             )
         actions = self.n_actions or self.dim // self.n_states
@@ -230,8 +231,8 @@ class Federation:
         if bound.dim != self.dim or not isinstance(bound, TableFeatures | OneHot):
             raise InvalidSetting(
                 f"[features] of {plural(self.n_states, 'state')} and {plural(actions, 'action')} "
-                f"have dimension {bound.dim}, and dim is {self.dim}: give n_states and n_actions "
-                "of the sites",
+                f"have dimension {bound.dim}, but dim is {self.dim}: give the sites' n_states and "
+                "n_actions",
                 code="other-dim",
             )
         about = (p.horizon, p.beta, p.ceilings, p.packing == "diagonal", p.taper_factors)
@@ -276,7 +277,8 @@ class Federation:
         for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
                 raise InvalidEnvironment(
-                    f"this site's environment has {size} {own}, the federation agreed on {theirs}",
+                    f"this site's environment has {size} {own}, but the federation agreed on "
+                    f"{theirs}",
                     code=f"other-{size}",
                     hint=_remedy(size, own, plan.world),
                 )
@@ -297,8 +299,9 @@ class Federation:
         for key, own in holds.items():
             if getattr(self, key) and not own:
                 raise InvalidEnvironment(
-                    f"the federation agreed on {key} = true, and this site's features are not so, "
-                    "or its episodes may end early: choose other features, or agree on less",
+                    f"the federation agreed on {key} = true, but this site's features are not "
+                    f"{key}, or its episodes can end early: choose other features, or leave {key} "
+                    "out of federation.toml",
                     code=f"not-{key}",
                 )
 
@@ -319,9 +322,9 @@ class Federation:
             own = units(env.reward_range)
             if own != (low, high):
                 raise InvalidEnvironment(
-                    f"this site's rewards are in ({own[0]:g}, {own[1]:g}), the federation agreed "
-                    f"on reward_range = [{low:g}, {high:g}]: give that in [env] of this site's "
-                    "settings, or agree on another in federation.toml",
+                    f"this site's rewards are in ({own[0]:g}, {own[1]:g}), but the federation "
+                    f"agreed on reward_range = [{low:g}, {high:g}]: give that in [env] of this "
+                    "site's settings, or agree on another in federation.toml",
                     code="other-reward_range",
                 )
 
@@ -457,7 +460,7 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
     settings = SiteSettings.read(kit / "local" / SETTINGS)
     if settings.env is None:
         raise InvalidInput(
-            f"the site of {kit} has a log and no world to play in: give --env, or --data to "
+            f"the site of {kit} has a log but no environment to play in: give --env, or --data to "
             "estimate from a log",
             code="needs-world",
         )
@@ -478,7 +481,7 @@ def open_endpoint(
     plan = federation.plan(world, n_agents, settings.feature_map(), logs)
     if not 0 <= lo < hi <= n_agents:
         raise InvalidInput(
-            f"agents {lo} to {hi - 1} cannot be here: the run has {n_agents}", code="no-such-agents"
+            f"there are no agents {lo} to {hi - 1}: the run has {n_agents}", code="no-such-agents"
         )
     run = run_id(plan.parameters, federation.seed)
     return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

@@ -168,7 +168,8 @@ class FrameTransport(Transport):
                 sleep(max(0.0, began + self.retry.pause(attempt) - self.clock()))
         if not replies:
             raise TransportError(
-                "every agent is excluded or away: nobody is left to learn from", code="nobody-left"
+                "every agent is excluded or absent, so there is no one left to learn from",
+                code="nobody-left",
             )
         return self._complete(message, replies)
 
@@ -226,8 +227,8 @@ class FrameTransport(Transport):
             return False, None
         if isinstance(reply, Failure):
             raise TransportError(
-                f"{type(self.request).__name__} was answered with {reply.name}; the agents' own "
-                "log has the details",
+                f"{type(self.request).__name__} was answered with {reply.name}: see the agents' "
+                "own log for the details",
                 code="agent-failed",
             )
         absentees = self.membership.absentees
@@ -373,8 +374,8 @@ class FrameTransport(Transport):
         began = [tuple(cut) for cut in plain["cuts"]]
         if began != self.cuts:
             raise InvalidSetting(
-                f"this run has {plural(len(began), 'cohort')}, each with its journal, and not "
-                f"{len(self.cuts)}: resume it with cohorts={len(began)}",
+                f"this run has {plural(len(began), 'cohort')}, each with its own journal, but got "
+                f"cohorts={len(self.cuts)}: resume it with cohorts={len(began)}",
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)

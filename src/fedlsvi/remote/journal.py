@@ -175,8 +175,8 @@ class Journal:
             if t not in self._snapshots() and t not in self._undone():
                 raise TransportError(
                     f"the journal {self.folder} has no snapshot after episode {t}, only after "
-                    f"{self._snapshots()}: the server's checkpoint is an older copy, or belongs to "
-                    "another journal. Restore the journal from a copy of the same time"
+                    f"{self._snapshots()}: the server's checkpoint is older, or belongs to "
+                    "another journal. Restore the journal from a backup of the same time"
                     + "".join(f", perhaps {path}" for path in self._aside()),
                     code="no-snapshot",
                 )

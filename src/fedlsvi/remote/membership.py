@@ -269,7 +269,7 @@ class Membership:
             return
         if carried["away"] and not self.carries:
             raise InvalidSetting(
-                f"{plural(len(carried['away']), 'cohort')} of this run are away: resume it with "
+                f"{plural(len(carried['away']), 'cohort')} of this run are absent: resume it with "
                 'absent="carry"',
                 code="cohorts-are-away",
             )

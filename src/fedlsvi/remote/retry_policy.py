@@ -68,15 +68,14 @@ class RetryPolicy:
         """
         if self.suspicious != "note":
             raise InvalidSetting(
-                f"with {what} no site's data are compared with those of others, so that "
-                f'suspicious="{self.suspicious}" can find nobody: use suspicious="note"',
+                f"with {what}, sites cannot be compared with each other, so "
+                f'suspicious="{self.suspicious}" has no effect: use suspicious="note"',
                 code="bad-suspicious",
             )
         if self.absent not in ("wait", "fail") or self.refused != "refuse":
             raise InvalidSetting(
-                f"{what} needs every site in every round, and the policy is "
-                f'absent="{self.absent}", refused="{self.refused}": use absent="wait" or "fail", '
-                'and refused="refuse"',
+                f'{what} needs every site in every round, but absent="{self.absent}" and '
+                f'refused="{self.refused}": use absent="wait" or "fail", and refused="refuse"',
                 code="bad-absent",
             )
 
@@ -85,8 +84,8 @@ class RetryPolicy:
         of the logs could not be asked for it later."""
         if self.absent == "carry":
             raise InvalidSetting(
-                'logs are read in the first round, and absent="carry" may miss a site there: use '
-                'absent="wait", "fail" or "exclude"',
+                'logs are read in the first round, but with absent="carry" a site may be missing '
+                'then: use absent="wait", "fail" or "exclude"',
                 code="bad-absent",
             )
 

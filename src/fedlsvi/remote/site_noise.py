@@ -110,7 +110,7 @@ class SiteNoise:
         k, content = self.parameters.trigger.number(t), sha256(words.data).digest()
         if k == 0:
             raise MessageRefused(
-                f"no round of the public schedule ends with episode {t}, so nothing is sent",
+                f"no round of the public schedule ends after episode {t}, so nothing is sent",
                 code="off-schedule",
             )
         known = self._released.get((k, step))
@@ -122,9 +122,9 @@ class SiteNoise:
         elif known != content:
             where = f"round {k}" + (f", step {step}," if step else "")
             raise MessageRefused(
-                f"the noise of {where} has hidden other statistics before: with it a second "
-                "time their difference would be known, so nothing is sent. The server plays this "
-                "round again with another model, or another run has the same number",
+                f"the noise of {where} was already used for other statistics, and using it twice "
+                "would reveal their difference, so nothing is sent. The server is repeating this "
+                "round with a different model, or another run has the same number",
                 code="noise-used",
             )
         return k
@@ -140,8 +140,8 @@ class SiteNoise:
                 return bytes.fromhex(table["secret"])
         if self._released:
             raise DamagedFile(
-                f"{path} is missing, and {len(self._released)} uploads were released with its "
-                "noise: restore it from a copy; other noise would spend the budget twice",
+                f"{path} is missing, but {len(self._released)} uploads were released with its "
+                "noise: restore it from a backup. New noise would spend the budget twice",
                 code="noise-lost",
             )
         key = new_noise_key()

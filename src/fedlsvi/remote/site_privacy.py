@@ -44,7 +44,7 @@ class SitePrivacy:
             if identity is None:
                 raise InvalidInput(
                     'aggregation="secure" needs a SiteIdentity for each endpoint, so that the '
-                    "server cannot pass off keys of its own: give identity=",
+                    "server cannot substitute its own keys: give identity=",
                     code="no-identity",
                 )
             self._masking = Masking(parameters, run, agents, identity, folder, durable)

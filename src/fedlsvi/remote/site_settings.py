@@ -69,12 +69,15 @@ class SiteSettings:
         features = table.get("features")
         if features is not None and not isinstance(features, dict):
             raise InvalidSetting(
-                f"features must be a table with a name, got {features!r}", code="bad-features"
+                f"features must be a table with a name, got {features!r}: write [features]: write "
+                "[features]",
+                code="bad-features",
             )
         require = Requirements.of(table.get("require", {}))
         if "env" not in table and "data" not in table:
             raise InvalidInput(
-                f"{path} needs [env], a world to play in, or data, a log: name one of them there",
+                f"{path} has neither [env], an environment to play in, nor data, a log: add one "
+                "of them",
                 code="missing-env",
             )
         named, held_out = (_named_log(path, table, key) for key in ("data", "held_out"))
@@ -100,8 +103,8 @@ class SiteSettings:
             return self.env, (None,) * n_agents if federation.logged else ()
         if not (offline or federation.logged):
             raise InvalidInput(
-                "this site has a log, and the job learns from none: the organiser gives logged = …"
-                ", or the site leaves data out",
+                "this site gives a log, but the job does not learn from logs: leave data out, or "
+                "ask the organiser to set logged = …",
                 code="data-not-asked",
             )
         logs = self.logs(federation, n_agents, first, self.data)
@@ -141,9 +144,8 @@ class SiteSettings:
         )  # fmt: skip
         if len(own) != self.agents:
             raise InvalidInput(
-                f"{given['file']} has the records of {plural(len(own), 'agent')}, this site has "
-                f"{self.agents}"
-                ": give agents = that number",
+                f"{given['file']} has the records of {plural(len(own), 'agent')}, but this site "
+                f"has {self.agents}: set agents = {len(own)}",
                 code="wrong-number-of-logs",
             )
         return [own[min(max(m - first, 0), self.agents - 1)] for m in range(n_agents)]
@@ -156,7 +158,7 @@ def _named_log(path: Path, table: dict[str, Any], key: str) -> dict[str, Any] | 
     named = {"file": table[key]} if isinstance(table[key], str) else table[key]
     if not isinstance(named, dict) or not isinstance(named.get("file"), str):
         raise InvalidInput(
-            f"{key} must be a file or a table with one, got {named!r}", code="bad-data"
+            f"{key} must be a file name or a table with file, got {named!r}", code="bad-data"
         )
     return {**named, "file": str(path.parent / named["file"])}
 
@@ -167,12 +169,13 @@ def environment(table: dict[str, Any]) -> Any:
     ways = [key for key in ("name", "gym", "entry") if key in rest]
     if len(ways) != 1:
         raise InvalidInput(
-            f"[env] must have one of name, gym and entry, got {ways or 'none'}", code="bad-env"
+            f"[env] must have exactly one of name, gym and entry, got {ways or 'none'}",
+            code="bad-env",
         )
     what = rest.pop(ways[0])
     if not isinstance(what, str):
         raise InvalidInput(
-            f"[env] must give {ways[0]} as a text, got {what!r}: write it in quotes", code="bad-env"
+            f"{ways[0]} in [env] must be a string, got {what!r}: write it in quotes", code="bad-env"
         )
     if ways[0] == "name":
         return envs.make(what, **rest)
@@ -186,7 +189,8 @@ def environment(table: dict[str, Any]) -> Any:
             signature(make).bind(**rest)
         except TypeError as error:
             raise InvalidInput(
-                f"[env] of entry {what!r} has wrong keys: {error}", code="bad-entry-keys"
+                f"[env] has keys that entry {what!r} does not accept: {error}",
+                code="bad-entry-keys",
             ) from None
     return as_environment(make, **sizes, kwargs=rest or None)
 
@@ -206,18 +210,19 @@ def _function(what: str) -> Any:
         ) from None
     except (Exception, SystemExit) as error:  # whatever somebody else's module may raise
         raise InvalidInput(
-            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): mend the module",
+            f"entry {what!r} cannot be imported ({type(error).__name__}: {error}): fix the module",
             code="entry-failed",
         ) from error
     if not callable(function):
         raise InvalidInput(
-            f"entry {what!r} is of type {type(function).__name__}: name a function",
+            f"entry {what!r} is a {type(function).__name__}: name a function",
             code="entry-not-a-function",
         )
     try:
         signature(function)
     except ValueError as error:  # some that are written in C
         raise InvalidInput(
-            f"entry {what!r} has {error}: name a function of Python", code="entry-not-a-function"
+            f"entry {what!r} has {error}: name a function written in Python",
+            code="entry-not-a-function",
         ) from None
     return function

@@ -44,7 +44,8 @@ def write_report(runs: Sequence[Run], out: str | Path, alone: Sequence[Run] = ()
     if len(groups) > 1:
         if alone:
             raise InvalidInput(
-                "runs of single agents are compared with one run: give one", code="alone-with-many"
+                "learning alone can be compared with one run only: give one run",
+                code="alone-with-many",
             )
         draws = {what: partial(comparison_figure, what, groups) for what in comparable(groups)}
         svgs, written = write_figures(out, draws)

@@ -108,7 +108,8 @@ def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None 
         curves = [run.regret for run in alone if run.regret is not None]
         if together.regret is None or not curves:
             raise InvalidInput(
-                "regret is not known for these runs, so they cannot be compared",
+                "regret is not known for these runs, so they cannot be compared by regret by "
+                "regret",
                 code="regret-unknown",
             )
         n = min(len(together.regret), *(len(curve) for curve in curves))
@@ -266,7 +267,10 @@ def _triggers(axes: Any, group: Group, marks: dict[str, float]) -> None:
     run, p = group.first, group.first.parameters
     fired = [(r.last, a, h) for r in run.records for a, h in r.triggers if h]
     if not fired:
-        raise InvalidInput("no agent of this run asked for a synchronisation", code="no-triggers")
+        raise InvalidInput(
+            "no agent of this run triggered a round, so there is nothing to draw",
+            code="no-triggers",
+        )
     t, agent, step = np.array(fired)[thin(len(fired), log=True)].T
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(2, p.n_agents)))
     shift = (agent - (p.n_agents - 1) / 2) * 0.6 / p.n_agents  # agents of one step side by side

@@ -206,7 +206,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         if not problem.same(_problem(run)):
             raise InvalidInput(
-                f"{run.folder or 'a run'} and {first.folder or 'the first'} are of different "
+                f"{run.folder or 'a run'} and {first.folder or 'the first'} used different "
                 "environments and cannot be compared: report them one by one",
                 code="different-environments",
             )

@@ -128,12 +128,12 @@ def draw_on(ax: Any, draws: Sequence[Draw], path: str | Path | None = None) -> A
     """Draw on axes that somebody else made, one panel; returns their figure."""
     if len(draws) != 1:
         raise InvalidInput(
-            f"this figure has {len(draws)} panels, ax= takes one: draw them one by one",
+            f"this figure has {len(draws)} panels, but ax= takes one: draw them one by one",
             code="several-panels",
         )
     if not hasattr(ax, "plot"):
         raise InvalidInput(
-            f"ax is of type {type(ax).__name__}: give Matplotlib axes, as of plt.subplots()",
+            f"ax is a {type(ax).__name__}: give Matplotlib axes, as returned by plt.subplots()",
             code="bad-ax",
         )
     from matplotlib import rc_context

@@ -92,7 +92,8 @@ def _go_back(run: Path, found: reading.Found) -> None:
     past = [r for r in reading.records(run, manifest) if r.last <= t]
     if [r.last for r in past[-1:]] != [t][: len(past)]:
         raise InvalidInput(
-            f"the checkpoint of {run} holds a state of episode {t}, where no round ended",
+            f"the checkpoint of {run} holds the state after episode {t}, but no round ended "
+            "there: start a new run",
             code="cannot-continue",
         )
     whole = b"".join(lines.splitlines(keepends=True)[: len(past)])

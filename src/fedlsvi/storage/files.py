@@ -91,7 +91,8 @@ def open_file(path: Path, flags: int) -> int:
 
 def _linked(path: Path) -> StoreError:
     return StoreError(
-        f"{path} is a link, which may lead out of its folder: put a copy of the file in its place",
+        f"{path} is a symbolic link, which may point outside its folder: replace it by a copy of "
+        "the file",
         code="linked-file",
     )
 
@@ -183,7 +184,8 @@ def lock(
         raise error(refusal, code="in-use") from None
     except NotImplementedError:
         raise StoreError(
-            f"cannot lock {path}: its file system has no locks, choose a folder on another disk",
+            f"cannot lock {path}: its file system does not support locks. Choose a folder on "
+            "another disk",
             code="cannot-lock",
         ) from None
     except OSError as trouble:
@@ -238,8 +240,8 @@ def cannot(what: str, path: Path, error: OSError) -> StoreError:
     """One sentence about a failed call of the system, with the way out."""
     reason = error.strerror or str(error)
     return StoreError(
-        f"cannot {what} {path}: {reason}. What was saved before is intact: "
-        f"make room or give access, then resume",
+        f"cannot {what} {path}: {reason}. Everything saved earlier is intact: free some space or "
+        "change the permissions, then resume",
         code="cannot-write",
     )
 
@@ -250,7 +252,8 @@ def cannot_make(folder: Path, error: OSError) -> StoreError:
     if isinstance(error, FileExistsError | NotADirectoryError):
         reason = "a part of its path is a file"
     return StoreError(
-        f"cannot make {folder}: {reason}: choose another folder, make room or give access",
+        f"cannot make {folder} ({reason}): choose another folder, free some space or change the "
+        "permissions",
         code="cannot-make-folder",
     )
 
@@ -258,7 +261,7 @@ def cannot_make(folder: Path, error: OSError) -> StoreError:
 def unreadable(path: Path, error: OSError) -> StoreError:
     """The same about something that is only looked at."""
     return StoreError(
-        f"cannot read {path}: {error.strerror}: give access, or choose another path",
+        f"cannot read {path} ({error.strerror}): change the permissions, or choose another path",
         code="cannot-read",
     )
 
@@ -300,7 +303,7 @@ def _read(path: Path, expected: Stamp | None, most: int | None) -> bytes:
         raise unreadable(path, error) from error
     except MemoryError:
         raise DamagedFile(
-            f"{path} has {size} bytes, which do not fit into memory: {_restore(path)}",
+            f"{path} has {size} bytes, too many for this machine's memory: {_restore(path)}",
             code="damaged",
         ) from None
     if expected is not None:
@@ -317,7 +320,7 @@ def compare(path: Path, found: Stamp, expected: Stamp) -> None:
         )
     if found != expected:
         raise DamagedFile(
-            f"{path} was altered since it was written: {_restore(path)}", code="altered"
+            f"{path} was changed after it was written: {_restore(path)}", code="altered"
         )
 
 
@@ -326,15 +329,15 @@ def _restore(path: Path) -> str:
     settings = run / "settings.toml"
     usable = settings != path and settings.exists()
     again = f"with `fedlsvi run {quote(str(settings))}`" if usable else "in another folder"
-    return f"restore it from a copy, or start over {again}"
+    return f"restore it from a backup, or start over {again}"
 
 
 def check_format(path: Path, found: Any) -> None:
     """Refuse files of another format, and say what to do."""
     if found != FORMAT:
         raise WrongVersion(
-            f"{path} has format {found!r}, this fedlsvi reads format {FORMAT}: use the version of "
-            "fedlsvi that wrote it, or start over",
+            f"{path} has format {found!r}, but this version of fedlsvi reads format {FORMAT}: use "
+            "the version that wrote it, or start over",
             code="wrong-format",
         )
 

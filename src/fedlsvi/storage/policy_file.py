@@ -34,7 +34,7 @@ WORDS, NUMBERS = "policy.json", "policy.safetensors"
 TRIED = 8
 TOLERANCE = 1e-4
 """How far φ may differ: a network's last digits are others on another machine."""
-AGAIN = "restore it from a copy, or save the policy again"
+AGAIN = "restore it from a backup, or save the policy again"
 
 Head = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -213,15 +213,16 @@ def _made_again(what: dict[str, Any], spaces: Spaces, given: Any, dim: int) -> F
         name, params = what.get("name"), what.get("params")
         if not (isinstance(name, str) and isinstance(params, dict)):
             raise InvalidFeatures(
-                f"the policy's features ({what.get('given')}) are a function, which no file can "
-                "hold: give them again, features=...",
+                f"the policy's features ({what.get('given')}) are a function, which cannot be "
+                "stored in a file: give them again, features=...",
                 code="features-not-saved",
             )
         given = make(name, **params)
     phi = resolve(given, _Shape(spaces))
     if phi.dim != dim:
         raise InvalidFeatures(
-            f"features have dimension {phi.dim}, the policy was saved with {dim}",
+            f"features have dimension {phi.dim}, but the policy was saved with {dim}: give the "
+            "same features",
             code="other-features",
         )
     return phi
@@ -251,8 +252,8 @@ def _check_sample(folder: Path, phi: FeatureMap, arrays: dict[str, np.ndarray]) 
         found, saved, rtol=0.0, atol=TOLERANCE, equal_nan=True
     ):
         raise InvalidFeatures(
-            f"the features are not those that the policy in {folder} was saved with: give the "
-            "same, features=..., or none where it holds their name",
+            f"the policy in {folder} was saved with different features: give the same ones, "
+            "features=..., or leave features out if the folder names them",
             code="other-features",
         )
 
@@ -267,7 +268,10 @@ class _Shape:
         self.n_actions, self.state_dim = spaces.n_actions, spaces.state_dim
 
     def default_features(self) -> FeatureMap:
-        raise InvalidFeatures("a saved policy has no features of its own", code="no-features")
+        raise InvalidFeatures(
+            "an environment rebuilt from a saved policy has no default features: give features=",
+            code="no-features",
+        )
 
     def probe(self, n: int) -> np.ndarray:
         """States to try features on; not 0, which has no direction and no logarithm."""

@@ -369,7 +369,9 @@ def _longer(header: RunHeader) -> RunHeader:
     sizes = ("n_agents", "horizon", "dim", "packing")
     same = all(getattr(p, name) == getattr(header.parameters, name) for name in sizes)
     if not same or p.episodes != content["episodes"]:
-        raise DamagedFile(f"{path} is of another run: restore it from a copy", code="damaged")
+        raise DamagedFile(
+            f"{path} belongs to another run: restore it from a backup", code="damaged"
+        )
     return dataclasses.replace(
         header,
         job=dataclasses.replace(header.job, episodes=p.episodes),
@@ -401,7 +403,8 @@ def parse_header(
     for entry in (*job.env, job.features or {}, prior):
         if entry.get("name") in (ARRAYS, "table") and entry.get("file", own) not in (own, *own):
             raise DamagedFile(
-                f"{run / SETTINGS} names the file {entry['file']!r}, which is not one of this run",
+                f"{run / SETTINGS} names the file {entry['file']!r}, which does not belong to "
+                "this run",
                 code="foreign-file",
             )
     facts = parse_json(run / PARAMETERS, contents[PARAMETERS])

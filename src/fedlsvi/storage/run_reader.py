@@ -139,8 +139,8 @@ def check_model(
         fits = fits and table.ndim == 2 and len(table) == p.horizon and table.dtype.kind in "iu"
     if not fits or ledger["n_agents"] != p.n_agents:
         raise DamagedFile(
-            f"{path} has another number of steps, features or agents than the run: restore it from "
-            "a copy, or start over",
+            f"{path} has a different number of steps, features or agents than the run: restore it "
+            "from a backup, or start over",
             code="damaged",
         )
 
@@ -172,7 +172,7 @@ def _first(header: RunHeader, env: Any) -> Any:
         return found
     if not found:
         raise InvalidInput(
-            "env is an empty list: give one environment, or one for each agent", code="bad-env"
+            "env is an empty list: give one environment, or one per agent", code="bad-env"
         )
     # all of them, because they share a reward range
     return first_world(as_environment([one for one in found if one is not None]))
@@ -221,8 +221,8 @@ def refuse_actions(path: Path, arrays: dict[str, np.ndarray], plan: Plan | None)
             n_actions = plan.world.n_actions
             if not 0 <= table.min() <= table.max() < n_actions:
                 raise DamagedFile(
-                    f"{path}: {name} holds actions from {table.min()} to {table.max()}, there are "
-                    f"{n_actions}: restore it from a copy",
+                    f"{path}: {name} holds actions from {table.min()} to {table.max()}, but there "
+                    f"are only {n_actions}: restore it from a backup",
                     code="damaged",
                 )
 
@@ -252,8 +252,8 @@ def check_features(header: RunHeader, plan: Plan) -> None:
         same = header.features in (None, features_fingerprint(plan))
         if not same and (phi.spec() is not None or not _same_values(header, plan)):
             raise StoreError(
-                f"the own features of {env.name} are not those that the run in {header.run} began "
-                "with: give the environment that it was learned in, env=...",
+                f"the features of {env.name} are not those that the run in {header.run} started "
+                "with: give the environment it was learned in, env=...",
                 code="other-features",
             )
         return
@@ -265,8 +265,8 @@ def check_features(header: RunHeader, plan: Plan) -> None:
         same = _same_values(header, plan)
     if not same:
         raise StoreError(
-            f"the features are not those that the run in {header.run} began with: give the same "
-            "features, features=..., or none where the folder can make them",
+            f"the run in {header.run} started with different features: give the same ones, "
+            "features=..., or leave features out if the folder names them",
             code="other-features",
         )
 
@@ -289,8 +289,8 @@ def check_units(header: RunHeader, env: Environment) -> None:
 def _check_same(header: RunHeader, env: Environment, what: str, here: Any, there: Any) -> None:
     if here != there:
         raise InvalidInput(
-            f"the {what} is {here} in {env.name}, and {there} in the run in {header.run}: give "
-            "what it was learned with again, env= or features=",
+            f"the {what} is {here} in {env.name}, but {there} in the run in {header.run}: give "
+            "the same env= or features= as for learning",
             code="other-problem",
         )
 

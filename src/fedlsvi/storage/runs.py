@@ -201,8 +201,8 @@ def _refuse_another(before: RunHeader, now: RunHeader) -> None:
             changed.append(f"{what} {there} and not {here}")
     if changed:
         raise InvalidSetting(
-            f"{before.run} holds a run that was begun with {', '.join(changed)}: set that back, or "
-            "give the federation another name",
+            f"{before.run} holds a run that was started with {', '.join(changed)}: restore these "
+            "values, or give the federation another name",
             code="another-run",
         )
 
@@ -290,8 +290,8 @@ def _compare_problem(
     then, now = header.fingerprints, fingerprints(plan)
     if None not in (*then, *now) and then != now:  # a black box may have none
         raise StoreError(
-            f"the environment is not the one that the run in {header.run} began with: resume with "
-            f"fedlsvi {header.versions['fedlsvi']}, or give the same environment, env=...",
+            f"the environment is not the one that the run in {header.run} started with: resume "
+            f"with fedlsvi {header.versions['fedlsvi']}, or give the same environment, env=...",
             code="other-environment",
         )
     if given:
@@ -338,7 +338,9 @@ def _copy(run: Run, target: Path) -> None:
     """A loaded run is its folder."""
     if run.folder is None:
         raise StoreError(
-            "this run came from no folder and has no plan, so it cannot be saved", code="no-plan"
+            "this run was not loaded from a folder and has no plan, so it cannot be saved: save "
+            "the run that `learn` returned",
+            code="no-plan",
         )
     try:
         hidden = shutil.ignore_patterns(".*", "plots")

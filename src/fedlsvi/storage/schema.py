@@ -149,5 +149,5 @@ def suspect(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path, why: str) -> DamagedFile:
     return DamagedFile(
-        f"{path} is damaged: {why}: restore it from a copy, or start over", code="damaged"
+        f"{path} is damaged ({why}): restore it from a backup, or start over", code="damaged"
     )

@@ -123,7 +123,7 @@ def assign(table: Table, assignment: str) -> None:
             inner = table[part] = {"name": inner}
         if not isinstance(inner, dict):
             raise InvalidInput(
-                f"--set {assignment!r}: '{part}' is not a table, so it has no keys",
+                f"--set {assignment!r}: '{part}' is a value, not a table, so it has no keys",
                 code="bad-assignment",
             )
         table = inner
@@ -158,7 +158,7 @@ def _writable(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _writable(item) for key, item in value.items() if item is not None}
     raise InvalidInput(
-        f"{value!r} cannot be written as TOML: use numbers, words, lists and tables",
+        f"{value!r} cannot be written as TOML: use numbers, strings, lists and tables",
         code="not-toml",
     )
 
@@ -265,7 +265,7 @@ class Job:
         if name == GIVEN:
             raise InvalidFeatures(
                 f"the features of this run ({params.get('what', 'a function')}) were given as an "
-                "object and cannot be made from a file: give them again, features=...",
+                "object, which is not in the run folder: give them again, features=...",
                 code="features-were-given",
             )
         if name == "table" and "file" in params:
@@ -287,13 +287,13 @@ class Job:
         if entry["name"] == GIVEN:
             raise InvalidEnvironment(
                 f"the environment of this run ({params.get('what', 'an object')}) was given as an "
-                "object and cannot be made from a file: give it again, env=...",
+                "object, which is not in the run folder: give it again, env=...",
                 code="env-was-given",
             )
         if entry["name"] == AT_SITES:
             raise InvalidEnvironment(
-                "the environments of this run are at the sites of its federation: give one of the "
-                "same sizes, env=... or --env",
+                "the environments of this run are at the sites of its federation: give one with "
+                "the same sizes, env=... or --env",
                 code="env-at-sites",
             )
         if entry["name"] == ARRAYS:
@@ -392,7 +392,7 @@ def load_arrays(field: str, path: Path) -> dict[str, np.ndarray]:
             code="bad-arrays-file",
         ) from None
     raise InvalidInput(
-        f"{field} {path} is neither .npz nor .safetensors: give one of these",
+        f"{field} {path} is neither a .npz nor a .safetensors file: give one of these",
         code="bad-arrays-file",
     )
 

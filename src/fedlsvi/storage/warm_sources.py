@@ -47,7 +47,7 @@ def entries_of(data: Any) -> list[Table]:
             one = {"minari": one.removeprefix("minari:")} if minari else {"file": one}
         if not isinstance(one, dict):
             raise InvalidInput(
-                f"data has {one!r}: give a file, or a table with one", code="bad-data"
+                f"data contains {one!r}: give a file name, or a table with file", code="bad-data"
             )
         refuse_unknown("key of data", one, [*signature(records).parameters, GIVEN])
         found.append(dict(one))
@@ -80,7 +80,7 @@ def known_before(job: Job, env: Any, data: Any) -> tuple[Any, dict[str, Any]]:
         known["prior"] = _prior(job, job.warm_start)
     if known and job.algorithm != "fed-lsvi":
         raise InvalidInput(
-            f"'{job.algorithm}' begins with nothing: data and warm_start are for fed-lsvi",
+            f"'{job.algorithm}' cannot use data or warm_start: use fed-lsvi",
             code="no-warm-start",
         )
     return worlds, known
@@ -107,12 +107,12 @@ def _logs(job: Job, like: Any) -> list[LoggedWorld | None]:
 def _read(job: Job, entry: Table, like: Any) -> list[LoggedWorld]:
     if GIVEN in entry:
         raise InvalidInput(
-            "the logs of this run were given as objects and are in no file: give them again, "
-            "data=...",
+            "the logs of this run were given as objects, which are not in the run folder: give "
+            "them again, data=...",
             code="data-was-given",
         )
     if ("file" in entry) == ("minari" in entry):
-        raise InvalidInput(f"data has {entry!r}: give file or minari", code="bad-data")
+        raise InvalidInput(f"data contains {entry!r}: give file or minari", code="bad-data")
     where = f"minari:{entry['minari']}" if "minari" in entry else job.base / str(entry["file"])
     sizes = {key: entry[key] for key in SIZES if key in entry}
     return logged_worlds(where, like=like, columns=entry.get("columns"), **sizes)
@@ -127,7 +127,8 @@ def _prior(job: Job, table: Table) -> Prior:
     arrays = load_arrays("warm_start.file", job.base / str(table["file"]))
     if set(arrays) != {"w", "gram"}:
         raise InvalidInput(
-            f"warm_start.file has arrays {sorted(arrays)}, not w and gram", code="bad-warm_start"
+            f"warm_start.file has the arrays {sorted(arrays)}, but must have w and gram",
+            code="bad-warm_start",
         )
     weight = number("weight", weight, 0.0, strict=True)
     lam = number("lam", table.get("lam", 1.0), 0.0)

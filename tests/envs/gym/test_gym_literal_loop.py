@@ -13,13 +13,13 @@ from gymnasium import spaces
 from worlds import Corridor, Tiny, walk_features
 
 from agreement import assert_agrees, assert_ledger_is_the_formula
-from attending import assert_ledger_counts_who_was_there, there
 from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import as_environment
 from fedlsvi.protocol.records import returns_between
 from literal import literal_fed_lsvi, tapered
 from literal_gym import BlackBox
+from literal_participation import assert_ledger_counts_who_was_there, there
 from problems import Setting, one_hot_table
 from recorded import recorded
 from repeats import repeats

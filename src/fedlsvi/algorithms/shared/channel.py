@@ -30,7 +30,8 @@ class Channel:
         """Send arrays over the link of one agent, up or down."""
         if not 0 <= agent < len(self._alone):
             raise InvalidInput(
-                f"channel.send: there is no agent {agent}, agents are 0 … {len(self._alone) - 1}",
+                f"channel.send: there is no agent {agent}: agents are numbered 0 … "
+                f"{len(self._alone) - 1}",
                 code="no-such-agent",
             )
         sent, scalars = freeze(arrays)
@@ -50,8 +51,9 @@ class Channel:
         for array in sent:
             if array.ndim == 0 or len(array) != m:
                 raise InvalidInput(
-                    f"channel.gather: an array has shape {array.shape}, but its first axis must be "
-                    f"the {plural(m, 'agent')}; use channel.send for a message of one agent",
+                    f"channel.gather: an array has shape {array.shape}, but its first axis must "
+                    f"run over the {plural(m, 'agent')}; use channel.send for a message from one "
+                    "agent",
                     code="bad-message-shape",
                 )
         self._ledger.each(category, scalars // m)
@@ -62,7 +64,8 @@ class Channel:
         who, m = np.asarray(agents, np.int64), len(self._alone)
         if ((who < 0) | (who >= m)).any():
             raise InvalidInput(
-                f"channel.signal: agents are 0 … {m - 1}, got {who.tolist()}", code="no-such-agent"
+                f"channel.signal: agents are numbered 0 … {m - 1}, got {who.tolist()}",
+                code="no-such-agent",
             )
         self._ledger.some("signal", who, 2)
 
@@ -78,7 +81,7 @@ def freeze(arrays: Message) -> tuple[Message, int]:
     for copy in copies:
         if copy.dtype.kind not in "biuf":
             raise InvalidInput(
-                f"channel: send arrays of real numbers, not of {copy.dtype}",
+                f"channel: send arrays of real numbers, got {copy.dtype}",
                 code="bad-dtype",
             )
         copy.setflags(write=False)

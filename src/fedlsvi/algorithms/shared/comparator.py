@@ -221,8 +221,8 @@ class Comparator(Algorithm):
         """Check everything that `learn` is given, and make ready to play."""
         if transport != "inprocess":
             raise InvalidSetting(
-                f"transport is {transport!r}, but '{self.name}' runs in this process only: "
-                'leave it out, or choose the algorithm "fed-lsvi"',
+                f"transport is {transport!r}, but '{self.name}' runs only in this process: leave "
+                'transport out, or choose the algorithm "fed-lsvi"',
                 code="transport-not-supported",
             )
         envs = per_agent(env, self.settings.n_agents)
@@ -251,14 +251,15 @@ def check_world(name: str, env: Any, worlds: tuple[type, ...], needs_table: bool
     stepped = isinstance(env, GymWorld)
     if stepped and needs_table:
         raise InvalidEnvironment(
-            f"{name} needs a table of rewards, but {env.name} can only be stepped: choose "
-            f"{ANYWHERE}",
+            f"{name} needs a table of rewards, but {env.name} is a black box that can only be "
+            f"stepped: choose {ANYWHERE}",
             code="needs-known-transitions",
         )
     if isinstance(env, worlds) or (stepped and env.finite and FiniteMDP in worlds):
         return
     raise InvalidEnvironment(
-        f"{name} needs a finite state space, {env.name} has a continuous one: choose {ANYWHERE}",
+        f"{name} needs a finite state space, but {env.name} has a continuous one: choose "
+        f"{ANYWHERE}",
         code="needs-finite-states",
     )
 
@@ -272,9 +273,9 @@ def check_masks(name: str, plan: Plan, masks: str) -> None:
         return
     what = "which actions are allowed"
     if masks == "known":
-        what = "masks that a black box tells" if told else "masks that differ between agents"
+        what = "the masks that a black box reports" if told else "masks that differ between agents"
     raise InvalidEnvironment(
-        f"{name} does not know {what}, and would take others: choose "
+        f"{name} ignores {what} and would take forbidden actions: choose "
         '"fed-lsvi", "independent", "periodic", "stale" or "low-switching", or allow every action',
         code="masks-not-supported",
     )

@@ -40,8 +40,8 @@ def check_segment(name: str, segment: Any, t: int, p: Parameters) -> None:
     """Refuse what `advance` of algorithm `name` must not return after episode t."""
     if not isinstance(segment, Segment):
         raise InvalidInput(
-            f"{name}: advance() returned {_shown(segment)}: it must return a Segment, whose last "
-            "is the last episode that was played",
+            f"{name}: advance() returned {_shown(segment)}: it must return a Segment whose `last` "
+            "is the last episode played",
             code="bad-segment",
         )
     where = f"in the Segment that advance() of {name} returned"
@@ -84,8 +84,8 @@ def check_parties(name: str, parties: Any) -> None:
     """Refuse parties that cannot be saved and restored."""
     if not isinstance(parties, dict):
         raise InvalidInput(
-            f"{name}: parties() returned {_shown(parties)}: it must return a dict of everyone who "
-            "holds state, by name; {} if nobody does",
+            f"{name}: parties() returned {_shown(parties)}: it must return a dict of all objects "
+            "with state, by name, or {} if there are none",
             code="bad-parties",
         )
     for key, party in parties.items():
@@ -93,8 +93,8 @@ def check_parties(name: str, parties: Any) -> None:
             if not callable(getattr(party, method, None)):
                 raise InvalidInput(
                     f"{name}: parties() names '{key}', a {type(party).__name__} without "
-                    f"{method}(): state() returns its arrays by name, and restore(arrays) puts "
-                    "them back",
+                    f"{method}(): define state(), which returns its arrays by name, and "
+                    "restore(arrays), which puts them back",
                     code="party-without-state",
                 )
 
@@ -107,8 +107,8 @@ def party_states(name: str, parties: dict[str, Any]) -> Iterator[tuple[str, dict
         arrays = state.values() if isinstance(state, dict) else [None]
         if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in arrays):
             raise InvalidInput(
-                f"{name}: state() of party '{key}' must return a dict of arrays of numbers; "
-                "a number x is np.array([x])",
+                f"{name}: state() of party '{key}' must return a dict of numeric arrays; write a "
+                "number x as np.array([x])",
                 code="bad-party-state",
             )
         yield key, state

@@ -39,8 +39,8 @@ def check_room(name: str, numbers: int, parties: int = 1) -> None:
     size = 8 * numbers * parties
     if size > LARGEST:
         raise InvalidEnvironment(
-            f"{name} would keep {size / 2**30:.1f} GiB of sums over (h, feature, next state), at "
-            f"most {LARGEST / 2**30:g} GiB are allowed: give features of a smaller dimension, or "
+            f"{name} would need {size / 2**30:.1f} GiB for sums over (h, feature, next state), "
+            f"but the limit is {LARGEST / 2**30:g} GiB: use features with a smaller dimension, or "
             'choose "fed-lsvi", "periodic" or "low-switching"',
             code="sums-too-large",
         )

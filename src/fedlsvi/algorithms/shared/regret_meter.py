@@ -132,7 +132,7 @@ class RegretMeter:
         who, M = np.asarray(agents, np.int64), len(self.until)
         if who.ndim != 1 or np.unique(who).size != who.size or (who < 0).any() or (who >= M).any():
             raise InvalidInput(
-                f"regret_meter.group({agents!r}): give a list of agents, 0 … {M - 1}, each once",
+                f"regret_meter.group({agents!r}): give a list of distinct agents from 0 … {M - 1}",
                 code="bad-agents",
             )
         return GroupMeter(self, who)
@@ -143,8 +143,8 @@ class RegretMeter:
         if t > 0:
             raise InvalidInput(
                 f"{name}: {self.recorded[t - 1]} of {plural(len(self.until), 'agent')} were "
-                f"recorded in episode {t}: advance() must call record() of a group meter for every "
-                "agent and every episode that it plays",
+                f"recorded in episode {t}: advance() must call record() of a group meter for "
+                "every agent and every episode it plays",
                 code="agents-not-recorded",
             )
 

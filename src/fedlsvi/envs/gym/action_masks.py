@@ -41,8 +41,8 @@ def take_masks(
     if apart.any():
         k = int(np.flatnonzero(apart)[0])
         raise InvalidEnvironment(
-            f"{world.name} allows other actions in {where(k, h)} than it did before with the same "
-            "observation: let the observation show what the mask depends on",
+            f"{world.name} allows different actions in {where(k, h)} than it did earlier for the "
+            "same observation: include in the observation what the mask depends on",
             code="mask-not-of-state",
         )
     world.allowed[0, states], world.known[states] = masks, True
@@ -70,13 +70,14 @@ def _mask(world: GymWorld, info: Any, where: Any) -> np.ndarray:
     if mask is None or mask.shape != (world.n_actions,) or not (allowed | (mask == 0)).all():
         shown = "no action_mask" if mask is None else f"the action_mask {found!r}"
         raise InvalidEnvironment(
-            f"{world.name} gave {shown} in {where()}: put an array of {world.n_actions} entries 0 "
-            'or 1 into info["action_mask"] at every reset and step, or leave allowed="env" out',
+            f"{world.name} returned {shown} in {where()}: put an array of {world.n_actions} "
+            'entries 0 or 1 into info["action_mask"] at every reset and step, or leave '
+            'allowed="env" out',
             code="bad-action-mask",
         )
     if not allowed.any():
         raise InvalidEnvironment(
-            f"{world.name} allows no action in {where()}: allow one at least, or report the "
+            f"{world.name} allows no action in {where()}: allow at least one, or report the "
             "episode as terminated",
             code="no-action",
         )

@@ -43,7 +43,7 @@ def check_spaces(name: str, env: Any) -> None:
         if getattr(env, field, None) is None:
             raise InvalidEnvironment(
                 f"{name} has no {field}: set observation_space and action_space, as gymnasium.Env "
-                "asks",
+                "requires",
                 code="missing-space",
             )
     space = env.action_space
@@ -51,12 +51,12 @@ def check_spaces(name: str, env: Any) -> None:
         return
     kind = type(space).__name__
     why = {
-        "Box": "continuous actions; discretise them with a wrapper (gymnasium.ActionWrapper)",
-        "Dict": "several actors; control one of them with a wrapper, one environment per agent",
-    }.get(kind, "several choices at once; number their combinations with a wrapper")
+        "Box": "discretise the actions with a wrapper (gymnasium.ActionWrapper)",
+        "Dict": "control one actor with a wrapper, one environment per agent",
+    }.get(kind, "number the combinations of choices with a wrapper")
     raise InvalidEnvironment(
-        f"{name} has a {kind} action space and Fed-LSVI chooses one of finitely many actions: "
-        f"these are {why} and give a function that makes the wrapped environment",
+        f"{name} has a {kind} action space, but Fed-LSVI needs a finite number of actions: {why}, "
+        "and give a function that makes the wrapped environment",
         code="bad-action-space",
     )
 
@@ -69,14 +69,14 @@ def check_calls(name: str, env: Any) -> None:
         raise
     except Exception as error:
         raise InvalidEnvironment(
-            f"{name} cannot be reset ({type(error).__name__}: {error}): let reset take seed= and "
-            "options= and return (observation, info), as gymnasium.Env does",
+            f"{name} cannot be reset ({type(error).__name__}: {error}): reset must take seed= and "
+            "options= and return (observation, info), as in gymnasium.Env",
             code="bad-reset",
         ) from error
     if not (isinstance(begun, tuple) and len(begun) == 2):
         raise InvalidEnvironment(
-            f"{name} returned {reprlib.repr(begun)} from reset: return (observation, info), as "
-            "gymnasium.Env does",
+            f"{name} returned {reprlib.repr(begun)} from reset: return (observation, info), as in "
+            "gymnasium.Env",
             code="bad-reset",
         )
     try:
@@ -100,8 +100,8 @@ def check_answer(name: str, answer: Any, where: str) -> None:
     reward = answer[1]
     if np.asarray(reward).dtype.kind not in "biuf" or np.ndim(reward) != 0:
         raise InvalidEnvironment(
-            f"{name} paid {reprlib.repr(reward)} in {where}: a reward must be a number; convert it "
-            "with a wrapper (gymnasium.wrappers.TransformReward)",
+            f"{name} returned the reward {reprlib.repr(reward)} in {where}: a reward must be a "
+            "number; convert it with a wrapper (gymnasium.wrappers.TransformReward)",
             code="bad-reward",
         )
 
@@ -111,8 +111,8 @@ def check_range(reward_range: Any) -> tuple[float, float]:
     low, high = units(reward_range)
     if not low <= 0.0 <= high:
         raise InvalidEnvironment(
-            f"reward_range is ({low:g}, {high:g}): give (low, high) with 0 between them, because 0 "
-            "is paid after the end of an episode",
+            f"reward_range is ({low:g}, {high:g}): give (low, high) with 0 between them, because "
+            "the reward after the end of an episode is 0",
             code="bad-reward_range",
         )
     return low, high

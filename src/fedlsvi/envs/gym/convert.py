@@ -73,8 +73,8 @@ class GymMDP(FiniteMDP):
         seen = tables.reward_range
         if not clip and (seen[0] < low or seen[1] > high):
             raise InvalidEnvironment(
-                f"reward_range is ({low:g}, {high:g}), but {name} pays from {seen[0]:g} to "
-                f"{seen[1]:g}: leave it out, widen it, or give clip_rewards=True",
+                f"reward_range is ({low:g}, {high:g}), but the rewards of {name} go from "
+                f"{seen[0]:g} to {seen[1]:g}: leave it out, widen it, or give clip_rewards=True",
                 code="reward-out-of-range",
             )
         shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
@@ -230,8 +230,8 @@ def as_environment(
         check_kind(env)
         if getattr(env, "spec", None) is None:
             raise InvalidEnvironment(
-                f"env is one {type(env.unwrapped).__name__}, but every agent needs copies: give a "
-                "function that makes it, env=lambda: ...",
+                f"env is a single {type(env.unwrapped).__name__}, but every agent needs its own "
+                "copies: give a function that makes one, env=lambda: ...",
                 code="single-environment",
             )
         return as_environment(env.spec, **given._asdict())
@@ -290,8 +290,8 @@ def _refuse_options(env: Environment, **given: Any) -> None:
     for key, value in given.items():
         if value is not None and not (key == "horizon" and value == env.horizon):
             raise InvalidEnvironment(
-                f"{key}= is for Gymnasium environments, but {env.name} is one of this package with "
-                f"horizon {env.horizon}: give {key} where it is made",
+                f"{key}= applies to Gymnasium environments, but {env.name} comes from this "
+                f"package and has horizon {env.horizon}: pass {key} to its constructor",
                 code="not-gymnasium",
             )
 
@@ -303,8 +303,8 @@ def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
         raise
     except Exception as error:
         raise InvalidEnvironment(
-            f"env, a function that makes an environment, raised {type(error).__name__}: {error}. "
-            "It is called without arguments, or with those in kwargs=",
+            f"the function env raised {type(error).__name__}: {error}. It is called without "
+            "arguments, or with those in kwargs=",
             code="factory-raised",
         ) from error
     check_kind(first)
@@ -347,8 +347,8 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | Gym
     asked = check_range(given.reward_range) if ranged else None
     if times > 1 and given.allowed is not None:
         raise InvalidEnvironment(
-            f'repeat is {times} and allowed is "env": an action that is held may cease to be '
-            "allowed meanwhile; leave one of them out",
+            f'repeat is {times} and allowed is "env", but an action may become forbidden while it '
+            "is repeated: leave one of them out",
             code="held-action",
         )
     if times > 1:
@@ -390,8 +390,9 @@ def _own_masks(name: str, probe: Any, tables: Tables | None) -> np.ndarray:
             return found
     if not tells_masks(probe):
         raise InvalidEnvironment(
-            f'allowed is "env", but {name} does not say which actions it allows: its reset has no '
-            'info["action_mask"], nor has it action_mask(state) or actions(state); leave it out',
+            f'allowed is "env", but {name} does not say which actions it allows: return '
+            'info["action_mask"] from reset, define action_mask(state) or actions(state), or '
+            "leave allowed out",
             code="no-masks",
         )
     return TOLD

@@ -103,8 +103,8 @@ class Copies:
         if not np.isfinite(rewards).all():
             k = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise InvalidEnvironment(
-                f"{self.world.name} paid {rewards[k]:g} in {where(k, h)}: a reward must be "
-                "a finite number",
+                f"{self.world.name} returned the reward {rewards[k]:g} in {where(k, h)}: a reward "
+                "must be a finite number",
                 code="bad-reward",
             )
         if not terminated.any():
@@ -124,8 +124,8 @@ class Copies:
             k = int(np.flatnonzero(bad)[0])
             low, high = self.world.reward_range
             raise InvalidEnvironment(
-                f"{self.world.name} paid {raw[k]:g} in {where(k, h)}, outside reward_range = "
-                f"({low:g}, {high:g})",
+                f"{self.world.name} returned the reward {raw[k]:g} in {where(k, h)}, outside "
+                f"reward_range = ({low:g}, {high:g})",
                 code="reward-out-of-range",
                 hint="give reward_range=(low, high) that contains every reward, or "
                 "clip_rewards=True",
@@ -148,9 +148,9 @@ class Copies:
         if states is None:
             k = next((k for k, one in enumerate(found) if self._read([one]) is None), 0)
             raise InvalidEnvironment(
-                f"{self.world.name} observed {found[k]!r} in {where(k, h)}, but its "
-                f"observation_space is {self.world.space}: give observations of that space, all "
-                "finite",
+                f"{self.world.name} returned the observation {found[k]!r} in {where(k, h)}, but "
+                f"its observation_space is {self.world.space}: return finite observations from "
+                "that space",
                 code="bad-observation",
             )
         if not self.world.masked:
@@ -244,7 +244,7 @@ class Players:
         if limit == h:
             fix = f"that is its time limit, so make it without the limit, or {fewer}"
         return InvalidEnvironment(
-            f"{self.world.name} truncated {where}, and the horizon is {self.world.horizon}: {fix}",
+            f"{self.world.name} truncated {where}, but the horizon is {self.world.horizon}: {fix}",
             code="time-limit" if limit == h else "truncated",
         )
 

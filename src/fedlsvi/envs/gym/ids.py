@@ -126,8 +126,9 @@ def is_registered(spec: Any) -> bool:
     for wrapper in spec.additional_wrappers:
         if wrapper.kwargs is None:
             raise InvalidEnvironment(
-                f"env is one {spec.id} in a {wrapper.name}, which does not say how it was made, "
-                "but every agent needs copies: give a function that makes it, env=lambda: ...",
+                f"env is a single {spec.id} in a {wrapper.name}, which does not record how it was "
+                "made, but every agent needs its own copies: give a function that makes one, "
+                "env=lambda: ...",
                 code="single-environment",
             )
     known = package().registry.get(spec.id)

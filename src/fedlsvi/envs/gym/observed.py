@@ -50,8 +50,8 @@ def observed_range(name: str, env: Any, horizon: int, masked: bool = False) -> t
             ) from error
     if low == high:
         raise InvalidEnvironment(
-            f'reward_range is "clip", but {name} paid nothing in {EPISODES} random episodes: give '
-            "reward_range=(low, high)",
+            f'reward_range is "clip", but {name} returned no reward in {EPISODES} random '
+            "episodes: give reward_range=(low, high)",
             code="no-reward-seen",
         )
     return low, high

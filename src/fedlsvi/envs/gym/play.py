@@ -118,15 +118,15 @@ def evaluate_policy(
     if not isinstance(policy, str):
         if not (hasattr(policy, "actions") and hasattr(policy, "horizon")):
             raise InvalidInput(
-                f"policy is of type {type(policy).__name__}: give run.final_policy, 'random', or "
+                f"policy is a {type(policy).__name__}: give run.final_policy, 'random', or "
                 "an object with horizon and actions(step, states)",
                 code="bad-policy",
             )
         H = policy.horizon if horizon is None else horizon
         if policy.horizon < H:
             raise InvalidInput(
-                f"horizon is {H}, the policy knows {plural(policy.horizon, 'step')}: give "
-                "horizon= up to that",
+                f"horizon is {H}, but the policy covers only {plural(policy.horizon, 'step')}: "
+                "give a horizon= no larger than that",
                 code="bad-horizon",
             )
     elif policy != "random":
@@ -187,7 +187,7 @@ def record(
     rate = integer("frames_per_second", frames_per_second, 1)
     mode = ANSI if target.suffix == ".txt" else RGB
     if target.suffix not in WRITERS:
-        raise InvalidInput(f"path is {target}: end it in .txt, .gif or .mp4", code="bad-path")
+        raise InvalidInput(f"path is {target}: it must end in .txt, .gif or .mp4", code="bad-path")
     writer = _writer(target.suffix)
     agents = np.array([integer("agent", agent, 0)], np.int64)
     world = _world(env, policy.horizon, kwargs, agent, repeat)
@@ -195,7 +195,7 @@ def record(
     if mode not in world.render_modes:
         known = ", ".join(world.render_modes or ["none"])
         raise InvalidInput(
-            f"{world.name} cannot render '{mode}' (it knows {known})", code="cannot-render"
+            f"{world.name} cannot render '{mode}' (it supports {known})", code="cannot-render"
         )
     try:
         world = _world(world, policy.horizon, None, agent, render_mode=mode)
@@ -248,7 +248,8 @@ def _world(
         kwargs = None
     if isinstance(env, list):
         raise InvalidInput(
-            f"env is a list of {len(env)}: give the environment of one agent", code="bad-env"
+            f"env is a list of {len(env)} environments: give one agent's environment",
+            code="bad-env",
         )
     H = env.horizon if horizon is None else integer("horizon", horizon, 1)
     maker = getattr(env, "maker", None)
@@ -283,7 +284,7 @@ def chosen(policy: Acts, world: GymWorld, h: int, states: np.ndarray) -> np.ndar
             bad = int(np.flatnonzero(wrong)[0])
             raise InvalidInput(
                 f"the policy takes action {actions[bad]} in state {states[bad]} at step {h}, which "
-                f"{world.name} does not allow: play one that was learned with these masks",
+                f"{world.name} does not allow: play a policy that was learned with these masks",
                 code="action-not-allowed",
             )
     return actions
@@ -319,7 +320,7 @@ def _frame(name: str, env: Any, mode: str) -> Any:
     made = getattr(env, "render_mode", None)
     why = "" if made == mode else f", and was made with render_mode={made!r}"
     raise InvalidInput(
-        f"{name} drew {_seen(drawn)}{why}: let it take render_mode='{mode}' and draw "
+        f"{name} rendered {_seen(drawn)}{why}: it must support render_mode='{mode}' and return "
         f"{'a text' if mode == ANSI else 'an array of integers (height, width, 3)'}",
         code="cannot-render",
     )
@@ -347,7 +348,7 @@ def _writer(suffix: str) -> Any:
         return import_module(needed[0])
     except ImportError:
         raise InvalidInput(
-            f"{suffix} needs {needed[1]}: install it, or let the file end in .txt",
+            f"{suffix} needs {needed[1]}: install it, or use a file name that ends in .txt",
             code="missing-package",
         ) from None
 

@@ -50,8 +50,8 @@ def column_masks(
             return None
         if n_states is None:
             raise InvalidRecord(
-                "the column 'allowed' is for states that are numbers: leave it out, and give a "
-                "function allowed(h, states)",
+                "the column 'allowed' works only where states are numbered: leave it out, and "
+                "give a function allowed(h, states)",
                 code="needs-finite-states",
             )
         _check_rows(rows, n_actions)
@@ -64,8 +64,8 @@ def column_masks(
         if apart.any():
             bad = int(np.flatnonzero(apart)[0])
             raise InvalidRecord(
-                f"state {state[bad]} allows other actions here than in a row before: let the "
-                "observation show what the mask depends on",
+                f"state {state[bad]} allows different actions here than in an earlier row: "
+                "include in the observation what the mask depends on",
                 code="mask-not-of-state",
                 row=rows.first + int(at[bad]),
             )
@@ -77,9 +77,8 @@ def _check_rows(rows: Rows, n_actions: int) -> None:
     assert rows.allowed is not None
     if rows.allowed.shape[1] != n_actions:
         raise InvalidRecord(
-            f"allowed has {rows.allowed.shape[1]} entries, there are "
-            f"{plural(n_actions, 'action')}: give one "
-            "for each",
+            f"allowed has {rows.allowed.shape[1]} entries, but there are "
+            f"{plural(n_actions, 'action')}: give one entry per action",
             code="bad-width",
             row=rows.first,
         )
@@ -87,8 +86,8 @@ def _check_rows(rows: Rows, n_actions: int) -> None:
     if not taken.all():
         bad = int(np.flatnonzero(~taken)[0])
         raise InvalidRecord(
-            f"action {rows.action[bad]} was taken and is not allowed: mend the row, or leave the "
-            "episode out",
+            f"action {rows.action[bad]} was taken but is not allowed: correct the row, or leave "
+            "the episode out",
             code="action-not-allowed",
             row=rows.first + bad,
         )

@@ -51,7 +51,7 @@ def worlds_and_logs(
 
     if seen and data is None:
         raise InvalidRecord(
-            f'allowed is "{SEEN}", and there is no log that has seen anything: give data=',
+            f'allowed is "{SEEN}", but there is no log to count actions in: give data=',
             code="no-records",
         )
     given["allowed"] = None if seen else allowed
@@ -65,14 +65,14 @@ def worlds_and_logs(
         places = [one if one is None or _is_log(one) else next(made) for one in places]
     if len(places) != n_agents:
         raise InvalidRecord(
-            f"env is a list of {len(places)}, but n_agents is {n_agents}: give one for each agent, "
-            "and None for one that has only a log",
+            f"env is a list of {len(places)}, but n_agents is {n_agents}: give one per agent, and "
+            "None for an agent that has only a log",
             code="wrong-number-of-environments",
         )
     playing = [one for one in places if one is not None and not _is_log(one)]
     if not playing:
         raise InvalidRecord(
-            "nobody has an environment to play in: learn from logs alone with pevi",
+            "no agent has an environment to play in: to learn from logs alone, use pevi",
             code="needs-world",
         )
     logs = _logs(data, places, playing[0], n_agents, columns)
@@ -121,14 +121,14 @@ def _logs(
         many = [one if one is None or _is_log(one) else next(found) for one in many]
     if len(many) != n_agents:
         raise InvalidRecord(
-            f"there are logs of {plural(len(many), 'agent')}, but n_agents is {n_agents}: give "
-            "one for each, and None for an agent that has none",
+            f"there are logs for {plural(len(many), 'agent')}, but n_agents is {n_agents}: give "
+            "one per agent, and None for an agent without a log",
             code="wrong-number-of-logs",
         )
     for m, (log, before) in enumerate(zip(many, own, strict=True)):
         if log is not None and before is not None and log is not before:
             raise InvalidRecord(
-                f"agent {m} has a log in env and another one in data: give one of them",
+                f"agent {m} has one log in env and another in data: give only one",
                 code="two-logs",
             )
         own[m] = before if log is None else log

@@ -59,8 +59,8 @@ def _law(env: FiniteMDP, behaviour: np.ndarray | None) -> np.ndarray:
         return certain
     if given.shape != shape or not np.allclose(given.sum(axis=-1), 1.0) or (given < 0.0).any():
         raise InvalidInput(
-            f"behaviour has shape {given.shape}: give chances of actions (H, S, A) = {shape} that "
-            "sum to one, or a table of actions (H, S)",
+            f"behaviour has shape {given.shape}: give action probabilities of shape (H, S, A) = "
+            f"{shape} that sum to 1, or a table of actions (H, S)",
             code="bad-behaviour",
         )
     return given

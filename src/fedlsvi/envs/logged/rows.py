@@ -84,7 +84,8 @@ def rows_of(columns: Mapping[str, Any], first: int) -> Rows:
         raise InvalidRecord(
             f"the log has no column '{missing[0]}'",
             code="missing-column",
-            hint=f"a log has the columns {', '.join(NEEDED)}; columns= says what others are called",
+            hint=f"a log needs the columns {', '.join(NEEDED)}; if yours have other names, give "
+            "columns=",
         )
     read: dict[str, Callable[[str, Any, int], np.ndarray]] = {
         "episode": integers, "step": integers, "observation": states, "action": integers,
@@ -97,13 +98,15 @@ def rows_of(columns: Mapping[str, Any], first: int) -> Rows:
     for name, column in made.items():
         if len(column) != n:
             raise InvalidRecord(
-                f"column '{name}' has {len(column):,} rows, 'step' has {n:,}: give one per row",
+                f"column '{name}' has {len(column):,} rows, but 'step' has {n:,}: all columns "
+                "must have the same length",
                 code="ragged-columns",
             )
     following = made.get("following")
     if following is not None and following.shape != made["state"].shape:
         raise InvalidRecord(
-            f"next_observation has shape {following.shape}, observation {made['state'].shape}",
+            f"next_observation has shape {following.shape}, but observation has "
+            f"{made['state'].shape}: make them agree",
             code="bad-width",
             row=first,
         )
@@ -131,7 +134,7 @@ def numbers(name: str, column: Any, first: int) -> np.ndarray:
         bad = int(np.argwhere(~finite)[0][0])
         value = array[bad] if array.ndim == 1 else array[bad][~finite[bad]][0]
         raise InvalidRecord(
-            f"{name} is {value}: replace it by a finite number, or leave the episode out",
+            f"{name} is {value}: give a finite number, or leave the episode out",
             code="not-finite",
             row=first + bad,
         )
@@ -188,8 +191,8 @@ def probabilities(name: str, column: Any, first: int) -> np.ndarray:
     if wrong.any():
         bad = int(np.flatnonzero(wrong)[0])
         raise InvalidRecord(
-            f"{name} is {array[bad]:g}: give the chance with which the action was chosen, above 0 "
-            "and at most 1",
+            f"{name} is {array[bad]:g}: give the probability with which the action was chosen, "
+            "above 0 and at most 1",
             code="bad-probability",
             row=first + bad,
         )
@@ -202,7 +205,7 @@ def masks(name: str, column: Any, first: int) -> np.ndarray:
     array = numbers(name, array, first) if array.dtype.kind != "b" else array
     if array.ndim != 2:
         raise InvalidRecord(
-            f"{name} has shape {array.shape}: give one column for each action, {name}_0, {name}_1, "
+            f"{name} has shape {array.shape}: give one column per action, {name}_0, {name}_1, "
             "…, or a column of lists",
             code="bad-width",
             row=first,
@@ -217,7 +220,7 @@ def masks(name: str, column: Any, first: int) -> np.ndarray:
     if not found.any(axis=1).all():
         bad = int(np.flatnonzero(~found.any(axis=1))[0])
         raise InvalidRecord(
-            f"{name} offers no action: allow the one that was taken at least",
+            f"{name} allows no action: allow at least the one that was taken",
             code="no-action",
             row=first + bad,
         )
@@ -237,8 +240,8 @@ def _array(name: str, column: Any, first: int) -> np.ndarray:
         bad = next((i for i, width in enumerate(widths) if width != widths[0]), None)
         if bad is not None:
             raise InvalidRecord(
-                f"{name} has {widths[bad]} numbers, the row before has {widths[bad - 1]}: give the "
-                "same number in all rows",
+                f"{name} has {widths[bad]} numbers, but the previous row has {widths[bad - 1]}: "
+                "give the same number in all rows",
                 code="bad-width",
                 row=first + bad,
             )
@@ -246,8 +249,8 @@ def _array(name: str, column: Any, first: int) -> np.ndarray:
             array = np.array([np.asarray(value, np.float64) for value in column])
         except (TypeError, ValueError):  # lists of lists, of words, or with gaps
             raise InvalidRecord(
-                f"{name} has a list that is not of numbers: give lists of numbers, all of the same "
-                "length",
+                f"{name} has a list with entries that are not numbers: give lists of numbers, all "
+                "of the same length",
                 code="not-a-number",
                 row=first,
             ) from None

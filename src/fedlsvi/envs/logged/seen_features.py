@@ -64,8 +64,8 @@ class SeenByFeature:
         """n(x, a) of these states (n, s) and all actions, (n, A)."""
         if self._features is None:
             raise InvalidEnvironment(
-                'allowed is "seen", which counts by feature where states are vectors, and no '
-                "features are bound: it needs a learner's",
+                'allowed is "seen", which counts by feature where states are vectors, but no '
+                "features are bound: use it through a learner",
                 code="needs-features",
             )
         phi = self._features(states)

@@ -69,7 +69,8 @@ class TableSource:
         self.name = self.path.name
         if self.path.suffix not in (".parquet", ".csv"):
             raise InvalidRecord(
-                f"{self.path} is neither .parquet nor .csv: give one of these", code="bad-file"
+                f"{self.path} is neither a .parquet nor a .csv file: give one of these",
+                code="bad-file",
             )
         try:
             there = self.path.is_file()
@@ -161,8 +162,8 @@ def _renamed(there: Sequence[str], given: Columns | None) -> dict[str, str | lis
         lost = [name for name in names if name not in there]
         if lost:
             raise InvalidRecord(
-                f"the log has no column '{lost[0]}', which columns= names for '{key}': it has "
-                f"{', '.join(there)}",
+                f"the log has no column '{lost[0]}', which columns= gives for '{key}': its "
+                f"columns are {', '.join(there)}",
                 code="missing-column",
             )
         found[key] = names[0] if isinstance(own, str) else names
@@ -180,7 +181,7 @@ def _check_columns(given: Any) -> None:
         ):
             return
     raise InvalidRecord(
-        f"columns is {given!r}: give the name of a column, or several, for each of {KNOWN}",
+        f"columns is {given!r}: map any of {KNOWN} to the name of a column, or to a list of names",
         code="bad-columns",
     )
 
@@ -210,7 +211,7 @@ class MinariSource:
             n = len(episode.actions)
             if isinstance(episode.observations, dict | tuple):
                 raise InvalidRecord(
-                    f"{self.name} has observations of several parts: flatten them into one array",
+                    f"{self.name} has observations with several parts: flatten them into one array",
                     code="bad-width",
                 )
             seen = np.asarray(episode.observations)
@@ -247,7 +248,8 @@ def _minari(name: str) -> Any:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
         raise InvalidRecord(
-            f"Minari has no data set '{name}' here ({error}): download it with `minari download`",
+            f"the Minari data set '{name}' is not on this machine ({error}): download it with "
+            "`minari download`",
             code="no-file",
         ) from None
 
@@ -265,7 +267,7 @@ def as_source(data: Any, columns: Columns | None = None) -> Source:
     if hasattr(data, "blocks"):
         return data  # type: ignore[no-any-return]
     raise InvalidRecord(
-        f"data is {type(data).__name__}: give the path of a Parquet or CSV file, arrays by name, a "
-        "data frame, a Minari data set, or a list with one of these for each agent",
+        f"data is a {type(data).__name__}: give the path of a Parquet or CSV file, arrays by "
+        "name, a data frame, a Minari data set, or a list with one of these per agent",
         code="bad-data",
     )

@@ -144,8 +144,8 @@ class TransitionReader:
 
     def _first_missing(self, row: int, step: int) -> InvalidRecord:
         return InvalidRecord(
-            f"an episode begins with step {step}, and not with {self.first_step}: its first steps "
-            "are missing; add them, or leave the episode out",
+            f"an episode starts at step {step} instead of {self.first_step}: add the missing "
+            "steps, or leave the episode out",
             code="step-missing",
             row=row,
         )
@@ -162,7 +162,7 @@ class TransitionReader:
         if H is not None and (long := h[:n] > H).any():
             bad = int(np.flatnonzero(long)[0])
             raise InvalidRecord(
-                f"episode {episode[bad]} has a step {step[bad]}, the horizon is {H}: raise "
+                f"episode {episode[bad]} has a step {step[bad]}, but the horizon is {H}: raise "
                 "horizon=, or leave the later steps out",
                 code="episode-too-long",
                 row=int(row[bad]),
@@ -215,17 +215,24 @@ class TransitionReader:
         if not same[i]:
             raise self._first_missing(at, here)
         if here == before:
-            sentence, code = f"step {here} of episode {number} is there twice", "step-doubled"
+            sentence, code = (
+                f"step {here} of episode {number} appears twice: remove one of the rows",
+                "step-doubled",
+            )
         elif here < before:
             sentence = f"step {here} of episode {number} comes after step {before}: sort the log"
             code = "step-disorder"
         elif here > before + 1:
-            sentence = f"step {before + 1} of episode {number} is missing: the next is {here}"
+            sentence = (
+                f"step {before + 1} of episode {number} is missing before step {here}: add it"
+            )
             code = "step-missing"
         else:
-            sentence = f"episode {number} goes on after a row that is terminated"
+            sentence = (
+                f"episode {number} continues after a row with terminated = true: correct that row"
+            )
             code = "row-after-end"
-        raise InvalidRecord(f"{sentence}; leave the episode out if it cannot be mended",
+        raise InvalidRecord(f"{sentence}, or leave the episode out",
                             code=code, row=at)  # fmt: skip
 
     def _check_next(
@@ -236,7 +243,7 @@ class TransitionReader:
         if apart.any():
             i = int(np.flatnonzero(apart)[0])
             raise InvalidRecord(
-                f"next_observation is {following[i].tolist()}, the next row's observation is "
+                f"next_observation is {following[i].tolist()}, but the next row's observation is "
                 f"{state[i + 1].tolist()}: make them agree",
                 code="next-differs",
                 row=int(row[i]),
@@ -285,8 +292,8 @@ def read(blocks: Iterator[Rows], limits: Limits) -> Iterator[tuple[int | None, T
             dims = rows.state.shape[1:]
         if rows.state.shape[1:] != dims:
             raise InvalidRecord(
-                f"observation has shape {rows.state.shape[1:]}, the first row's has {dims}: give "
-                "the same in all rows",
+                f"observation has shape {rows.state.shape[1:]}, but the first row's has {dims}: "
+                "use one shape in all rows",
                 code="bad-width",
                 row=rows.first,
             )
@@ -306,5 +313,5 @@ def read(blocks: Iterator[Rows], limits: Limits) -> Iterator[tuple[int | None, T
         if found is not None:
             yield agent, found
     if not readers:
-        raise InvalidRecord("the log has no rows: give one with at least one episode",
+        raise InvalidRecord("the log has no rows: give a log with at least one episode",
                             code="no-records")  # fmt: skip

@@ -195,19 +195,20 @@ def logged_worlds(
     )
     many = data if isinstance(data, list | tuple) else [data]
     if not many:
-        raise InvalidRecord("data is an empty list: give one log for each agent", code="no-records")
+        raise InvalidRecord("data is an empty list: give one log per agent", code="no-records")
     sources = [as_source(one, columns) for one in many]
     found = [survey(source, limits) for source in sources]
     if len(many) > 1 and any(list(one.agents) != [None] for one in found):
         raise InvalidRecord(
-            "data is a list, and one of its logs has an agent column: give one log with all "
-            "agents, or one for each agent without that column",
+            "data is a list, but one of its logs has an agent column: give one log with all "
+            "agents, or one log per agent without that column",
             code="agents-twice",
         )
     shapes = {one.state_dim for one in found}
     if len(shapes) > 1:
         raise InvalidRecord(
-            f"the logs have observations of different widths, {shapes}: give the same everywhere",
+            f"the logs have observations with different numbers of entries, {shapes}: use the "
+            "same everywhere",
             code="bad-width",
         )
     if limits.n_states is not None and found[0].n_states is None:
@@ -230,8 +231,8 @@ def logged_worlds(
     early = any(own.ended[: agreed.horizon - 1].any() for own in logs)
     if early and not low <= 0.0 <= high:
         raise InvalidEnvironment(
-            f"reward_range is ({low:g}, {high:g}) and episodes end, after which every step pays 0: "
-            "give a range that contains 0",
+            f"reward_range is ({low:g}, {high:g}), but some episodes end early and then every "
+            "step has reward 0: give a range that contains 0",
             code="bad-reward_range",
         )
     worlds = [
@@ -249,7 +250,7 @@ def _joined(world: LoggedWorld, masks: Sequence[Any]) -> Any:
     for mask in masks:
         if not callable(mask):
             raise InvalidEnvironment(
-                f"{world.name} has states that are vectors: give allowed=f with f(h, states "
+                f"the states of {world.name} are vectors: give allowed=f with f(h, states "
                 "(n, s)) → booleans (n, A)",
                 code="bad-allowed",
             )
@@ -293,7 +294,9 @@ def records(
         horizon, n_states, n_actions, reward_range, allowed, at_least: See `logged_worlds`.
     """
     if (file is None) == (minari is None):
-        raise InvalidRecord("a log is named by file or by minari: give one", code="bad-data")
+        raise InvalidRecord(
+            "give either file or minari to name a log, not both or neither", code="bad-data"
+        )
     worlds = logged_worlds(
         file if file is not None else f"minari:{minari}", horizon=horizon, n_states=n_states,
         n_actions=n_actions, reward_range=reward_range, columns=columns, allowed=allowed,
@@ -303,4 +306,4 @@ def records(
         if world.key == key:
             return world
     there = [world.key for world in worlds]
-    raise InvalidRecord(f"the log has no agent {key}, but {there}", code="no-agent")
+    raise InvalidRecord(f"the log has no agent {key}; it has {there}", code="no-agent")

@@ -378,8 +378,8 @@ def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
         )
     if not is_integer(said) or not 1 <= said <= most:
         raise TransportError(
-            f"site {site.name} says that it has {flare_log.line(shown(said))} agents, and may have "
-            f"1 to {most}: change max_agents in federation.toml if that is meant",
+            f"site {site.name} reports {flare_log.line(shown(said))} agents, but 1 to {most} are "
+            "allowed: if that is intended, change max_agents in federation.toml",
             code="bad-agents",
         )
     return int(said)

@@ -33,7 +33,7 @@ ANSWER_SECONDS = 60.0
 def _refuse_other(folder: str | Path) -> None:
     if not is_one(folder):
         raise InvalidInput(
-            f"{folder} holds no project: give a folder that `fedlsvi federate init` wrote",
+            f"{folder} is not a project: give a folder written by `fedlsvi federate init`",
             code="no-project",
         )
 
@@ -45,8 +45,8 @@ def read(folder: str | Path) -> tuple[Federation, dict[str, Any]]:
     parties = table.pop("parties", None)
     if misfit(parties, PARTIES) is not None:
         raise InvalidInput(
-            f"{Path(folder) / FEDERATION} has no [parties] as `fedlsvi federate init` writes them: "
-            "put them back",
+            f"{Path(folder) / FEDERATION} has no [parties] table as written by `fedlsvi federate "
+            "init`: restore it",
             code="no-parties",
         )
     return Federation.of(table), parties
@@ -88,7 +88,8 @@ def launch(
         kit = files.inside(project, "kits", name)
         if not (kit / "startup").is_dir():
             raise InvalidInput(
-                f"the kit of {name} is not at {kit}: bring it there to start it", code="no-kit"
+                f"the startup kit of {name} is not at {kit}: copy it there to start it",
+                code="no-kit",
             )
         started[name] = processes.begin(kit, (within or {}).get(name, ()))
     processes.note_running(project, {**processes.running(project), **started})
@@ -123,7 +124,9 @@ def _await_sites(connection: Any, sites: Sequence[str], seconds: float, end: flo
     while missing := sorted(set(sites) - set(connection.sites())):
         if time.monotonic() > end:
             raise TransportError(
-                f"sites {missing} have not joined within {seconds:g} s", code="sites-missing"
+                f"sites {missing} have not connected within {seconds:g} s: start them with "
+                "startup/start.sh of their kits",
+                code="sites-missing",
             )
         time.sleep(0.5)
 
@@ -223,7 +226,7 @@ def wait(
             if time.monotonic() > end:
                 why = f": {connection.reason(number)}" if state in WAITING else ""
                 raise TransportError(
-                    f"the job has not ended within {seconds:g} s: it is {state}{why}",
+                    f"the job did not end within {seconds:g} s: it is {state}{why}",
                     code="job-not-ended",
                 )
             if told is not None:

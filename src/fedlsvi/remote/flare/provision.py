@@ -125,7 +125,7 @@ def init(
 def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: int) -> None:
     """Refuse in a sentence what could not become a project."""
     if not sites:
-        raise InvalidInput("a federation needs at least one site: give names", code="no-sites")
+        raise InvalidInput("a federation needs at least one site: name the sites", code="no-sites")
     for site in sites:
         if not NAME.fullmatch(site):
             raise InvalidInput(
@@ -133,7 +133,8 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
             )
         if site == "server":
             raise InvalidInput(
-                "a site cannot be called 'server': FLARE calls the server so, give another name",
+                "a site cannot be called 'server': FLARE uses that name for the server. Choose "
+                "another",
                 code="reserved-name",
             )
     if not all(HOST.fullmatch(part) for part in host.split(".")):
@@ -142,7 +143,8 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
         )
     if host in sites:
         raise InvalidInput(
-            f"{host!r} is the server's name and a site's: give each its own name", code="name-taken"
+            f"{host!r} is the name of both the server and a site: choose different names",
+            code="name-taken",
         )
     if not 1 <= port <= 65535:
         raise InvalidInput(f"port must be from 1 to 65535, got {port!r}", code="bad-port")
@@ -150,8 +152,8 @@ def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: in
     for name in (federation.name, host, *sites):
         if len(name) > LONGEST_NAME:
             raise InvalidInput(
-                f"a name in a certificate has at most {LONGEST_NAME} characters, got "
-                f"{len(name)}: shorten {name!r}",
+                f"a name in a certificate can have at most {LONGEST_NAME} characters: shorten "
+                f"{name!r}, which has {len(name)}",
                 code="name-too-long",
             )
 

@@ -162,13 +162,13 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _refuse(code: str, why: str) -> NoReturn:
-    raise MessageRefused(f"a request is not the server's: {why}", code=code) from None
+    raise MessageRefused(f"a request does not come from the server: {why}", code=code) from None
 
 
 def no_kit(startup: Path, error: Exception) -> NoReturn:
     """Refuse a folder that lacks the keys of a party."""
     raise InvalidInput(
-        f"{startup} is not part of a kit that `fedlsvi federate init` wrote ({error})",
+        f"{startup} is not part of a kit written by `fedlsvi federate init` ({error})",
         code="no-kit",
         hint="start this party with startup/start.sh of its kit",
     ) from None

@@ -187,7 +187,7 @@ class RayTransport(FrameTransport):
         except ray.exceptions.RayError as error:
             self.close()
             raise TransportError(
-                f"an actor could not start: {error}", code="actor-not-started"
+                f"a Ray actor could not start: {error}", code="actor-not-started"
             ) from None
         super().__init__(parameters, [(first, m) for first, m in cuts], run, retry, guard)
         if cluster.tcp_allowed(ray):
