@@ -186,7 +186,7 @@ def test_a_verdict_that_rests_on_deterministic_problems_says_so() -> None:
     found = made_up("stale", law)
     assert found.verdict is HOLDS
     assert found.checks[0].measured == "on 1 of 6: deep-sea, H = 10"
-    assert found.notes[1].startswith("The verdict rests on deterministic problems alone")
+    assert found.notes[1].startswith("The verdict rests only on deterministic problems")
 
 
 @pytest.mark.parametrize(("factor", "said"), [(1.1, HOLDS), (2.0, FAILS)])
