@@ -1,4 +1,5 @@
-"""A message is a read-only value: whoever keeps one finds later what was sent."""
+"""A message is a read-only value: whoever keeps one finds later what was sent. Each request has one
+kind of answer."""
 
 from __future__ import annotations
 
@@ -10,7 +11,23 @@ import pytest
 
 from fedlsvi import FedLSVI
 from fedlsvi.envs import ContinuousLinearMDP, Garnet, RandomLinearMDP, gymnasium
-from fedlsvi.protocol.messages import Model, Signal, Start, Upload
+from fedlsvi.protocol.messages import (
+    Exploit,
+    Explore,
+    Increments,
+    Keep,
+    KeyRequest,
+    Layout,
+    MaskedUpload,
+    Model,
+    Models,
+    Roster,
+    Signal,
+    SiteKey,
+    Start,
+    Stop,
+    Upload,
+)
 
 SMALL = RandomLinearMDP(6, 3, 4, horizon=3, seed=1, initial="uniform")
 
@@ -53,3 +70,25 @@ def test_no_message_changes_after_it_was_sent(env: Any, features: Any, packing: 
         for array, copy in zip(arrays(message), then, strict=True):
             assert np.array_equal(array, copy), message
             assert not array.flags.writeable, message
+
+
+@pytest.mark.parametrize(
+    ("layout", "upload"),
+    [
+        (Layout(2, 3, 1, "packed"), Upload),
+        (Layout(2, 3, 1, "packed", states=4), Increments),
+        (Layout(2, 3, 1, "packed", secure=True), MaskedUpload),
+        (Layout(2, 3, 1, "packed", secure=True, states=4), MaskedUpload),
+    ],
+)
+def test_each_request_has_one_kind_of_answer(layout: Layout, upload: type) -> None:
+    w, gram, nothing = np.zeros((3, 1)), np.ones((3, 1)), type(None)
+    expected = [
+        (Start(w, gram, 1.0, 1.0, 9), nothing), (KeyRequest(), SiteKey), (Roster(()), nothing),
+        (Explore(4), Signal), (Stop(4), upload), (Model(3, w[2], gram[2]), upload),
+        (Model(2, w[1], gram[1]), upload), (Model(1, w[0], gram[0]), nothing),
+        (Models(w, gram), nothing), (Keep(4), nothing), (Exploit(0.0), upload),
+    ]  # fmt: skip
+    assert [layout.reply_to(request) for request, _ in expected] == [kind for _, kind in expected]
+    steps = [layout.step_after(request) for request, kind in expected if kind is upload]
+    assert steps == ([1] * 4 if layout.states else [3, 2, 1, 3])
