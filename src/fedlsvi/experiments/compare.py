@@ -69,7 +69,7 @@ class Question:
         if len(set(names)) < len(names) or not names:
             raise InvalidInput(
                 f"--algorithms {','.join(names)} is empty or has duplicates: name each algorithm "
-                "once: name each algorithm once",
+                "once",
                 code="bad-algorithms",
             )
         own: dict[str, Table] = {name: {} for name in names}

@@ -69,7 +69,7 @@ def _refuse_spent(k: int, rounds: int) -> None:
     if not 1 <= k <= rounds:
         raise MessageRefused(
             f"round {k} of {rounds}: the privacy budget of this run is spent, so nothing more is "
-            "sent: start a new run: start a new run",
+            "sent: start a new run",
             code="budget-spent",
         )
 

@@ -278,7 +278,7 @@ def verify(
         if odd := _odd(line):
             raise DamagedFile(
                 f"line {line['n']} of the log {path} has an invalid {odd}: restore the log from a "
-                "backup: restore the log from a backup",
+                "backup",
                 code=f"bad-{odd}",
             )
         messages, size, head = messages + 1, size + line.get("bytes", 0), line["hash"]

@@ -69,8 +69,7 @@ class SiteSettings:
         features = table.get("features")
         if features is not None and not isinstance(features, dict):
             raise InvalidSetting(
-                f"features must be a table with a name, got {features!r}: write [features]: write "
-                "[features]",
+                f"features must be a table with a name, got {features!r}: write [features]",
                 code="bad-features",
             )
         require = Requirements.of(table.get("require", {}))

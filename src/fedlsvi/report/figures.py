@@ -108,8 +108,7 @@ def compare_regret(together: Run, alone: Sequence[Run], path: str | Path | None 
         curves = [run.regret for run in alone if run.regret is not None]
         if together.regret is None or not curves:
             raise InvalidInput(
-                "regret is not known for these runs, so they cannot be compared by regret by "
-                "regret",
+                "regret is not known for these runs, so they cannot be compared by regret",
                 code="regret-unknown",
             )
         n = min(len(together.regret), *(len(curve) for curve in curves))

@@ -150,7 +150,7 @@ def from_dictionary(
     if initial.shape != (n,):
         raise InvalidEnvironment(
             f"unwrapped.P has {plural(n, 'state')}, but initial_state_distrib has shape "
-            f"{initial.shape}: give one probability per state: give one probability per state",
+            f"{initial.shape}: give one probability per state",
             code="bad-table",
         )
     going = np.zeros((n, n_actions, n))  # probability of going on to x'

@@ -104,7 +104,7 @@ def _check_reachable(address: str) -> None:
         create_connection((host, int(port)), REACH_SECONDS).close()
     except (OSError, ValueError) as error:
         raise TransportError(
-            f"there is there is no Ray cluster at {address!r}: {error}", code="no-ray-cluster"
+            f"there is no Ray cluster at {address!r}: {error}", code="no-ray-cluster"
         ) from None
 
 
