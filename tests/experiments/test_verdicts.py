@@ -197,8 +197,8 @@ def test_the_centralised_learner_is_the_yardstick(factor: float, said: Verdict) 
 
     found = made_up("centralised", law)
     assert found.verdict is said
-    ratio = f"{factor:.2f} times the centralised learner's regret instead of {factor:.2f}"
-    assert f"{ratio}, for 100% of the default's scalars (river-swim)" in found.notes[0]
+    ratio = f"{factor:.2f} times the centralised learner's instead of {factor:.2f}"
+    assert f"{ratio}, with 100% of the scalars (river-swim)" in found.notes[0]
     judged = {check.claim.split(":")[0] for check in found.checks if check.counts}
     assert judged == {"random-linear", "n-chain", "river-swim"}
     assert len({row[0] for row in found.rows}) == 7  # all families are in the table
