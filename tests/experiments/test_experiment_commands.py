@@ -107,10 +107,10 @@ def test_a_folder_of_another_question_is_left_alone(capsys: pytest.CaptureFixtur
     Path("c").mkdir()
     Path("c/mine.txt").write_text("mine")
     for out in ("c", "c/mine.txt"):
-        assert f"folder {out} exists" in refused(capsys, *COMPARE, *THREE, "--out", out)
+        assert f"folder {out} already exists" in refused(capsys, *COMPARE, *THREE, "--out", out)
     assert main([*COMPARE, "--algorithms", "fed-lsvi", "--out", "d"]) == 0
     capsys.readouterr()
-    assert "folder d holds another" in refused(capsys, *COMPARE, *THREE, "--out", "d")
+    assert "folder d holds a different" in refused(capsys, *COMPARE, *THREE, "--out", "d")
     Path("d/question.json").write_text("{}")
     assert "d/question.json" in refused(capsys, *COMPARE, *THREE, "--out", "d")
 
@@ -129,7 +129,7 @@ def test_other_features_in_the_same_file_are_another_question(
     assert main(asked) == 0
     assert json.loads(capsys.readouterr().out)["runs_made"] == 2
     np.savez("phi.npz", table=other)
-    assert "folder c holds another" in refused(capsys, *asked)
+    assert "folder c holds a different" in refused(capsys, *asked)
     assert main(["report", "c"]) == 0  # it is played, whatever became of the file
     np.savez("phi.npz", table=one)
     assert main(asked) == 0
