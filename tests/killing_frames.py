@@ -79,7 +79,7 @@ def main(
     # sites of a private run draw from one secret, so that it can be compared
     simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
 
-    def play() -> None:
+    def play(folder: Path, episodes: int) -> None:
         kept = {"transport": over_frames(cohorts, folder / "journals"), "checkpoint_seconds": 0}
         if (folder / "run").exists():
             resume(folder / "run", env=problem.envs, **options, **kept)
@@ -90,11 +90,13 @@ def main(
     plain = "exact" if aggregation == "secure" else aggregation
     here = learner_of(plain, own).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
     killed, ended, instants = 0, False, random.Random(0)
+    for _ in range(2):  # imports and compiles what begins and what resumes a run, so no fork does
+        play(folder / "warm", 60)
     while not ended:
         child = os.fork()
         if child == 0:
             try:
-                play()
+                play(folder, episodes)
                 os._exit(0)
             except BaseException as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

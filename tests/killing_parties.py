@@ -121,6 +121,12 @@ def main(name: str, sums: str, episodes: int, kills: int, folder: Path) -> dict[
 
     # compiles what all parties run, and is what the run must end with
     here = learner.learn(problem.envs, episodes, 1, transport=over_frames(SITES), **options)
+    warm = {
+        "transport": over_frames(SITES),
+        "checkpoint_seconds": 0,
+    }  # beginning, resuming too
+    learner.learn(problem.envs, 60, 1, folder=folder / "warm", **options, **warm)
+    resume(folder / "warm", env=problem.envs, **options)
     chance, killed = random.Random(0), Counter[str]()
     parties = {party: start(party) for party in (*range(SITES), SERVER)}
     while killed.total() < kills and wait_for_more(parties[SERVER], folder / "run"):

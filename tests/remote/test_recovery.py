@@ -42,7 +42,7 @@ def test_killed_processes_lose_nothing(name: str, tmp_path: Path) -> None:
     followed by resume; wherever it was, exploring or synchronising, w and the rest are the same.
     So where agents have masks of their own, and where one has a log and nothing to play in."""
     cohorts = 4 if name == "masks" else 2
-    found = kill(name, "float", cohorts, repeats(300, 600), KILLS, tmp_path)
+    found = kill(name, "float", cohorts, 300, KILLS, tmp_path)
     assert found["kills"] >= max(1, KILLS - 2), "the run was over before it could be killed"
     assert found["equal"]
 

@@ -24,7 +24,12 @@ def place(index: Any, axes: tuple[str, ...]) -> str:
 
 
 def as_array(field: str, value: Any) -> np.ndarray:
-    """A contiguous float64 copy of an array of numbers."""
+    """A contiguous float64 copy of an array of numbers; or the array itself, where it is such a one
+    and nobody can write into it."""
+    if type(value) is np.ndarray and value.dtype == np.float64:
+        has = value.flags
+        if has.c_contiguous and has.owndata and not has.writeable:
+            return value
     try:
         if np.iscomplexobj(value):
             raise TypeError  # NumPy would drop the imaginary part
@@ -51,7 +56,8 @@ def check_finite(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
 def snapped(
     field: str, array: np.ndarray, axes: tuple[str, ...], upper: float, fix: str
 ) -> np.ndarray:
-    """The array clipped to [0, upper]; entries further out than rounding errors are refused."""
+    """The array, clipped to [0, upper]; entries further out than rounding errors are refused. It
+    is copied only where there is something to clip: rewards of all transitions are many."""
     check_finite(field, array, axes)
     bad = (array < -TOLERANCE) | (array > upper + TOLERANCE)
     if bad.any():
@@ -60,7 +66,8 @@ def snapped(
             f"{field}[{place(index, axes)}] is {array[index]:.10g}{fix}",
             code="bad-" + field.strip("⟨⟩").removeprefix("phi, "),
         )
-    return array.clip(0.0, upper)
+    inside = array.size == 0 or (array.min() >= 0.0 and array.max() <= upper)
+    return array if inside else array.clip(0.0, upper)
 
 
 def check_laws(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:

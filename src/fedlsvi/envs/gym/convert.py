@@ -77,9 +77,13 @@ class GymMDP(FiniteMDP):
                 f"{seen[0]:g} to {seen[1]:g}: leave it out, widen it, or give clip_rewards=True",
                 code="reward-out-of-range",
             )
-        shifted = ((tables.rewards - low) / (high - low)).clip(0.0, 1.0)
+        shifted = tables.rewards - low  # may be large: the rest is done in place
+        shifted /= high - low
+        np.clip(shifted, 0.0, 1.0, out=shifted)
         if shifted.ndim == 3:
-            shifted = shifted[None]  # never mistaken for rewards per step
+            shifted.shape = (1, *shifted.shape)  # never mistaken for rewards per step
+        for array in (tables.P, shifted):  # so they are not copied again
+            array.setflags(write=False)
         super().__init__(
             tables.P, shifted, horizon=horizon, initial=tables.initial, name=name, allowed=allowed
         )

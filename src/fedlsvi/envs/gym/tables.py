@@ -226,6 +226,7 @@ def _absorb(law: np.ndarray, pay: np.ndarray, ends: np.ndarray) -> None:
 
 def _compact(law: np.ndarray, pay: np.ndarray) -> np.ndarray:
     """(S, A) rewards where no reward depends on the next state, else (S, A, S)."""
-    low = np.where(law > 0.0, pay, np.inf).min(axis=2)
-    high = np.where(law > 0.0, pay, -np.inf).max(axis=2)
+    possible = law > 0.0
+    low = pay.min(axis=2, where=possible, initial=np.inf)
+    high = pay.max(axis=2, where=possible, initial=-np.inf)
     return low if np.array_equal(low, high) else pay
