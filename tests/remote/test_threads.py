@@ -65,7 +65,7 @@ def test_same_run_as_in_process(problem: Any) -> None:
 def test_the_guard_takes_episodes_that_end_early(features: Any) -> None:
     """Features of every state sum to one; of an episode that has ended there are none."""
     pole = problems.Problem("pole", "CartPole-v1", np.empty(0), features)
-    own: Any = {"horizon": 40, "stationary": False}
+    own: Any = {"horizon": 25, "stationary": False}
     here = learn(pole, **own)
     assert here.gram[-1].sum() < 5 * 60
     assert_same(here, learn(pole, transport=over_frames(2), **own))
