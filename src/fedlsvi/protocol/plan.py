@@ -483,7 +483,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
     known = isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld)
     if not (known or getattr(env[0], "recorded", False)):
         raise InvalidEnvironment(
-            f"env is of type {type(env[0]).__name__}, neither a finite nor a continuous environment: "
+            f"env is of type {type(env[0]).__name__}, not a finite or continuous environment: "
             "give one of these",
             code="bad-env",
         )
