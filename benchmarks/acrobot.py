@@ -1,9 +1,9 @@
-"""`python -m benchmarks.acrobot FILE [SEEDS]`: what Acrobot takes beyond the defaults.
+"""`python -m benchmarks.acrobot FILE [SEEDS]`: what Acrobot needs beyond the defaults.
 
 With default settings Fed-LSVI hardly learns it in 4×100 episodes (docs/environments.md). Each line
-changes features, β, the number of episodes or for how many steps an action is held; the settings
-were fixed before the first run, but for those in `ADDED` and `LATEST`, which were fixed after the
-runs of the lines above them and before their own. The best lines of these two are played again with
+changes features, β, the number of episodes or the number of steps an action is held. The settings
+were fixed before the first run, except those in `ADDED` and `LATEST`, which were fixed after the
+runs of the lines above them and before their own. The best lines of these two are repeated with
 seeds that did not choose them. FILE keeps every run.
 """
 

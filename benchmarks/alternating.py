@@ -1,9 +1,9 @@
-"""Is the finite benchmark slower than in an older version? CPU seconds, in turn, in one run.
+"""Is the finite benchmark slower than in an older version? CPU seconds, run alternately.
 
     git worktree add /tmp/older COMMIT
     python -m benchmarks.alternating /tmp/older/src
 
-Each version plays in a process of its own; ratios are of the medians of all turns. With the paper's
+Each version runs in its own process; ratios are of the medians of all turns. With the paper's
 preset both do the same work; with the practical one each has the default of its version.
 """
 

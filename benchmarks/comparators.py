@@ -1,7 +1,7 @@
 """Every registered algorithm on one finite problem: what playing costs, and what planning costs.
 
-Playing is all that is not planning: compiled blocks, triggers, counting what is sent. Planning
-costs what an algorithm's mathematics costs; its note says what that is.
+Playing is everything except planning: compiled blocks, triggers, counting what is sent. The cost of
+planning is that of an algorithm's mathematics; its note says what that is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Continuous states: the rate of relabelling against a plain matrix product of the same flops."""
+"""Continuous states: the rate of relabelling relative to a matrix product of the same flops."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """`python -m benchmarks.deep FILE [NAME …] [--seeds N]`: DQN and PPO of Stable-Baselines3 on the
 environments of `benchmarks.environments`, with that library's default settings.
 
-Each plays M·T episodes, as many as Fed-LSVI's agents together, in the world that they see: the same
-horizon, action repeat and rewards. The learned policy is then played without exploration in as many
-new episodes. FILE keeps every run, so that the table can be stopped and called again; its columns
-stand in docs/environments.md. Needs `pip install stable-baselines3`.
+Each plays M·T episodes, as many as Fed-LSVI's agents together, with the same horizon, action repeat
+and rewards. The learned policy is then evaluated without exploration on the same number of new
+episodes. FILE keeps every run, so the study can be stopped and resumed; docs/environments.md has
+the table. Needs `pip install stable-baselines3`.
 """
 
 from __future__ import annotations

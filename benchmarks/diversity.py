@@ -1,14 +1,15 @@
-"""Which way to let agents differ, and by how much? (`diversity=`, docs/diversity.md)
+"""How should agents differ, and by how much? (`diversity=`, docs/diversity.md)
 
-`python -m benchmarks.diversity ways` compares ways in a small simulation: counts, one model for all
-steps, 40 rounds, the pass without a bonus at the end. `python -m benchmarks.diversity sizes FILE`
-plays Fed-LSVI with several σ on the seven families, FrozenLake and empty rooms, and prints both
-tables; FILE keeps every run, so that the study can be stopped and called again.
+`python -m benchmarks.diversity ways` compares variants in a small simulation: counts, one model for
+all steps, 40 rounds, the pass without a bonus at the end.
+`python -m benchmarks.diversity sizes FILE` runs Fed-LSVI with several σ on the seven families,
+FrozenLake and empty rooms, and prints both tables; FILE keeps every run, so the study can be
+stopped and resumed.
 
 Everything in capitals was fixed before the first run of `sizes`, and so was the rule. The preset's
-σ is the one with the least mean score on worlds without chance (tuning instances) among those whose
-mean score on worlds with chance is at most `HARMLESS` times that of σ = 0. It is on for tables with
-chance in them too only if it lowers the mean score there below `USEFUL` times that of σ = 0.
+σ is the one with the lowest mean score on deterministic worlds (tuning instances) among those whose
+mean score on stochastic worlds is at most `HARMLESS` times that of σ = 0. It is on for stochastic
+tables too only if it lowers the mean score there below `USEFUL` times that of σ = 0.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def ways(seeds: int = 10) -> None:
         "room 8x8": (room(8, 60), 4, 500), "room 8x8, M = 16": (room(8, 60), 16, 125),
         "FrozenLake": (lake(), 4, 1000),
     }  # fmt: skip
-    print("| way | " + " | ".join(worlds) + " |\n|---" + "|---" * len(worlds) + "|")
+    print("| variant | " + " | ".join(worlds) + " |\n|---" + "|---" * len(worlds) + "|")
     for name, (way, size) in WAYS.items():
         cells = []
         for env, M, T in worlds.values():
@@ -220,7 +221,7 @@ def print_sizes(
     known: dict[tuple[str, int, float], dict[str, Any]], instances: range, title: str
 ) -> None:
     """Mean regret and loss of each world and σ, and the means over worlds."""
-    print(f"\n| {title} | chance | " + " | ".join(f"σ = {s:g}" for s in SIZES) + " |")
+    print(f"\n| {title} | stochastic | " + " | ".join(f"σ = {s:g}" for s in SIZES) + " |")
     print("|---" * (len(SIZES) + 2) + "|")
     means = {}
     for world in WORLDS:
@@ -228,13 +229,13 @@ def print_sizes(
         means[world] = np.array([np.mean([r["regret"] for r in row]) for row in rows])
         loss = [np.mean([r["loss"] for r in row]) for row in rows]
         cells = [f"{a:.3f}, {b:.3f}" for a, b in zip(means[world], loss, strict=True)]
-        chance = "no" if rows[0][0]["repeats"] else "yes"
-        print(f"| {world} | {chance} | " + " | ".join(cells) + " |")
-    for text, repeats in (("with", False), ("without", True)):
+        stochastic = "no" if rows[0][0]["repeats"] else "yes"
+        print(f"| {world} | {stochastic} | " + " | ".join(cells) + " |")
+    for text, repeats in (("stochastic", False), ("deterministic", True)):
         of = [m for w, m in means.items() if known[w, instances[0], 0.0]["repeats"] == repeats]
         over = np.exp(np.mean(np.log(np.array(of) / np.array(of)[:, :1]), axis=0))
         cells = [f"{value:.3f}" for value in over]
-        print(f"| worlds {text} chance, regret over that of σ = 0 | | {' | '.join(cells)} |")
+        print(f"| {text} worlds, regret relative to σ = 0 | | {' | '.join(cells)} |")
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.door_key FILE`: on which of its two doors MiniGrid-DoorKey-5x5 is learned.
+"""`python -m benchmarks.door_key FILE`: which of the two doors of MiniGrid-DoorKey-5x5 are learned.
 
 The door is in one of two rows, and nothing that is learned about one helps with the other: open
-doors, and the way from them to the goal, are states of their own. Each run counts how often the
-goal was reached behind each door while learning, and measures the policy to deploy behind each. The
-settings in capitals were fixed before the first run but for those that the page says were added;
-FILE keeps every run, so that the study can be stopped and called again.
+doors, and the way from them to the goal, are separate states. Each run counts how often the goal
+was reached behind each door while learning, and evaluates the policy to deploy behind each. The
+settings in capitals were fixed before the first run, except those that the page says were added;
+FILE keeps every run, so the study can be stopped and resumed.
 """
 
 from __future__ import annotations

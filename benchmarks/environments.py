@@ -1,10 +1,11 @@
-"""`python -m benchmarks.environments FILE [NAME …] [--seeds N]`: Fed-LSVI beside tabular Q-learning
-and random play on environments that others wrote, with default settings but for those in the table.
+"""`python -m benchmarks.environments FILE [NAME …] [--seeds N]`: Fed-LSVI, tabular
+Q-learning and random play on third-party environments, with default settings except those in the
+table.
 
-All play the same number of episodes: M·T, shared among Fed-LSVI's agents. Policies are then played
-in 200 new episodes. Settings were fixed before the first run of the table; what was changed since
-is said on the page. FILE keeps every run, so that the table can be stopped and called again; it is
-the one in docs/environments.md.
+All play the same number of episodes: M·T, shared among Fed-LSVI's agents. Policies are then
+evaluated on 200 new episodes. Settings were fixed before the first run of the table; the page says
+what was changed since. FILE keeps every run, so the study can be stopped and resumed;
+docs/environments.md has the table.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Entry:
         horizon: H, in decisions.
         episodes: T of each agent.
         best: What an optimal policy earns, as far as it is known.
-        learner: Settings of Fed-LSVI beside `n_agents`.
+        learner: Settings of Fed-LSVI other than `n_agents`.
         options: Of the environment.
         features: None is one-hot.
         bins: Of tabular Q-learning, where states are vectors.
@@ -105,7 +106,7 @@ TABLE: dict[str, Entry] = {
 BESIDE: dict[str, Entry] = {
     "CartPole-v1, 200 episodes": replace(TABLE["CartPole-v1"], episodes=200),
 }
-"""What the page mentions beside its table: played where it is named."""
+"""Mentioned on the page but not in its table: run only if named."""
 
 EVERY = TABLE | BESIDE
 

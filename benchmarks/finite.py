@@ -1,4 +1,4 @@
-"""Finite states: 10⁸ agent-steps against drawing as many uniforms, growth with T, memory."""
+"""Finite states: 10⁸ agent-steps compared with drawing as many uniforms, growth with T, memory."""
 
 from __future__ import annotations
 

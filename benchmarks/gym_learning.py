@@ -1,4 +1,4 @@
-"""Real problems nobody here wrote: exact values of learned policies, medians over seeds."""
+"""Third-party problems: exact values of learned policies, medians over seeds."""
 
 from __future__ import annotations
 

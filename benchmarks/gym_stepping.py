@@ -1,4 +1,4 @@
-"""Stepping Gymnasium environments: our episodes against gymnasium.vector for the same steps."""
+"""Stepping Gymnasium environments: our episodes and gymnasium.vector, for the same steps."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A thousand agents against ten: the same number of agent-steps, on the same problem.
+"""A thousand agents compared with ten: the same number of agent-steps, on the same problem.
 
 At the same γ both synchronise under the same rule. γ auto is max(T/(Md), 1), which is 2,000 for the
-ten and 1 for the thousand: these then synchronise after every episode, and each agent-step pays for
-one whole upload. The table shows both, and beside the second what the products N·V alone cost: an
-agent's response is its own, so N of every agent and step is read once a synchronisation.
+ten and 1 for the thousand, which then synchronise after every episode. The table shows both, and
+for the second also the cost of the products N·V alone: each agent has its own response, so N of
+every agent and step is read once per synchronisation.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 MiniGrid-Empty-8x8 is solved, for M = 4 and M = 16 (docs/diversity.md).
 
 A run of T episodes per agent with default settings has solved the room if the policy to deploy
-earns at least .95 (optimal: .961). Runs of all T in `EPISODES` are played; the answer is the least
-T from which on every run of that seed has solved it. FILE keeps every run, so that the study can be
-stopped and called again. Everything in capitals was fixed before the first run, but for seeds 5 to
-9, which were added after a look at the first five.
+earns at least .95 (optimal: .961). The study runs all T in `EPISODES`; the answer is the smallest T
+from which on every run of that seed has solved it. FILE keeps every run, so the study can be
+stopped and resumed. Everything in capitals was fixed before the first run, except seeds 5 to 9,
+which were added after a look at the first five.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One trip per synchronisation beside H, on NVIDIA FLARE: a server and three sites on loopback.
+"""One trip per synchronisation instead of H, on NVIDIA FLARE: a server and three sites on loopback.
 
     python -m benchmarks one_trip
 
 River-swim with H = 20 and one agent at each site, the same seed, both exchanges, plain and secure
-sums. Reported are the rounds, the median time of a synchronisation and the scalars sent; the models
-of both are compared.
+sums. It reports the rounds, the median time of a synchronisation and the scalars sent, and compares
+the models of both.
 """
 
 from __future__ import annotations
@@ -68,6 +68,6 @@ def main() -> list[Row]:
         rows += [
             Row(f"{name}, H = {HORIZON}: a synchronisation", seconds, "s"),
             Row(f"{name}: scalars in {run.rounds} rounds", run.ledger.total, ""),
-            Row(f"{name}: w beside stepwise-float", off, "", "below 1e-9", alike),
+            Row(f"{name}: w against stepwise-float", off, "", "below 1e-9", alike),
         ]
     return rows

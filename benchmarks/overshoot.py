@@ -1,4 +1,4 @@
-"""Worlds that cannot be rolled back: what `overshoot="keep"` costs in regret and rounds."""
+"""Environments that cannot be rolled back: what `overshoot="keep"` costs in regret and rounds."""
 
 from __future__ import annotations
 

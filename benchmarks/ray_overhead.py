@@ -1,8 +1,8 @@
-"""Ray against one process: M=64 agents over 2 actors, the same bits, and what it costs.
+"""Ray compared with one process: M=64 agents on 2 actors, the same bits, and what it costs.
 
-The last rows are floors. One: as many exchanges over the same lines with frames of the same sizes
-that nobody packs, reads or checks, between processes that have nothing else to do. The other: all
-processor time of driver and actors, as if it could be spread over the cores without a gap.
+The last rows are lower bounds. One is the same number of exchanges over the same connections, with
+frames of the same sizes that are not packed, read or checked, between otherwise idle processes. The
+other is all processor time of driver and actors, as if spread perfectly over the cores.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main(episodes: int = 1_000_000) -> list[Row]:
         Row("    of which: values for the regret", sum(follows), "s", ""),
         Row("  exchanges", len(asked), "", ""),
         Row("  rounds", len(run.records), "", ""),
-        Row("  seconds for as many exchanges of frames that nobody reads", floor, "s", ""),
+        Row("  seconds for as many exchanges of unread frames", floor, "s", ""),
         Row("  one process and these exchanges / one process", (here + floor) / here, "", ""),
         Row("  processor seconds: driver", driven, "s", ""),
         Row("  processor seconds: actors", acted, "s", ""),

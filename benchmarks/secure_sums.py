@@ -2,9 +2,9 @@
 
     python -m benchmarks secure_sums
 
-50 sites, d = 100, H = 20: each site adds 49 streams to every upload. Reported are the time of one
-site (all sites mask at once, each on its own machine), the time of the server to add and decode
-what arrives, and megabytes of masks a second on one core; the median of five repetitions.
+50 sites, d = 100, H = 20: each site adds 49 streams to every upload. The table has the time of one
+site (all sites mask at once, each on its own machine), the time in which the server adds and
+decodes the uploads, and megabytes of masks a second on one core; the median of five repetitions.
 """
 
 from __future__ import annotations

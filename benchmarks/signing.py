@@ -1,4 +1,4 @@
-"""What the signature of a request costs beside an exchange over FLARE (bound: 5 %).
+"""The cost of signing a request relative to an exchange over FLARE (bound: 5 %).
 
 Three sites on loopback play a short run. An exchange is the time that the server waits for the
 answers to one request; signing is one signature for each site, verifying is what a site does. Once

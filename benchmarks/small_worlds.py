@@ -45,7 +45,7 @@ class Numbered(gymnasium.Wrapper[Any, Any, Any, Any]):
         import minigrid  # noqa: F401 (it registers its ids)
 
         super().__init__(gymnasium.make(id, disable_env_checker=True))
-        self.unwrapped.gen_obs = dict  # nobody looks at the picture, which takes 97 % of a step
+        self.unwrapped.gen_obs = dict  # the unused picture takes 97 % of a step
         self.actions, self.door, side = actions, door, self.unwrapped.width
         sizes = [side, side, 4]
         if door:  # row of the door, place of the key (none: carried or used), open

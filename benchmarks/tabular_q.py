@@ -1,4 +1,4 @@
-"""Tabular Q-learning as a yardstick: a few lines, fixed before the first run and tuned for nothing.
+"""Tabular Q-learning as a baseline: a few lines, fixed before the first run and not tuned.
 
 Q(x, a) += α(r + γ max Q(x') − Q(x, a)) with α = .1, γ = .99, Q₀ = 0 and ε from 1 to .05 over
 the first four fifths of the episodes. Observations that are vectors are cut into bins.

@@ -176,10 +176,10 @@ def test_numbers_of_episodes_are_checked(tmp_path: Path) -> None:
 def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(snapshot, "LARGEST", 100)
     run = FedLSVI(2).learn(finite(), 30, **QUIET)
-    with refused(InvalidInput, "cannot-continue", "memory"):
+    with refused(InvalidInput, "cannot-continue", "too large"):
         run.learn_more(5, **QUIET)
     FedLSVI(2).learn(finite(), 30, folder=tmp_path / "run", **QUIET)
-    with refused(InvalidInput, "cannot-continue", "memory"):
+    with refused(InvalidInput, "cannot-continue", "too large"):
         fedlsvi.resume(tmp_path / "run", episodes=35, **QUIET)
 
 

@@ -115,7 +115,7 @@ class Settings:
                 code="bad-gamma",
             )
         if self.beta is not None and self.beta != "theory":
-            number("beta", self.beta, 0.0, 'leave it out for the preset\'s, or give "theory"')
+            number("beta", self.beta, 0.0, 'leave it out, or give "theory"')
         if self.lam is not None:
             number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
             if not finite(1.0 / self.lam):
@@ -128,13 +128,13 @@ class Settings:
             number("value_range", self.value_range, 0.0, hint, strict=True)
         choice("preset", self.preset, ("practical", "paper"))
         if self.taper != "auto":
-            boolean("taper", self.taper, '"auto" is the preset\'s')
+            boolean("taper", self.taper, '"auto" is the preset\'s value')
         choice("overshoot", self.overshoot, ("cut", "keep"))
         choice("packing", self.packing, ("auto", *PACKINGS))
         choice("policy", self.policy, ("auto", "exploit", "explore"))
         number("pessimism", self.pessimism, 0.0, "0 takes the estimates as they are")
         if self.diversity != "auto":
-            hint = "0 lets all agents follow one policy; .2 varies the bonus by a fifth"
+            hint = "with 0 all agents follow one policy; 0.2 varies the bonus by a fifth"
             number("diversity", self.diversity, 0.0, hint, most=1.0)
         if self.stationary != "auto":
             boolean("stationary", self.stationary, '"auto" asks the environment')
@@ -152,7 +152,7 @@ class Settings:
                 f"{self.n_agents}: with two sites, each could subtract its own share from the sum",
                 code="too-few-sites",
             )
-        hint = "the share of rounds in which an agent takes part; 1 is all of them"
+        hint = "the probability that an agent takes part in a round; 1 is always"
         number("participation", self.participation, 0.0, hint, most=1.0)
         if self.participation <= 0.0:
             raise InvalidSetting(
@@ -578,7 +578,7 @@ def forget_releases() -> None:
 
 def stays(present: Any, n_agents: int) -> list[list[int]]:
     """When agents are there, as a list of [agent, first, last]."""
-    hint = "give a list of [agent, first episode, last episode], one for each stay"
+    hint = "give a list of [agent, first episode, last episode], one entry per stay"
     if not isinstance(present, list | tuple) or not present:
         raise InvalidSetting(f"present is {present!r}: {hint}", code="bad-present")
     found = []
@@ -588,7 +588,7 @@ def stays(present: Any, n_agents: int) -> list[list[int]]:
         agent, first, last = stay
         integer("present", agent, 0, f"agents are numbered from 0; {hint}", most=n_agents - 1)
         integer("present", first, 1, f"episodes are numbered from 1; {hint}")
-        integer("present", last, first, f"an agent leaves after it came; {hint}")
+        integer("present", last, first, f"the last episode must not come before the first; {hint}")
         found.append([int(agent), int(first), int(last)])
     return found
 
@@ -614,9 +614,9 @@ def what_differs(before: Parameters, after: Parameters, played: int) -> str | No
     if not changed:
         return None
     return (
-        f"this run continues after episode {played:,} and differs from a single run of "
-        f"{plural(after.episodes, 'episode')}, which has {', '.join(changed)} from its first "
-        "episode on"
+        f"this run was extended after episode {played:,}; it differs from a single run of "
+        f"{plural(after.episodes, 'episode')}, which would have {', '.join(changed)} from its "
+        "first episode"
     )
 
 

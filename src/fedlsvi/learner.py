@@ -400,7 +400,7 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
         session.ending = "interrupted"
         print(
             f"fedlsvi: interrupted after episode {record.last:,} of "
-            f"{session.player.parameters.episodes:,}; this is the run so far",
+            f"{session.player.parameters.episodes:,}; returning the run so far",
             file=sys.stderr,
         )
         return STOP

@@ -208,7 +208,7 @@ class Policy:
         """Two calls in a row without a state act as at step 1 twice, which nobody wants."""
         if self.horizon > 1 and self.__dict__.get("_stateless"):
             warnings.warn(
-                "predict(observation) acts as at step 1 each time: pass on the state that it "
+                "predict(observation) without a state always acts as at step 1: pass the state it "
                 "returned, action, state = policy.predict(observation, state)",
                 FedLSVIWarning,
                 stacklevel=3,

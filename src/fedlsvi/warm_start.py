@@ -31,7 +31,7 @@ def prior_of(source: Any, weight: float = 1.0) -> Prior:
         run = load(source)
     if not isinstance(run, Run):
         raise InvalidInput(
-            f"warm_start is a {type(run).__name__}: give a run, or the folder of a run",
+            f"warm_start is of type {type(run).__name__}: give a run, or the folder of a run",
             code="bad-warm_start",
         )
     if run.algorithm not in (*SENDS_SUMS, "pevi", "centralised"):

@@ -163,7 +163,7 @@ def test_folders_that_exist_and_damaged_checkpoints(
     assert "exists already" in refused(capsys, *line, "--seeds", "0:2")
     for more in ([], ["--seeds", "0:2"]):
         message = refused(capsys, *RIVER, "--out", "run/settings.toml/x", *more)
-        assert "run/settings.toml/x: a part of its path is a file: choose another" in message
+        assert "run/settings.toml/x (a part of its path is a file): choose another" in message
     for path in (here / "run" / "checkpoints").glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-3])
     for verb in ("resume", "report"):

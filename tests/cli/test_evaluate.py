@@ -119,7 +119,7 @@ def test_a_policy_is_played_where_it_was_learned(
             assert found["low"] == found["high"]
         larger = ["--set", "env.kwargs.map_name=8x8"]  # the policy's own stays what it was
         assert main(["evaluate", folder, *larger]) == 2
-        assert "has 64 states and 4 actions, the policy was learned with 16" in (
+        assert "has 64 states and 4 actions, but the policy was learned with 16" in (
             capsys.readouterr().err
         )
     slippery = _evaluated(capsys, "policy", "--set", "env.kwargs.is_slippery=true")
@@ -194,7 +194,7 @@ def test_a_run_in_a_black_box_is_played_where_env_says(
     assert main(["record", "run", *LAKE, "--out", "episode.txt"]) == 0
     capsys.readouterr()
     assert refused(capsys, "evaluate", "run").code == "no-environment"
-    assert "number of states is 501 in Taxi-v4, and 17 in" in refused(
+    assert "number of states is 501 in Taxi-v4, but 17 in" in refused(
         capsys, "evaluate", "run", "--env", "Taxi-v4"
     )
 

@@ -40,7 +40,7 @@ def test_a_whole_log_that_agrees_with_the_ledger(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify", str(log), "--ledger", ledger_file(tmp_path, 28)]) == 0
-    assert capsys.readouterr().out.startswith("chain of 2 messages intact; its uploads equal")
+    assert capsys.readouterr().out.startswith("chain of 2 messages intact; its uploads match")
 
 
 def test_uploads_that_were_not_counted_are_named(

@@ -52,7 +52,7 @@ def test_a_value_is_estimated_from_logs(
     run = fedlsvi.offline(["north.csv", "south.csv"], folder="run", progress=False)
     run.policy.save("policy")
     assert main(["report", "run"]) == 0
-    assert "The policy has not been estimated" in Path("run/report.html").read_text()
+    assert "The policy has not been evaluated from logs" in Path("run/report.html").read_text()
     capsys.readouterr()
     found = []
     for where in ("run", "policy"):
@@ -151,7 +151,7 @@ def test_a_run_that_began_with_logs_is_estimated_and_measured(
     fedlsvi.load("run").learn_more(15, progress=False)
     assert main(["report", "run"]) == 0
     estimated, measured = section(Path("run/report.html"))
-    assert "has not been estimated" in estimated
+    assert "has not been evaluated from logs" in estimated
     assert "1 evaluation of the policy before" in measured
 
 

@@ -49,8 +49,8 @@ def test_seeds_go_on_together_and_say_what_differs_once(
     printed(capsys, *RUN, "--episodes", "25", "--seeds", "0:2", "--out", "two")
     assert main(["resume", "two", "--episodes", "50"]) == 0
     said = capsys.readouterr()
-    assert said.err.count("continues after episode") == 1
-    assert "note: this run continues after episode" in said.out
+    assert said.err.count("was extended after episode") == 1
+    assert "note: this run was extended after episode" in said.out
     assert [load(f"two/seed-{seed}").played for seed in (0, 1)] == [50, 50]
     assert main(["resume", "two", "--episodes", "60", "-q"]) == 0
     assert capsys.readouterr().err == ""

@@ -45,7 +45,7 @@ def test_data_and_a_settings_file_of_it(capsys: pytest.CaptureFixture[str]) -> N
     assert main([*WORDS, *files, "--seeds", "0:2", "--out", "two"]) == 0
     assert fedlsvi.load("two/seed-0").w.tobytes() == first.w.tobytes()
     assert main(["report", "run"]) == 0
-    assert "What it began with" in Path("run/report.html").read_text()
+    assert "What it started from" in Path("run/report.html").read_text()
     assert main(["resume", "run", "--episodes", "20", "--quiet"]) == 0
     assert fedlsvi.load("run").played == 20
 

@@ -171,7 +171,7 @@ def test_the_report_says_what_was_spent(tmp_path: Path) -> None:
     rows = dict(protections(load(tmp_path / "run")))
     assert "ε = 2 spent of 2" in rows["differential privacy"]
     assert "3 sites" in rows["noise"]
-    assert "say nothing" in rows["signals"]
+    assert "reveal nothing" in rows["signals"]
     assert learn("exact").summary()["epsilon_spent"] == 2.0
 
 

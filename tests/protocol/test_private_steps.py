@@ -272,7 +272,7 @@ def test_a_user_who_comes_too_often_is_noticed(cohorts: int, tmp_path: Path) -> 
     """300 episodes by 30 users: about ten each, and of each site's agents fewer."""
     run = by_user(30, 60, cohorts=cohorts, folder=tmp_path / "run")
     assert run.counts["named_users"] == 1
-    assert "told who played" in dict(protections(load(tmp_path / "run")))["users"]
+    assert "reported who played" in dict(protections(load(tmp_path / "run")))["users"]
     with refused(InvalidEnvironment, "user-too-often", "3"):
         by_user(30, 3, cohorts=cohorts)
     nobody = by_user(0, 3, cohorts=cohorts, folder=tmp_path / "nobody")

@@ -13,9 +13,10 @@ from fedlsvi import FedLSVI, envs
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting, UnknownName
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
-from fedlsvi.remote.federation import Federation, SiteSettings, serve
+from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.requirements import Requirements
+from fedlsvi.remote.site_settings import SiteSettings
 from fedlsvi.storage import settings_file
 
 SECURE = {"min_round": 30, "aggregation": "secure"}

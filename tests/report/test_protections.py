@@ -34,7 +34,7 @@ def test_protections_in_force_are_named() -> None:
     assert "5 episodes" in rows["floor under every upload"]
     assert int(rows["smallest upload"].split()[0]) >= 5
     assert "3 sites" in rows["sums"]
-    assert "share of one site" in rows["the server could not check"]
+    assert "contribution of a single site" in rows["the server could not check"]
     assert rows["trips per synchronisation"] == "1 instead of 3"
     assert f"{run.ledger.total:,}" in rows["scalars"]
 

@@ -167,7 +167,7 @@ def test_the_page_is_read_from_top_to_bottom(page: str) -> None:
     assert headings == [
         "fed-lsvi on random-linear", "Regret", "Rounds and traffic against the bounds",
         "When and why the agents synchronised", "What left each agent",
-        "Privacy: what uploads give away", "Where the time went", "Run it again",
+        "Privacy: what uploads reveal", "Where the time went", "Run it again",
     ]  # fmt: skip
     assert page.index('class="outcome"') < page.index("<h2>")
 
@@ -215,7 +215,7 @@ def test_signals_that_are_not_named_are_not_counted(runs: list[Run]) -> None:
     assert "listed and counted" not in rounds.triggers(runs[0])
     crowd = replace(runs[0].records[0], signals=len(runs[0].records[0].triggers) + 1)
     many = replace(runs[0], records=[crowd, *runs[0].records[1:]])
-    assert "At most 32 signals of each round are listed and counted" in rounds.triggers(many)
+    assert "At most 32 signals per round are listed and counted" in rounds.triggers(many)
 
 
 def test_what_left_each_agent_adds_up(runs: list[Run]) -> None:
@@ -362,7 +362,7 @@ def test_groups_are_compared_after_as_many_episodes_as_all_have(runs: list[Run])
     assert judged(groups)[1] == [[short.regret[-1]], [runs[0].regret[n - 1]]]
     assert verdict(groups).startswith(f"After {n:,} episodes each, fed-lsvi lost least")
     table = ranking(groups)
-    assert f"After {n:,} episodes each, as many as all of them have" in table
+    assert f"After {n:,} episodes each, the length of the shortest run" in table
     sent = sum([r for r in runs[0].records if r.last <= n][-1].scalars.values())
     assert f"{sent:,}" in table
     assert f"{runs[0].ledger.total:,}" not in table
@@ -376,7 +376,7 @@ def test_lost_reward_is_in_the_units_of_the_environment(runs: list[Run]) -> None
     lost = 30.0 * runs[0].regret[-1]
     assert f"had lost {number(lost)} reward" in outcome(Group("", [scaled]), {})
     assert f"{number(lost / 5000 / 3)} per episode" in outcome(Group("", [scaled]), {})
-    assert "1 of it is 30 in the environment&#x27;s own units" in run_page.units(scaled)
+    assert "1 is 30 in the environment&#x27;s own units" in run_page.units(scaled)
     assert "rewards mapped into [0, 1]" in run_page.numbers(Group("", [scaled]))
     assert run_page.units(runs[0]) == ""
 
@@ -388,7 +388,10 @@ def test_only_what_a_file_can_play_is_said_to_be_played_from_one(runs: list[Run]
     own = FedLSVI().learn(lambda: gymnasium.make("CartPole-v1"), 2, horizon=3,
                           features=FourierFeatures(2), progress=False)  # fmt: skip
     text = rerun(Group("", [own]))
-    assert "Settings alone cannot rerun this: the environment (GymWorld) was an object" in text
+    assert (
+        "Settings alone cannot repeat this run: the environment (GymWorld) was a Python object"
+        in text
+    )
     assert "Save as settings.toml" not in text
 
 

@@ -79,7 +79,9 @@ def check_algorithm(name: str, **settings: Any) -> None:
                 f"the ledger has {run.ledger.scalars}, the formula says {expected}",
             )
     run, other = (_learn(name, tabular, settings, seed=seed) for seed in (5, 6))
-    _require(_bits(other) != _bits(run), "seed-ignored", "another seed must give another run")
+    _require(
+        _bits(other) != _bits(run), "seed-ignored", "a different seed must give a different run"
+    )
     if run.ledger.total == 0:
         _check_alone(name, settings)
 
@@ -106,7 +108,7 @@ def _check_offline(
         same = (run.w.tobytes(), _account(run)) == (other.w.tobytes(), _account(other))
         _require(same, "not-repeatable", "the same logs must give the same run")
     off = float(np.abs(learn(one, 1).w - run.w).max())
-    _require(off < 1e-9, "not-pooled", f"pooled logs give another model, which is off by {off:g}")
+    _require(off < 1e-9, "not-pooled", f"pooled logs give a different model, off by {off:g}")
     if formula is not None:
         expected = dict.fromkeys(run.ledger.scalars, 0) | formula(run)
         _require(
@@ -185,7 +187,7 @@ def _check_reported(name: str, env: FiniteMDP, settings: dict[str, Any]) -> None
             abs(steps[t - 1] - meter.measure(t, 1, policy)[0]) < 1e-9,
             "regret-of-another-policy",
             f"the regret of episode {t} is not that of the policy in self.values (or followed) "
-            "before it: record the policy that was played, before it is renewed",
+            "before it: record the policy that was played before you update it",
         )
 
 

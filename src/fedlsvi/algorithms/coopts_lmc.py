@@ -42,7 +42,7 @@ class LMCSettings(PHESettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        integer("steps", self.steps, 1, "how many Langevin steps a model moves per episode")
+        integer("steps", self.steps, 1, "the number of Langevin steps per episode")
 
 
 class LMCAgent(PHEAgent):

@@ -49,7 +49,7 @@ class UCBVISettings(TabularSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("epsilon", self.epsilon, 0.0, "epsilon=0 says that all agents share one MDP")
+        number("epsilon", self.epsilon, 0.0, "epsilon=0 means that all agents share one MDP")
 
 
 @njit(cache=True, nogil=True)

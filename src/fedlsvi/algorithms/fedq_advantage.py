@@ -51,7 +51,7 @@ class AdvantageSettings(TabularSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        integer("reference", self.reference, 1, "how often a state is seen before V_ref is set")
+        integer("reference", self.reference, 1, "visits to a state before V_ref is set")
 
 
 @njit(cache=True, nogil=True)

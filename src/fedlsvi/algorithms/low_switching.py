@@ -36,7 +36,7 @@ class LowSwitchingSettings(SingleAgentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("eta", self.eta, 1.0, "eta=2 renews the policy when a determinant has doubled")
+        number("eta", self.eta, 1.0, "eta=2 replans when a determinant has doubled")
 
 
 class LowSwitchingPlay(SingleAgentPlay):

@@ -77,7 +77,7 @@ class PlusSettings(SharedSettings):
         for name in ("c", "c_D", "c_sigma"):
             value = getattr(self, name)
             if value is not None:
-                number(name, value, 0.0, "leave it out for the preset's, 1 is the paper's")
+                number(name, value, 0.0, "leave it out to use the preset's value; 1 is the paper's")
 
     def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
         """The numbers in force; β is that of Q."""

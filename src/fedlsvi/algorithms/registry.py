@@ -70,7 +70,7 @@ def make(name: str, /, **settings: Any) -> Algorithm:
 register(
     "fed-lsvi",
     "fedlsvi.learner:FedLSVI",
-    "federated LSVI with optimism; statistics travel when a trigger fires",
+    "federated LSVI with optimism; agents synchronise when a trigger fires",
     "fedlsvi.algorithms.stale:scalars",
 )
 for _name, _class, _summary in (
@@ -78,9 +78,17 @@ for _name, _class, _summary in (
     ("periodic", "Periodic", "Fed-LSVI without its trigger: synchronise every `period` episodes"),
     ("centralised", "Centralised", "LSVI-UCB on all trajectories, pooled after every episode"),
     ("independent", "Independent", "LSVI-UCB, each agent alone"),
-    ("low-switching", "LowSwitching", "LSVI-UCB, each agent alone, renewed as determinants double"),
-    ("rare-switch", "RareSwitch", "LSVI-UCB, each agent alone, with a budget of policies"),
-    ("coop-lsvi", "CoopLSVI", "agents replan alone; a trigger makes them exchange raw transitions"),
+    (
+        "low-switching",
+        "LowSwitching",
+        "LSVI-UCB, each agent alone; replans when a determinant doubles",
+    ),
+    ("rare-switch", "RareSwitch", "LSVI-UCB, each agent alone, with a limited number of policies"),
+    (
+        "coop-lsvi",
+        "CoopLSVI",
+        "agents replan alone; a trigger makes them send raw transitions",
+    ),
     ("async-coop", "AsyncCoop", "one agent at a time sends raw transitions and gets a model"),
     ("coopts-phe", "CoopTSPHE", "CoopTS: Thompson sampling by perturbed histories, raw exchange"),
     ("coopts-lmc", "CoopTSLMC", "CoopTS: Thompson sampling by Langevin Monte Carlo, raw exchange"),
@@ -95,7 +103,7 @@ for _name, _class, _summary in (
 register(
     "pevi",
     "fedlsvi.algorithms.pevi:PEVI",
-    "pessimistic value iteration on the agents' logs; one synchronisation, no world to play in",
+    "pessimistic value iteration on the agents' logs; one synchronisation, no environment needed",
     "fedlsvi.algorithms.pevi:scalars",
     offline=True,
 )

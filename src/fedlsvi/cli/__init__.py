@@ -47,7 +47,7 @@ SHELL_HINTS = {
     "reward-out-of-range": "give --set env.reward_range=[LOW,HIGH] that contains every reward, "
     "or --set env.clip_rewards=true",
     "bad-gamma": "--set gamma=auto is max(T/(Md), 1)",
-    "bad-beta": "leave it out for the preset's, or give --set beta=theory",
+    "bad-beta": "leave it out to use the preset's value, or give --set beta=theory",
 }
 """Code of an error → what to type, in place of the library's hint, which is in Python."""
 

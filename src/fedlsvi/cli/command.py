@@ -165,11 +165,11 @@ def problem_options(set_help: str) -> Decorator:
         click.argument("file", required=False, type=click.Path(),
                        help="TOML settings; options override them."),
         problem("--env", type=Name("envs"), metavar="NAME",
-                help="Environment: a name of `fedlsvi list environments`, a Gymnasium id such as "
-                "FrozenLake-v1, or a .npz or .safetensors file with P and r."),
+                help="Environment: a name from `fedlsvi list environments`, a Gymnasium id such "
+                     "as FrozenLake-v1, or a .npz or .safetensors file with P and r."),
         problem("--features", type=Name("features"), metavar="NAME",
                 show_default="the environment's own",
-                help="Feature map: a name of `fedlsvi list features`."),
+                help="Feature map: a name from `fedlsvi list features`."),
         problem("--agents", type=int, metavar="M", show_default="1", help="Number of agents."),
         problem("--episodes", type=int, metavar="T", show_default="10000",
                 help="Episodes per agent."),
@@ -183,7 +183,7 @@ format_option = option(
 )  # fmt: skip
 quiet_option = option(
     "-q", "--quiet", is_flag=True, section="Output",
-    help="No progress bar and no notices; print the result only.",
+    help="Print only the result: no progress bar, no notices.",
 )  # fmt: skip
 
 

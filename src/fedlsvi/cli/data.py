@@ -23,7 +23,7 @@ STEPS = 12
 def data(
     logs: Logs, features: str | None, changes: tuple[str, ...], plot: str | None, form: str
 ) -> int:
-    """Show what logs hold and which directions of feature space they have hardly seen.
+    """Show what logs contain and which directions of feature space they hardly cover.
 
     \b
     Example:

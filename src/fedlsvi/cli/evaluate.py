@@ -60,7 +60,8 @@ request_options = bundle(
 @option(
     "--stationary",
     is_flag=True,
-    help="With --data: laws and rewards are the same at every step, so all rows count for each.",
+    help="With --data: transitions and rewards are the same at every step, so every row counts for "
+    "all steps.",
 )
 @option(
     "--transport",
@@ -80,8 +81,8 @@ def evaluate(
 ) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
 
-    With --data nothing is played: the value is estimated from logs of another behaviour, and kept
-    beside the run for its report.
+    With --data nothing is played: the value is estimated from logs of another policy, and saved
+    with the run for its report.
 
     \b
     Examples:
@@ -144,7 +145,7 @@ def _from_logs(request: Request, data: list[str], how: dict[str, Any], form: str
 
     print(f"estimated value from {plural(found.episodes, 'logged episode')}: {found.value:.4g}"
           f"{between(found.low, found.high)}")  # fmt: skip
-    print(f"  what was not seen could add {found.unseen:.4g}, and the interval allows for it")
+    print(f"  unseen transitions could add {found.unseen:.4g}, which the interval includes")
     print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to {found.optimistic:.4g}")
     if found.importance is not None and found.effective is not None:
         print(f"  importance sampling: {found.importance:.4g}, "

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from fedlsvi.report.plotting import Draw
     from fedlsvi.storage.settings_file import Table
 
-SETTINGS = "env.dim=8; lam=0.1 for all that have it; fed-lsvi.gamma=50 for one. Repeatable."
+SETTINGS = "env.dim=8; lam=0.1 for all algorithms with it; fed-lsvi.gamma=50 for one. Repeatable."
 
 algorithms_option = option(
     "--algorithms", "names", metavar="A,B,…", default="fed-lsvi,centralised,independent",
-    help="Algorithms: names of `fedlsvi list algorithms`.",
+    help="Algorithms: names from `fedlsvi list algorithms`.",
 )  # fmt: skip
 out_option = option(
     "--out", metavar="FOLDER", section="Output", show_default="runs/COMMAND",
@@ -46,7 +46,7 @@ out_option = option(
 )  # fmt: skip
 jobs_option = option(
     "--jobs", type=click.IntRange(min=1), metavar="N", show_default="one per core",
-    section="Execution", help="Runs at a time.",
+    section="Execution", help="Number of parallel runs.",
 )  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
 @option(
     "--quick",
     is_flag=True,
-    help="Fewer and smaller runs: minutes on one core instead of up to about an hour.",
+    help="Fewer and smaller runs: minutes on one core instead of about an hour.",
 )
 @option("--plan", is_flag=True, help="Print what would be run, and stop.")
 @option(
@@ -276,7 +276,7 @@ def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
     metavar="FOLDER",
     show_default="OUT/cells",
     section="Output",
-    help="Where to keep the runs themselves, so that a rerun resumes.",
+    help="Where to keep the runs, so that a repeated command resumes.",
 )
 @jobs_option
 @format_option

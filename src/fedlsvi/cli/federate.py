@@ -29,7 +29,7 @@ WARN_DAYS = 30
 """`status` warns if certificates end in fewer days."""
 
 project_argument = click.argument("folder", type=click.Path(), metavar="PROJECT",
-                                  help="Folder that `fedlsvi federate init` wrote.")  # fmt: skip
+                                  help="Folder written by `fedlsvi federate init`.")  # fmt: skip
 
 
 @click.group()
@@ -111,7 +111,7 @@ def status(folder: str, form: str) -> int:
     if days is not None and days < WARN_DAYS:
         when = f"end in {plural(days, 'day')}" if days >= 0 else "have ended"
         lines.append(
-            f"the certificates {when}: nobody can join after that. `fedlsvi federate renew` makes "
+            f"the certificates {when}: no one can join after that. `fedlsvi federate renew` makes "
             "new ones"
         )
     if here:
@@ -128,8 +128,8 @@ def abort(folder: str, form: str) -> int:
     from fedlsvi.remote.flare import project
 
     ended = project.abort(folder)
-    again = f"`fedlsvi federate start {quote(folder)}` goes on at the last checkpoint"
-    line = f"ended job {', '.join(ended)}; {again}" if ended else "no job waits or runs"
+    again = f"`fedlsvi federate start {quote(folder)}` continues from the last checkpoint"
+    line = f"ended job {', '.join(ended)}; {again}" if ended else "no job is waiting or running"
     return _print(form, {"ended": ended}, [line])
 
 
@@ -149,7 +149,7 @@ def renew(folder: str, out: str, form: str) -> int:
     lines = [f"wrote the project {where}, with new keys and certificates"]
     lines += [f"  {name}: its old kit is not here; {copy}" for name in missing]
     lines += [
-        "1. every party leaves with its old kit and starts its new one",
+        "1. every party stops its old kit and starts its new one",
         f"2. run: fedlsvi federate start {quote(str(where))}",
     ]
     return _print(form, {"folder": str(where), "missing": missing}, lines)
@@ -164,8 +164,8 @@ def stop(folder: str, form: str) -> int:
 
     ended = project.stop(folder)
     nothing = (
-        "nothing: no process of `fedlsvi federate start --here` is running; use "
-        "startup/stop_fl.sh for one that startup/start.sh started"
+        "nothing to stop: no process of `fedlsvi federate start --here` is running; to stop one "
+        "started by startup/start.sh, use startup/stop_fl.sh"
     )
     return _print(form, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
 
@@ -176,7 +176,7 @@ def stop(folder: str, form: str) -> int:
         help="Episodes per agent.")  # fmt: skip
 @format_option
 def demo(out: str | None, episodes: int, form: str) -> int:
-    """Run a server and three sites as processes on loopback."""
+    """Run a server and three sites as processes on this machine."""
     from fedlsvi.remote.flare.demo import demo as play
 
     if form == "text":
@@ -197,7 +197,7 @@ def demo(out: str | None, episodes: int, form: str) -> int:
 @option("--agents", metavar="A:B", show_default="all", help="The site's agents in the ledger.")
 @format_option
 def verify(log: str, ledger: str | None, agents: str | None, form: str) -> int:
-    """Check a site's log of what left it.
+    """Check a site's log of what it sent.
 
     Checks that the log's chain of hashes is intact and, with --ledger, that its uploads are those
     that the server counted.
@@ -218,7 +218,7 @@ def verify(log: str, ledger: str | None, agents: str | None, form: str) -> int:
     sent = audit.verify(log, counted, whose, run)
     against = ""
     if counted is not None:
-        against = "; its uploads equal the server's ledger"
+        against = "; its uploads match the server's ledger"
         if sent.uncounted:
             against = "; it contains every upload that the server counted"
     truncated = "the last line is truncated, as after a kill; that message was never sent"
@@ -257,7 +257,7 @@ def _uncounted(uploads: Sequence[Place]) -> list[str]:
     rounds = [f"round {k} (step {', '.join(of)})" for k, of in steps.items()]
     more = [plural(len(rounds) - NAMED, "more round")] if len(rounds) > NAMED else []
     return [
-        "uploads that left but were not counted, because they were late or replaced: "
+        "uploads that were sent but not counted, because they were late or replaced: "
         + ", ".join(rounds[:NAMED] + more)
     ]
 
@@ -281,7 +281,7 @@ def _live() -> Iterator[Callable[[dict[str, Any]], None] | None]:
 def _progress(found: dict[str, Any]) -> list[str]:
     """How far the run is, and its latest notes."""
     if found["rounds"] is None:
-        known = "no rounds on this machine; the server's kit has them"
+        known = "no rounds on this machine; they are in the server's kit"
         return [f"{found['name']}: {known}"]
     done = f"{plural(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
     notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])

@@ -17,16 +17,16 @@ MEANING = {
     "n_agents": "number of agents M",
     "gamma": "threshold of the determinant test; higher means fewer rounds",
     "beta": "scale of the exploration bonus",
-    "taper": "whether β shrinks with the value that is left",
+    "taper": "whether β shrinks with the value still to come",
     "lam": "ridge regularisation λ",
-    "xi": "how much the agents' environments differ, a total variation",
+    "xi": "how much the agents' environments differ, in total variation",
     "value_range": "largest return of an episode, in rewards mapped to [0, 1]",
     "preset": "practical, or paper for the theorems' constants",
-    "overshoot": "cut, or keep the episodes that were played after the signal",
+    "overshoot": "cut or keep the episodes played after the signal",
     "packing": "which entries of Λ are sent: auto, packed, dense or diagonal",
     "confidence": "p: the theorems hold with probability 1 − 2p",
     "c_beta": "constant of the theorems' β",
-    "c": "scale of the bonus: 1 in the paper's preset, a study's number in the practical one",
+    "c": "scale of the bonus: 1 in the paper's preset, tuned in the practical one",
     "sigma": "scale of the noise that explores",
 }
 """Settings that several algorithms have."""
@@ -96,7 +96,9 @@ def _rows(kind: str) -> list[dict[str, Any]]:
         for row in map(registry.entry, registry.names())
     ]
     if kind == "environments":
-        summary = "your own finite MDP: a .npz or .safetensors file with P, r, maybe initial, phi"
+        summary = (
+            "your own finite MDP: a .npz or .safetensors file with P, r and maybe initial, phi"
+        )
         own = {"file": None, "horizon": None}
         rows.append({"name": ARRAYS, "summary": summary, "parameters": own})
     return rows

@@ -58,20 +58,21 @@ log_options = bundle(
                    help="Parquet or CSV files, one per agent or one with an agent column; or "
                    "minari:ID."),
     option("--env", type=Name("envs"), metavar="NAME", section=_log,
-           help="Environment that they were recorded in, for its sizes; it is not played."),
+           help="Environment the logs come from; only its sizes are used."),
     option("--horizon", type=click.IntRange(min=1), metavar="H", section=_log,
-           show_default="the longest episode", help="Steps of an episode."),
+           show_default="the longest episode", help="Steps per episode."),
     option("--states", type=click.IntRange(min=1), metavar="S", section=_log,
-           show_default="the largest one plus 1", help="Number of states."),
+           show_default="the largest in the logs + 1", help="Number of states."),
     option("--actions", type=click.IntRange(min=1), metavar="A", section=_log,
-           show_default="the largest one plus 1", help="Number of actions."),
+           show_default="the largest in the logs + 1", help="Number of actions."),
     option("--reward-range", type=(float, float), metavar="LOW HIGH", section=_log,
-           show_default="0 1", help="Rewards that 0 and 1 stand for."),
+           show_default="0 1", help="Rewards that are mapped to 0 and 1."),
     option("--column", multiple=True, metavar="OURS=THEIRS", section=_log,
-           help="What a column is called, e.g. action=dose or observation=age,sofa. Repeatable."),
+           help="Name of a column in the logs, e.g. action=dose or observation=age,sofa. "
+               "Repeatable."),
     option("--seen", type=click.IntRange(min=1), metavar="N", section=_log,
            show_default="every action",
-           help="Allow only actions that an agent's log has N times in the state."),
+           help="Allow only actions that the agent's log took at least N times in the state."),
 )  # fmt: skip
 
 
@@ -94,8 +95,8 @@ def pevi_options(function: Any) -> Any:
     """The options of commands that see logs through features: --features and --set."""
     named = option(
         "--features", type=Name("features"), metavar="NAME", section="Logs",
-        show_default="one-hot where states are numbers",
-        help="Feature map: a name of `fedlsvi list features`.",
+        show_default="one-hot if states are numbered",
+        help="Feature map: a name from `fedlsvi list features`.",
     )  # fmt: skip
     changed = option(
         "--set", "changes", multiple=True, metavar="KEY=VALUE", section="Logs",

@@ -31,7 +31,7 @@ from fedlsvi.errors import InvalidInput
 )
 @format_option
 def report(runs: tuple[str, ...], out: str | None, form: str) -> int:
-    """Write plots (PNG, SVG) and an HTML page of runs.
+    """Write plots (PNG, SVG) and an HTML page about runs.
 
     \b
     Examples:

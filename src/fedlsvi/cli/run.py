@@ -86,7 +86,7 @@ engine_options = bundle(
             help="Where the agents run."),
     _engine("--ray-address", metavar="ADDRESS", help="Ray cluster to join, e.g. auto."),
     _engine("--cohorts", type=click.IntRange(min=1), metavar="N",
-            help="Number of groups that share the agents; on Ray, of processes."),
+            help="Number of groups of agents; on Ray, one process each."),
     _engine("--threads", type=click.IntRange(min=1), metavar="N", help="Number of threads."),
     _engine("--checkpoint-seconds", type=float, default=5.0, metavar="S",
             help="Time between checkpoints; 0 writes one after every round."),
@@ -97,18 +97,18 @@ engine_options = bundle(
 @command(epilog="`fedlsvi list settings` shows what --set can change; docs/cli.md has more.")
 @problem_options("Any setting, e.g. gamma=50, or env.horizon=7 for the environment. Repeatable.")
 @option("--algorithm", type=Name("algorithms"), metavar="NAME", show_default="fed-lsvi",
-        section="Problem", help="Algorithm: a name of `fedlsvi list algorithms`.")  # fmt: skip
+        section="Problem", help="Algorithm: a name from `fedlsvi list algorithms`.")  # fmt: skip
 @option("--seed", type=int, metavar="N", show_default="0", section="Problem",
         help="Seed of the run.")  # fmt: skip
 @option("--seeds", metavar="A:B", section="Problem",
         help="Several runs: 0:10 is seeds 0 to 9; or 1,2,5.")  # fmt: skip
 @option("--data", multiple=True, metavar="RECORDS", section="Warm start",
-        help="What agents recorded before: a Parquet or CSV file or minari:ID with an agent "
-        "column, or one for each agent. Repeatable.")  # fmt: skip
+        help="Logs to learn from first: one Parquet or CSV file or minari:ID with an agent "
+             "column, or one per agent. Repeatable.")  # fmt: skip
 @option("--warm-start", metavar="RUN", section="Warm start",
-        help="Folder of a run whose model is where this one begins.")  # fmt: skip
+        help="Folder of a run; start from its model.")  # fmt: skip
 @option("--warm-weight", type=float, metavar="W", show_default="1", section="Warm start",
-        help="What an episode of that run counts.")  # fmt: skip
+        help="Weight of each episode of that run.")  # fmt: skip
 @option("--out", metavar="FOLDER", show_default="runs/NAME", section="Output",
         help="Run folder; - to discard.")  # fmt: skip
 @format_option
@@ -267,8 +267,8 @@ def _several(
 
 @command()
 @click.argument("folder", type=click.Path(), help="Run folder, or folder of `run --seeds`.")
-@option("--episodes", type=int, metavar="T", show_default="as it began", section="Problem",
-        help="Total episodes per agent: continues a run, finished or not.")  # fmt: skip
+@option("--episodes", type=int, metavar="T", show_default="unchanged", section="Problem",
+        help="Total episodes per agent; extends the run, finished or not.")  # fmt: skip
 @format_option
 @engine_options
 def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
@@ -294,7 +294,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             )
         number = project.start(federation)
         watch = f"fedlsvi federate status {quote(str(federation))}"
-        text = f"submitted job {number} again, from its last checkpoint; watch it with: {watch}"
+        text = f"job {number} continues from its last checkpoint; watch it with: {watch}"
         found = {"project": str(federation), "job": number}
         print(as_json(found) if form == "json" else text)
         return 0

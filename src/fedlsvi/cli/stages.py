@@ -22,7 +22,7 @@ from fedlsvi.errors import InvalidInput
 from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.policy import Policy
 from fedlsvi.registry import refuse_unasked
-from fedlsvi.remote import federation
+from fedlsvi.remote import site
 from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import ARRAYS, AT_SITES, GIVEN, Job, Table, assign
 
@@ -57,11 +57,11 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
     """The policy, and where to play it: in one environment, or in one for each agent."""
     package()  # refuses here if Gymnasium is missing: all environments are played through it
     path = Path(request.policy)
-    if (kit := federation.kit_of(path)) is not None:  # of a site, on its own environment
-        path = federation.policy_in(kit, path)
+    if (kit := site.kit_of(path)) is not None:  # of a site, on its own environment
+        path = site.policy_in(kit, path)
         request = replace(request, policy=str(path))
         if request.env is None and not request.changes:
-            policy, env = federation.policy_of_site(kit, path)
+            policy, env = site.policy_of_site(kit, path)
             return policy, [Stage(env, None, _named(env))]
     learned = _learned(request.policy)
     policy = learned.policy

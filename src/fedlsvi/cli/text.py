@@ -119,7 +119,7 @@ def _took_part(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     all_of_them = summary["parameters"]["n_agents"] * summary["episodes"]
     if summary["agent_episodes"] == all_of_them:
         return []
-    text = f"by all agents together, of {number(all_of_them)} were nobody ever away"
+    text = f"played by all agents together, out of {number(all_of_them)} with full participation"
     return [("episodes", number(summary["agent_episodes"]), text)]
 
 
@@ -132,7 +132,7 @@ def _switches(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     """How often policies changed, where agents learn alone."""
     if "switches" not in counts:
         return []
-    most = f"policy changes in all; at most {number(counts['most_switches'])} by one agent"
+    most = f"policy changes in total; at most {number(counts['most_switches'])} by one agent"
     return [("switches", number(counts["switches"]), most)]
 
 
@@ -141,10 +141,10 @@ def _logged(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     counts = summary["counts"]
     text = f"of {plural(counts['logged_episodes'], 'episode')}"
     if counts["left_out"]:
-        text += f"; {counts['left_out']:,} where an episode was cut have no target and are left out"
+        text += f"; {counts['left_out']:,} after which an episode was truncated are left out"
     rows = [("transitions", number(counts["logged_transitions"]), text)]
     if summary["return"] is not None:
-        rows.append(("behaviour", number(summary["return"]), "mean return of what was logged"))
+        rows.append(("behaviour", number(summary["return"]), "mean return of the logged episodes"))
     return rows
 
 
@@ -178,7 +178,7 @@ def _steps(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     steps, clipped = summary.get("steps"), summary.get("clipped")
     if steps is None:
         return []
-    text = "taken in the environment, with episodes played ahead"
+    text = "taken in the environment, including episodes played ahead"
     if clipped:
         text += f"; {plural(clipped, 'reward')} clipped to reward_range"
     return [("steps", number(steps), text)]
@@ -189,7 +189,7 @@ def _least(summary: Mapping[str, Any]) -> str:
     least, shortest = summary["smallest_upload"], summary["shortest_round"]
     unit = "episode" if shortest == 1 else "episodes"
     if least < shortest:
-        return f"{unit}; at steps that few reached, an upload covers only {least:,}"
+        return f"{unit}; at late steps, which few episodes reach, an upload covers only {least:,}"
     floor = min(10, summary["episodes"])
     if summary.get("epsilon_spent") is not None:
         return f"{unit}; noise hides each of them"
@@ -208,9 +208,9 @@ def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if not found or found["rank"] is None:
         return []
     kinds, solved = found["kinds"], found["solved"]
-    text = f"of {kinds:,} visit counts follow from any upload"
+    text = f"of {kinds:,} visit counts can be computed from any upload"
     if solved < kinds:
-        text += f"; nearly all do where a round has fewer than {plural(found['rank'], 'episode')}"
+        text += f"; nearly all can if a round has fewer than {plural(found['rank'], 'episode')}"
     return [("given away", number(solved), text)]
 
 

@@ -65,13 +65,13 @@ class Coverage:
         blind = self.blind
         if not blind.any():
             return (
-                f"every direction was seen at all {plural(H, 'step')}: at the theorem's β the "
-                "learned policy falls short of any other by at most 2β times the widths along that "
-                "other's way"
+                f"every direction was seen at all {plural(H, 'step')}: at the theorem's β, the "
+                "learned policy is worse than any other policy by at most 2β times the widths "
+                "along that policy's path"
             )
         h = int(blind.argmax()) + 1
         return (
-            f"{blind.sum():,} of {H * d:,} directions, most at step {h} ({blind[h - 1]:,} of "
-            f"{d:,}), are as good as unseen: what leads there is worth nothing to the learner, and "
-            "it may fall short of a policy that goes there by any amount"
+            f"{blind.sum():,} of {H * d:,} directions, most of them at step {h} ({blind[h - 1]:,} "
+            f"of {d:,}), are as good as unseen: the learner gives them no value, and a policy "
+            "that goes there may be better by any amount"
         )

@@ -40,7 +40,7 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
                 f"privacy has no {name}: give epsilon and delta", code=f"bad-{name}"
             )
     epsilon = number("epsilon", given["epsilon"], 0.0, "1 is strong, 10 is weak", strict=True)
-    hint = "far below one over the number of users"
+    hint = "much smaller than 1 / the number of users"
     delta = number("delta", given["delta"], 0.0, hint, most=1.0, strict=True)
     unit = choice("unit", given.get("unit", "episode"), UNITS)
     if unit == "user" and "episodes_per_user" not in given:
@@ -49,11 +49,11 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
             "number: give episodes_per_user",
             code="bad-episodes_per_user",
         )
-    hint, many = 'more than 1 belongs to unit="user"', WORD - 1 if unit == "user" else 1
+    hint, many = 'more than 1 needs unit="user"', WORD - 1 if unit == "user" else 1
     each = given.get("episodes_per_user", 1)
     each = integer("episodes_per_user", each, 1, hint, most=many)
     most = max(0, n_agents - 2)
-    hint = "two sites must be honest, or masks hide nothing"
+    hint = "at least two sites must be honest, or the masks hide nothing"
     colluders = integer("colluders", given.get("colluders", min(1, most)), 0, hint, most=most)
     return {
         "epsilon": epsilon,

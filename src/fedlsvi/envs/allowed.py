@@ -64,8 +64,9 @@ def restrict(env: Environment, allowed: Any) -> Any:
         other._parameters, other._made_as = {}, None  # a function: no name makes it again
         return other
     raise InvalidEnvironment(
-        f'{env.name} is a {type(env).__name__}: use allowed="env" for a Gymnasium environment, '
-        'which gives its masks in info["action_mask"]; for a log, give allowed= where it is read',
+        f'{env.name} is of type {type(env).__name__}: use allowed="env" with a Gymnasium '
+        'environment, which gives its masks in info["action_mask"]; for a log, give allowed= '
+        "where it is read",
         code="bad-allowed",
     )
 

@@ -28,7 +28,7 @@ DOUBT = 1e-6
 
 ALONE = (
     "must treat rows independently and use only the uniforms it is given: a permuted half of the "
-    "batch gave other numbers"
+    "batch gave different numbers"
 )
 
 
@@ -48,7 +48,7 @@ def check_env(env: Any, **options: Any) -> None:
         isinstance(env, Environment), "env", f"must be one environment, got {type(env).__name__}"
     )
     name = getattr(env, "name", None)
-    _require(isinstance(name, str) and name != "", "name", f"must be a word, got {name!r}")
+    _require(isinstance(name, str) and name != "", "name", f"must be a string, got {name!r}")
     for field in ("horizon", "n_actions"):
         value = getattr(env, field, None)
         _require(isinstance(value, int) and value >= 1, field, f"must be an int ≥ 1, got {value!r}")
@@ -79,13 +79,13 @@ def _check_spec(env: Environment) -> None:
         raise InvalidEnvironment(
             f"check_env: spec() cannot be written as JSON: {error}", code="bad-spec"
         ) from None
-    _require(back == spec, "spec()", "must not change on its way through JSON")
+    _require(back == spec, "spec()", "must not change when it is written to JSON and read back")
     if spec["name"] is not None:
         again = from_spec(back)
-        _require(type(again) is type(env), "spec()", "rebuilds another class")
-        _require(again.spec() == spec, "spec()", "rebuilds something with another spec")
+        _require(type(again) is type(env), "spec()", "rebuilds a different class")
+        _require(again.spec() == spec, "spec()", "rebuilds an environment with a different spec")
         if isinstance(env, FiniteMDP) and isinstance(again, FiniteMDP):
-            _require(again.fingerprint == env.fingerprint, "spec()", "rebuilds other arrays")
+            _require(again.fingerprint == env.fingerprint, "spec()", "rebuilds different arrays")
 
 
 def _check_finite(env: FiniteMDP) -> None:
@@ -273,4 +273,4 @@ def _check_world(env: GymWorld) -> None:
     first = env.probe(4)
     shape = (4,) if env.finite else (4, env.state_dim)
     _require(first.shape == shape, "probe", f"gave shape {first.shape}")
-    _require(np.array_equal(first, env.probe(4)), "reset", "does not repeat with its seed")
+    _require(np.array_equal(first, env.probe(4)), "reset", "is not reproducible with its seed")

@@ -56,8 +56,8 @@ class XiCloseMDP(FiniteMDP):
             reference = from_spec(reference)  # type: ignore[assignment]
         if not isinstance(reference, LinearMDP):
             raise InvalidEnvironment(
-                f"reference is a {type(reference).__name__}: give a LinearMDP. The agents stay "
-                "close to its phi, mu and theta",
+                f"reference is of type {type(reference).__name__}: give a LinearMDP; the agents "
+                "stay close to its phi, mu and theta",
                 code="bad-reference",
             )
         self.agent, seed = count("agent", agent, 0), count("seed", seed, 0)

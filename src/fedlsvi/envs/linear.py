@@ -49,7 +49,7 @@ class LinearMDP(FiniteMDP):
         P = np.einsum("xai,hiy->hxay", features.table, self.mu, optimize=True)
         r = np.einsum("xai,hi->hxa", features.table, self.theta, optimize=True)
         super().__init__(
-            snapped("⟨phi, mu⟩", P, STEPPED, np.inf, ": make every product a law"),
+            snapped("⟨phi, mu⟩", P, STEPPED, np.inf, ": make every product a distribution"),
             snapped("⟨phi, theta⟩", r, STEPPED, 1.0, ": keep every product in [0, 1]"),
             horizon=horizon_of(horizon, {"mu": len(self.mu), "theta": len(self.theta)}),
             initial=initial,

@@ -80,11 +80,15 @@ for _name, _home, _summary in (
     (
         "combination-lock",
         "hard:CombinationLock",
-        "one action opens, every other falls off for good",
+        "combination lock: one action opens, every other fails for good",
     ),
     ("river-swim", "chains:RiverSwim", "swim right against the current to a reward at the far end"),
-    ("n-chain", "chains:NChain", "deterministic chain, reward at the far end, little at the start"),
-    ("deep-sea", "chains:DeepSea", "N rights in a row or nothing"),
+    (
+        "n-chain",
+        "chains:NChain",
+        "chain with a large reward far away and a small one nearby",
+    ),
+    ("deep-sea", "chains:DeepSea", "N steps to the right in a row, or no reward"),
     ("garnet", "garnet:Garnet", "random sparse MDP with b successors per pair"),
     ("random-mdp", "garnet:RandomMDP", "Fed-UCBVI's instance: P ~ Dirichlet(1), r ~ U[0,1]"),
     (
@@ -104,6 +108,6 @@ register(
 register(
     "restricted",
     "fedlsvi.envs.allowed:restricted",
-    "another environment, in which only some actions are allowed",
+    "another environment with only some actions allowed",
 )
 GYMNASIUM = REGISTRY.rows["gymnasium"]

@@ -219,7 +219,7 @@ def _within(field: str, array: np.ndarray, first: Any, sizes: Any) -> np.ndarray
 def _integers(field: str, value: Any) -> np.ndarray:
     array = _array(field, value)
     if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.floor(array))).all():
-        raise _bad(f"{field} is {value!r}: give whole numbers, the numbers of states")
+        raise _bad(f"{field} is {value!r}: give state numbers, which are integers")
     return array.astype(np.int64)
 
 

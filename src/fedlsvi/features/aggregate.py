@@ -84,7 +84,7 @@ def cluster(points: Any, n: int, seed: int = 0, absorbing: Any = ()) -> np.ndarr
         )
     free = np.setdiff1d(np.arange(len(given)), np.asarray(absorbing, np.int64))
     different = len(np.unique(given[free], axis=0))
-    hint = "there are not more different points"
+    hint = "there are no more distinct points than that"
     n = integer("n", n, 1, hint, most=different, error=InvalidFeatures)
     groups = np.full(len(given), n, np.int64)
     if n == 1:

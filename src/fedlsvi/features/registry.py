@@ -60,7 +60,7 @@ def _written(name: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return {"name": name, "params": json.loads(text)}
 
 
-register("own", OwnFeatures, "the environment's own: its linear features, else one-hot")
+register("own", OwnFeatures, "the environment's own linear features, or one-hot")
 register("one-hot", lambda: OneHot(), "finite states: e_(x,a), d = S·A; any MDP is linear in it")
 for _name, _home, _summary in (
     ("table", "tabular:TableFeatures", "finite states: a given (S, A, d) array"),

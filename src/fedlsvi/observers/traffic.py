@@ -98,7 +98,7 @@ class Traffic:
         change = self._change(f"rounds={self.paid}")
         if not self.paid:
             change = (
-                "one model is larger than all data, so play more episodes or use fewer features"
+                "one model is larger than all the data, so play more episodes or use fewer features"
             )
         return (
             f"this run {will} {plural(sent, 'scalar')}, {how_much} times what sharing every "
@@ -108,13 +108,13 @@ class Traffic:
     def too_few(self, will: str = "will sum up") -> str:
         """The warning of uploads of a single episode."""
         return (
-            f"uploads {will} a single episode, which can be read from them: "
+            f"uploads {will} a single episode, so they reveal it: "
             f"{self._change(f'min_round={self.floor}')}"
         )
 
     def _change(self, setting: str) -> str:
         """What to change, in words that Python and --set share."""
-        other = ', with gamma="auto" in place of "anytime"' if self.anytime else ""
+        other = ', with gamma="auto" instead of "anytime"' if self.anytime else ""
         return f"set {setting}, for example{other}"
 
 

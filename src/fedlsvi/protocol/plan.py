@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from fedlsvi.protocol.warm_start import Prior
 
 STEPPED = (
-    ". One that is stepped has one state more, after the end of an episode: step all of them, "
+    ". A black box has one extra state, after the end of an episode: step all of them, "
     "as_environment(env, tables=False)"
 )
-RANGES = ". Make them with one reward_range= that holds the rewards of all"
+RANGES = ". Make all of them with one reward_range= that contains all their rewards"
 
 
 @dataclass(frozen=True)
@@ -405,7 +405,7 @@ def _count(name: str, value: Any) -> int | None:
     """How the work is cut: an integer, or None."""
     if value is None:
         return None
-    integer(name, value, 1, "it changes the time and never the result")
+    integer(name, value, 1, "it changes the speed, never the result")
     return int(value)
 
 
@@ -483,7 +483,7 @@ def per_agent(env: Any, n_agents: int) -> tuple[Environment, ...]:
     known = isinstance(env[0], FiniteMDP | ContinuousMDP | GymWorld)
     if not (known or getattr(env[0], "recorded", False)):
         raise InvalidEnvironment(
-            f"env is a {type(env[0]).__name__}, neither a finite nor a continuous environment: "
+            f"env is of type {type(env[0]).__name__}, not a finite or continuous environment: "
             "give one of these",
             code="bad-env",
         )

@@ -1,7 +1,8 @@
-"""What the parties of a federation agree on, and what a site settles for itself.
+"""What the parties of a federation agree on, and its run at the server.
 
 The job (from the server, the same for all): episodes, seed, horizon, features, the units of rewards
-and the settings of Fed-LSVI. A site's own settings are in `site_settings`.
+and the settings of Fed-LSVI. What a site settles for itself is in
+`site_settings`, its side of the run in `site`.
 """
 
 from __future__ import annotations
@@ -22,35 +23,26 @@ from fedlsvi.checks import check_seed, choice, integer, plural, refuse_unknown
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import (
     InvalidEnvironment,
-    InvalidFeatures,
     InvalidInput,
     InvalidSetting,
 )
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
-from fedlsvi.policy import Policy
 from fedlsvi.protocol.masks import check_sites
-from fedlsvi.protocol.plan import Plan, make_plan, own_features, per_agent
+from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote import closing_estimate
-from fedlsvi.remote.audit import Audit, in_logs
+from fedlsvi.remote.audit import in_logs
 from fedlsvi.remote.codec import run_id
-from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.epoch import take_epoch
 from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.frame_transport import FrameTransport
-from fedlsvi.remote.identity import SiteIdentity
-from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
-from fedlsvi.remote.site_settings import SiteSettings as SiteSettings
-from fedlsvi.remote.site_settings import environment as environment
 from fedlsvi.run import Run
-from fedlsvi.storage import files
 from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
 
@@ -58,8 +50,6 @@ if TYPE_CHECKING:
     from fedlsvi.envs.logged.beside import Logs
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
-"""In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 """What a federation and its sites may be called: the names become folders and certificates."""
 
@@ -384,104 +374,3 @@ def serve(
         # the process of a job that was aborted may take a moment to end
         opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
     return opened.result()
-
-
-def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
-    """The journal of a site, and its log of what leaves; no other process has them then."""
-    files.make_private(own := files.inside(folder, "journal"))
-    # the worker of a job that was aborted may take a moment to end
-    journal = Journal(own, settings.durable, lock_seconds=60.0)
-    try:
-        return journal, Audit(
-            files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
-        )
-    except BaseException:
-        journal.close()
-        raise
-
-
-def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> bool:
-    """Write what was learned into a site's own folder, once its last model has arrived.
-
-    Args:
-        settings: The site's; its environment says what the policy sees and does.
-        endpoint: The site's agents.
-        folder: The site's folder of this federation.
-
-    Returns:
-        Whether all episodes are played, so that the policy is there.
-    """
-    policy = learned_policy(settings, endpoint)
-    if policy is None:
-        return False
-    files.make_private(own := files.inside(folder, POLICY))
-    policy.save(own)
-    return True
-
-
-def learned_policy(settings: SiteSettings, endpoint: Endpoint) -> Policy | None:
-    """What a site has learned, once its last model has arrived; None before."""
-    cohort, p = endpoint.cohort, endpoint.parameters
-    if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
-        return None
-    if p.exploit and (cohort.deployed is None or cohort.second is not None):
-        return None  # the pass after the last round is yet to come, or under way
-    read: Any = getattr(cohort.experience, "logs", cohort.experience)  # where there is only a log
-    env = read.envs[0] if settings.env is None else per_agent(settings.env, 1)[0]
-    values: Any = cohort.values if cohort.deployed is None else cohort.deployed
-    return Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
-
-
-def kit_of(path: Path) -> Path | None:
-    """The kit of a site that a path is or lies in; None for any other path."""
-    here = path.absolute()
-    for folder in (here, *here.parents[: len((HOME, "name", POLICY))]):
-        if files.exists(folder / "local" / SETTINGS):
-            return folder
-    return None
-
-
-def policy_in(kit: Path, path: Path) -> Path:
-    """The policy that a path in a kit means: a kit that has learned one thing needs no more."""
-    learned = sorted((kit / HOME).glob(f"*/{POLICY}/policy.json"))
-    inside = [own.parent for own in learned if own.is_relative_to(path.absolute())]
-    if len(inside) == 1:
-        return inside[0]
-    named = ", ".join(str(folder) for folder in inside)
-    raise InvalidInput(
-        f"{path} holds {len(inside)} policies: "
-        + (f"give one of {named}" if inside else "one is written there when its run has ended"),
-        code="no-policy" if not inside else "several-policies",
-    )
-
-
-def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
-    """A policy that a site has learned, and the environment that its settings name."""
-    settings = SiteSettings.read(kit / "local" / SETTINGS)
-    if settings.env is None:
-        raise InvalidInput(
-            f"the site of {kit} has a log but no environment to play in: give --env, or --data to "
-            "estimate from a log",
-            code="needs-world",
-        )
-    env = per_agent(settings.env, 1)[0]
-    try:
-        return Policy.load(path), env
-    except InvalidFeatures:  # they are the environment's own, which no file can hold
-        return Policy.load(path, features=own_features([env])), env
-
-
-def open_endpoint(
-    federation: Federation, settings: SiteSettings, first: int, n_agents: int,
-    books: tuple[Journal, Audit], identity: SiteIdentity | None = None,
-) -> Endpoint:  # fmt: skip
-    """The endpoint of a site, as its journal has it; secure sums need its identity."""
-    lo, hi = first, first + settings.agents
-    world, logs = settings.world(federation, n_agents, first)
-    plan = federation.plan(world, n_agents, settings.feature_map(), logs)
-    if not 0 <= lo < hi <= n_agents:
-        raise InvalidInput(
-            f"there are no agents {lo} to {hi - 1}: the run has {n_agents}", code="no-such-agents"
-        )
-    run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)

@@ -214,7 +214,7 @@ def _function(what: str) -> Any:
         ) from error
     if not callable(function):
         raise InvalidInput(
-            f"entry {what!r} is a {type(function).__name__}: name a function",
+            f"entry {what!r} is of type {type(function).__name__}: name a function",
             code="entry-not-a-function",
         )
     try:

@@ -21,22 +21,22 @@ def warm(counts: Mapping[str, int], parameters: Mapping[str, Any]) -> list[str]:
             text = (
                 f"{plural(counts['logged_episodes'], 'logged episode')} of "
                 f"{counts['logged_agents']:,} of {plural(parameters['n_agents'], 'agent')} were "
-                "learned from in a round of their own, before the first episode"
+                "used in a separate round before the first episode"
             )
             if counts["logged_only"]:
-                text += f"; {plural(counts['logged_only'], 'agent')} had a log alone, played "
+                text += f"; {plural(counts['logged_only'], 'agent')} had only a log, played "
                 text += "nothing and answered from the log"
             if counts["left_out"]:
                 text += f"; {plural(counts['left_out'], 'row')} without a target were left out"
         else:
             text = (
                 f"sites learned from up to {plural(parameters['logged'], 'logged episode')} of "
-                "each agent in a round of their own, before the first episode"
+                "each agent in a separate round before the first episode"
             )
         found.append(text)
     if parameters["prior"]:
         found.append(
-            "the model of an earlier run was a prior, in which an episode counts "
+            "the model of an earlier run served as the prior; each of its episodes counts "
             f"{parameters['prior']:g} times one of this run"
         )
     return found

@@ -43,8 +43,8 @@ COMPARED = CAPTIONS | {
     "nothing. Best is low and to the left.",
     "worth": "Return of the last tenth of the episodes and what was sent, after the same number of "
     "episodes; crosses sent nothing. Best is high and to the left.",
-    "rounds": "How often the agents synchronised. An agent that learns alone replans in rounds of "
-    "its own.",
+    "rounds": "How often the agents synchronised. An agent that learns alone replans in its own "
+    "rounds.",
 }
 
 
@@ -66,7 +66,7 @@ def comparison_page(groups: Sequence[Group], svgs: dict[str, bytes]) -> str:
         units(first),
         html.heading("Rounds and traffic"),
         html.images({n: svgs[n] for n in ("rounds", "scalars") if n in svgs}, COMPARED),
-        html.heading("Each of them"),
+        html.heading("Each run"),
         *(folded_run(group) for group in groups),
     ]
     return html.document(f"{what} on {first.environment_name}", parts)
@@ -116,7 +116,7 @@ def verdict(groups: Sequence[Group]) -> str:
         rows = [(groups[i].label, float(np.median(found[i])), raw[i]) for i in order]
         text = opening + best_and_worst(rows, name, name.startswith("regret"))
     else:
-        text = "What the policies earned is not known for all of these runs."
+        text = "The return of the policies is not known for all of these runs."
     if silent:
         return f"{text} Nothing was sent by {', '.join(silent)}."
     frugal = int(np.argmin(sent))
@@ -139,7 +139,7 @@ def best_and_worst(rows: Sequence[tuple[str, float, bool]], name: str, regret: b
     private = next(((label, value) for label, value, shares in rows if not shares), None)
     if raw and private is not None:
         label, value = private
-        text += f" Of those that keep trajectories private, {label} {least} ({number(value)})."
+        text += f" Among those that keep trajectories private, {label} {least} ({number(value)})."
     return text
 
 
@@ -162,8 +162,8 @@ def ranking(groups: Sequence[Group]) -> str:
     notes = [f"{over_seeds(n).capitalize()}." for n in sizes]
     if not alike(groups):
         notes.append(
-            f"After {plural(t, 'episode')} each, as many as all of them have; the smallest upload "
-            "and the seconds are those of the whole runs."
+            f"After {plural(t, 'episode')} each, the length of the shortest run; the smallest "
+            "upload and the seconds refer to the whole runs."
         )
     return html.table(head, rows, stack=True) + html.paragraph(" ".join(notes), "note")
 

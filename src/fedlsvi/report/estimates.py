@@ -13,10 +13,10 @@ from fedlsvi.storage import evaluations
 from fedlsvi.storage.evaluations import Entry
 
 NOT_PLAYED = (
-    "From records of what another behaviour did; nothing was played. The estimate gives 0 to what "
-    "the logs have not seen, and the interval (95 %, bootstrap over episodes) allows for the most "
-    "that it can be worth. The bounds from Λ are those at the theorem's β. Logs that the policy "
-    "was chosen by make it look better than it is."
+    "Estimated from logs of another policy; nothing was played. The estimate counts 0 for what "
+    "the logs have not seen, and the interval (95 %, bootstrap over episodes) includes the most "
+    "it can be worth. The bounds from Λ use the theorem's β. If the policy was learned or "
+    "selected with the same logs, the estimate is too high."
 )
 
 
@@ -55,7 +55,7 @@ def _of_this_policy(entries: Sequence[Entry], run: Run) -> list[Entry]:
 def _estimated(run: Run, entries: Sequence[Entry]) -> str:
     if not entries:
         ask = command("evaluate", run.folder or "RUN", "--data", "RECORDS")
-        return html.paragraph(f"The policy has not been estimated: {ask} does it.")
+        return html.paragraph(f"The policy has not been evaluated from logs: {ask} does that.")
     rows = []
     for entry in entries:
         steps = ", all rows at every step" if entry["stationary"] else ""
@@ -75,7 +75,7 @@ def _estimated(run: Run, entries: Sequence[Entry]) -> str:
             )
         )
     head = (
-        "logs", "estimate", "interval", "what was not seen could add", "bounds from Λ",
+        "logs", "estimate", "interval", "what the logs have not seen could add", "bounds from Λ",
         "importance sampling",
     )  # fmt: skip
     return html.table(head, rows, stack=True) + html.paragraph(NOT_PLAYED, "note")

@@ -153,7 +153,7 @@ def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
             f"regret is {UNKNOWN}: it needs the environment's optimal value", code="regret-unknown"
         )
     t, (mid, top) = at + 1, draw_median(axes, at + 1, curves)
-    root = r"$c\,\sqrt{t}$" + (", as the theorem grows" if run.bounds else "")
+    root = r"$c\,\sqrt{t}$" + (", the theorem's growth" if run.bounds else "")
     axes.plot(t, mid[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED, label=root)
     axes.set(ylabel="cumulative regret, all agents")
     axes.set_title("Regret")
@@ -221,7 +221,7 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     if sent > 0.0 and run.scalars_raw is not None:
         ratio = run.scalars_raw / sent
         times = f"{ratio:,.1f} times fewer" if ratio >= 1.0 else f"{1.0 / ratio:,.1f} times more"
-        note(axes, f"at the end {times} than sharing trajectories")
+        note(axes, f"in the end {times} than sharing trajectories")
     elif sent == 0.0:
         note(axes, "nothing was sent")
     logarithmic("xy", axes)

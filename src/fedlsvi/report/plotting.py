@@ -133,7 +133,7 @@ def draw_on(ax: Any, draws: Sequence[Draw], path: str | Path | None = None) -> A
         )
     if not hasattr(ax, "plot"):
         raise InvalidInput(
-            f"ax is a {type(ax).__name__}: give Matplotlib axes, as returned by plt.subplots()",
+            f"ax is of type {type(ax).__name__}: give Matplotlib axes, as from plt.subplots()",
             code="bad-ax",
         )
     from matplotlib import rc_context

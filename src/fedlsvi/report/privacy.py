@@ -53,10 +53,10 @@ def _noise(run: Run, release: PrivateRelease) -> str:
     assert run.parameters.privacy is not None
     unit, spent = run.parameters.privacy["unit"], release.spent(run.rounds)
     return (
-        f"All that left the agents together is differentially private: with one {unit} replaced, "
-        f"any outcome is at most e^{spent:.3g} times as likely, but for a probability of "
-        f"{release.delta:g} (ε = {spent:.4g} of {release.epsilon:g}). Rounds ended by a public "
-        "schedule. Noise came from the operating system, so that no seed repeats this run."
+        f"Everything the agents sent, taken together, is differentially private: with one {unit} "
+        f"replaced, any outcome is at most e^{spent:.3g} times as likely, except with probability "
+        f"{release.delta:g} (ε = {spent:.4g} of {release.epsilon:g}). Rounds ended on a public "
+        "schedule. Noise came from the operating system, so no seed reproduces this run."
     )
 
 
@@ -67,16 +67,16 @@ def _visits(run: Run) -> str:
     found = run.recovery
     if found is None:
         return (
-            " Whether longer rounds hide visits depends on the features; here it is not known: no "
-            "table of them is at hand."
+            " Whether longer rounds hide visits depends on the features; it is not known here, "
+            "because there is no table of them."
         )
-    return " Whoever knows the feature table can do more. " + _solved(found)
+    return " Anyone who knows the feature table can do more. " + _solved(found)
 
 
 def _solved(found: VisitRecovery) -> str:
     pairs, kinds = f"{found.pairs:,} state-action pairs", f"{found.kinds:,}"
     if found.rank is None:
-        return f"How much was not computed: {pairs} are too many."
+        return f"How much was not computed: there are too many pairs ({pairs})."
     if found.complete:
         return (
             f"The matrices φφᵀ of the {kinds} kinds of pair that they tell apart ({pairs}) are "

@@ -48,9 +48,9 @@ def _sums(run: Run) -> list[Row]:
         seen = "the Gram matrix, the sum of rewards and the table of next states of each round"
     if p.privacy is not None:
         seen = f"with noise, {seen}"
-    unchecked = "data that were invented consistently"
+    unchecked = "data that were invented but are consistent"
     if p.privacy is not None:
-        unchecked = "more than that numbers are finite and not too large: noise hides the rest"
+        unchecked = "more than whether numbers are finite and not too large: noise hides the rest"
     if p.aggregation != "secure":
         how = "doubles" if p.aggregation == "float" else "integers in fixed point"
         return [
@@ -61,10 +61,12 @@ def _sums(run: Run) -> list[Row]:
     sites = run.counts.get("sites", p.n_agents)
     return [
         ("sums", f'masked, over {plural(sites, "site")} (aggregation = "secure")'),
-        ("the server saw", f"of every step, {seen}, added over all {plural(sites, 'site')}; of one "
-         "site nothing, as long as two sites do not work with the server"),
-        ("the server could not check", "the share of one site: whether it is finite, lawful and of "
-         "as many episodes as the round, and whether the agent that signalled had reason to"),
+        ("the server saw", f"of every step, {seen}, summed over all {plural(sites, 'site')}; "
+                           "nothing about a single site, as long as two sites do not collude with "
+                           "the server"),
+        ("the server could not check", "the contribution of a single site: whether it is finite, "
+                                       "consistent and covers exactly the round's episodes, and "
+                                       "whether the agent that signalled had reason to"),
     ]  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def _noise(run: Run) -> list[Row]:
     sites, c = run.counts.get("sites", p.n_agents), p.privacy["colluders"]
     who = "every agent added all of it"
     if p.aggregation == "secure":
-        who = f"{plural(sites, 'site')} shared it, and {plural(sites - c, 'share')} would do"
+        who = f"{plural(sites, 'site')} shared it, and {plural(sites - c, 'share')} would be enough"
     done = plural(run.rounds, "synchronisation")
     return [
         (
@@ -91,7 +93,7 @@ def _noise(run: Run) -> list[Row]:
             "noise",
             f"discrete Gaussian, σ = {release.sigma:.4g} on Λ in each node of a tree of "
             f"{plural(release.levels, 'level')}{_responses(release)}; {who}; from the operating "
-            "system, so that no seed repeats this run",
+            "system, so no seed reproduces this run",
         ),
         *_users(run),
     ]
@@ -104,8 +106,8 @@ def _responses(release: PrivateRelease) -> str:
     sigma = [release.response_sigma(h) for h in range(1, release.horizon + 1)]
     mu_gram, mu_b = release.split
     return (
-        f", and σ = {min(sigma):.4g} to {max(sigma):.4g} on the responses of each step, new every "
-        f"time (μ = {release.mu:.3g}: {mu_gram:.3g} for Λ, {mu_b:.3g} for responses)"
+        f", and σ = {min(sigma):.4g} to {max(sigma):.4g} on the responses of each step, drawn "
+        f"independently (μ =  {release.mu:.3g}: {mu_gram:.3g} for Λ, {mu_b:.3g} for responses)"
     )
 
 
@@ -116,16 +118,18 @@ def _users(run: Run) -> list[Row]:
         return []
     most = plural(p.privacy["episodes_per_user"], "episode")
     if run.counts.get("named_users"):
-        return [("users", f"environments told who played: at no site had one more than {most}")]
-    return [("users", f"that none has more than {most} is the sites' promise: what they may have "
-             "counted is not known here")]  # fmt: skip
+        return [
+            ("users", f"environments reported who played: no user had more than {most} at any site")
+        ]
+    return [("users", f"the sites promise that no user has more than {most}; what they counted is "
+                      "not known here")]  # fmt: skip
 
 
 def _signals(run: Run) -> Row:
     if run.parameters.privacy is not None:
-        return "signals", "say nothing: rounds end by a schedule that was public before the run"
+        return "signals", "reveal nothing: rounds end on a schedule that was public before the run"
     fired = sum(record.signals for record in run.records)
-    return "signals", f"in the clear: {fired:,} times an agent told when, and at which step"
+    return "signals", f"unprotected: {fired:,} times an agent revealed when, and at which step"
 
 
 def _trips(run: Run) -> list[Row]:
@@ -134,7 +138,7 @@ def _trips(run: Run) -> list[Row]:
     if run.algorithm != "fed-lsvi":
         return []
     if p.exchange == "stepwise":
-        return [("trips per synchronisation", f"{p.horizon}, one for each step")]
+        return [("trips per synchronisation", f"{p.horizon}, one per step")]
     signals = sum(record.signals for record in run.records)
     size = (p.dim, p.horizon, p.n_agents, p.packing)
     sites = run.counts.get("sites")

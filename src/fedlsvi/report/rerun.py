@@ -72,8 +72,8 @@ def rerun(group: Group) -> str:
     if objects:
         toml = dump(job.table())  # without the line that says how a file is played
         text = (
-            f"Settings alone cannot rerun this: {escape(objects)} was an object. Pass it to "
-            "<code>learn</code> in Python again, with these settings."
+            f"Settings alone cannot repeat this run: {escape(objects)} was a Python object. Pass "
+            "it to <code>learn</code> again, with these settings."
         )
     elif any("file" in entry for entry in entries):
         text = (

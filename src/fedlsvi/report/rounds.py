@@ -21,7 +21,7 @@ def triggers(run: Run) -> str:
     if run.ledger.total == 0:
         return html.paragraph("The agents never synchronised: each learned alone.")
     if not fired:
-        return html.paragraph("No agent asked for a synchronisation: their times were fixed.")
+        return html.paragraph("No agent triggered a round: the rounds followed a fixed schedule.")
     text = ""
     if run.bounds:
         text = (
@@ -36,7 +36,7 @@ def triggers(run: Run) -> str:
         f"{plural(len(fired), 'signal')}) and step h = {step} ({often})."
     )
     if any(record.signals > len(record.triggers) for record in records):
-        text += f" At most {LISTED} signals of each round are listed and counted here."
+        text += f" At most {LISTED} signals per round are listed and counted here."
     return html.paragraph(text)
 
 

@@ -40,24 +40,25 @@ CATEGORIES = {
 CAPTIONS = {
     "alone": "The same number of agents on the same task. An agent that learns alone replans after "
     "every episode, because that costs no communication.",
-    "regret": "What all agents together lost against an optimal policy. A curve that is flat at "
-    "the end has stopped losing; one along the √t line grows as the theorem allows.",
+    "regret": "How much less reward all agents together earned than an optimal policy. A curve "
+    "that is flat at the end has stopped losing; one along the √t line grows as the "
+    "theorem allows.",
     "returns": "Mean return of the episodes, in the environment's own units; higher is better.",
     "rounds": "How often the agents synchronised, between the fewest and the most possible.",
     "scalars": "Numbers sent over the network, both ways, all agents together. Sharing "
     "trajectories counts one way only.",
     "lengths": "Episodes between two synchronisations. Short rounds reveal more about each "
     "episode.",
-    "triggers": "Which agent ended a round, and at which step of the horizon its data were new.",
+    "triggers": "Which agent ended a round, and at which step of the horizon it had new data.",
     "logdet": "How much the agents have seen at each step h of the horizon.",
-    "coverage": "How much the logs hold about each direction of feature space, best covered first; "
-    "with one-hot features, how often each state and action was seen. What lies below one visit "
-    "is as good as unseen.",
+    "coverage": "How much the logs hold about each direction of feature space, best covered "
+    "first; with one-hot features, how often each state and action was seen. Anything "
+    "below one visit is as good as unseen.",
 }
 
 WITHOUT_BOUNDS = CAPTIONS | {
-    "regret": "What all agents together lost against an optimal policy. A curve that is flat at "
-    "the end has stopped losing; the dashed one grows as √t.",
+    "regret": "How much less reward all agents together earned than an optimal policy. A curve "
+    "that is flat at the end has stopped losing; the dashed one grows as √t.",
     "rounds": "How often the agents synchronised.",
 }
 """Of algorithms that the paper's theorems do not cover."""
@@ -115,7 +116,7 @@ def began(run: Run) -> list[str]:
     if not found:
         return []
     told = [html.paragraph(f"{text[:1].upper()}{text[1:]}.") for text in found]
-    return [html.heading("What it began with"), *told]
+    return [html.heading("What it started from"), *told]
 
 
 def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
@@ -155,7 +156,7 @@ def _closing(group: Group, level: int) -> list[str]:
         html.heading("What left each agent" + _only(group), level),
         sent(run),
         agents(run),
-        html.heading("Privacy: what uploads give away", level),
+        html.heading("Privacy: what uploads reveal", level),
         html.paragraph(privacy(group)),
         html.table(("protection" + _only(group), "in this run"), protections(run), (0, 1), True),
         html.heading("Where the time went", level),
@@ -188,8 +189,8 @@ def took_part(run: Run) -> list[str]:
     if not run.parameters.some_away:
         return []
     there = [record.present or 0 for record in run.records]
-    return [f"{min(there):,} to {max(there):,} of them there in a round, {np.mean(there):.3g} on "
-            f"average, and {plural(run.agent_episodes, 'episode')} played in all"]  # fmt: skip
+    return [f"{min(there):,} to {max(there):,} of them in a round, {np.mean(there):.3g} on "
+            f"average, and {plural(run.agent_episodes, 'episode')} played in total"]  # fmt: skip
 
 
 def _only(group: Group) -> str:
@@ -224,7 +225,7 @@ def outcome(group: Group, levels: Mapping[str, float]) -> str:
         known = [f"{name} policy {number(level)}" for name, level in levels.items()]
         text += f" ({', '.join(known)})" if known else ""
     else:
-        text = f"{opening}, what the policy earns is not known here"
+        text = f"{opening}, the return of the policy is not known here"
     return f"{text}; {_price(group)}."
 
 
@@ -235,7 +236,8 @@ def _price(group: Group) -> str:
         return "nothing was sent"
     rounds = float(np.median([run.rounds for run in group.runs]))
     took = (
-        f"it took {plural(round(rounds), 'synchronisation')} and {plural(round(total), 'scalar')}"
+        f"learning took {plural(round(rounds), 'synchronisation')} and "
+        f"{plural(round(total), 'scalar')}"
     )
     if group.first.scalars_raw is None:
         return took
@@ -337,7 +339,7 @@ def units(run: Run) -> str:
     if run.regret is None or unit(run) == 1.0:
         return ""
     return html.paragraph(
-        f"Regret counts rewards that were mapped into [0, 1]: 1 of it is {number(unit(run))} in "
+        f"Regret is measured in rewards mapped to [0, 1]: 1 is {number(unit(run))} in "
         "the environment's own units.",
         "note",
     )
@@ -441,8 +443,8 @@ def _steps(group: Group) -> str:
         return ""
     steps, clipped = (round(float(np.median(each))) for each in zip(*counts, strict=True))
     text = (
-        f"The agents took {plural(steps, 'step')} in the environment, those of episodes that were "
-        "played ahead and dropped included."
+        f"The agents took {plural(steps, 'step')} in the environment, including those of episodes "
+        "that were played ahead and dropped."
     )
     if clipped:
         text += (

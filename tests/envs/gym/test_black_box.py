@@ -239,7 +239,7 @@ def test_an_environment_that_cannot_repeat_is_told_on() -> None:
         def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
             return super().reset(seed=None)
 
-    with pytest.warns(UserWarning, match="does not repeat an episode"):
+    with pytest.warns(UserWarning, match="does not reproduce an episode"):
         as_environment(Careless, horizon=4)
 
 

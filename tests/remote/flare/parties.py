@@ -13,10 +13,11 @@ from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.server import Server
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import InProcess
-from fedlsvi.remote.federation import Federation, environment
+from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.processes import of_kit
 from fedlsvi.remote.flare.provision import flare
+from fedlsvi.remote.site_settings import environment
 
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 FEDERATION = Federation(

@@ -17,8 +17,8 @@ from expecting import refused
 from fedlsvi.cli import main
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
-from fedlsvi.remote.federation import environment
 from fedlsvi.remote.flare import project
+from fedlsvi.remote.site_settings import environment
 from repeats import only_ci
 
 # FLARE's threads use what its libraries call deprecated

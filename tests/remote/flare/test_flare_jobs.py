@@ -30,9 +30,10 @@ from fedlsvi.protocol.simulated_sites import SimulatedSites
 from fedlsvi.remote import codec as wire
 from fedlsvi.remote import site_noise
 from fedlsvi.remote.audit import verify
-from fedlsvi.remote.federation import Federation, environment
+from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.log import line
+from fedlsvi.remote.site_settings import environment
 from fedlsvi.storage import checkpoint, evaluations, settings_file
 from problems import half
 from recorded import recorded

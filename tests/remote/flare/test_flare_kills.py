@@ -18,10 +18,10 @@ from fedlsvi.envs import record_episodes, write_records
 from fedlsvi.errors import MessageRefused
 from fedlsvi.remote import codec as wire
 from fedlsvi.remote.audit import verify
-from fedlsvi.remote.federation import environment
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.masking import RECORD, STREAMS
+from fedlsvi.remote.site_settings import environment
 from fedlsvi.storage import files
 from repeats import only_ci
 

@@ -12,12 +12,14 @@ from kits import JOB, engine, server_kit, site_kit
 from expecting import refused
 from fedlsvi import envs
 from fedlsvi.errors import InvalidInput, InvalidSetting, StoreError
-from fedlsvi.remote import federation as job
-from fedlsvi.remote.federation import Federation, SiteSettings, open_books, open_endpoint
+from fedlsvi.remote import site as site_module
+from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.flare.transport import SignedSite
 from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.site import open_books, open_endpoint
+from fedlsvi.remote.site_settings import SiteSettings
 from fedlsvi.storage import settings_file
 
 SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
@@ -104,7 +106,7 @@ def test_books_that_cannot_be_opened_are_let_go_of(
     def broken(*given: Any, **options: Any) -> None:
         raise OSError("no such disk")
 
-    monkeypatch.setattr(job, "Audit", broken)
+    monkeypatch.setattr(site_module, "Audit", broken)
     with pytest.raises(OSError, match="no such disk"):
         open_books(settings, tmp_path / "site")
     Journal(tmp_path / "site" / "journal", durable=False).close()

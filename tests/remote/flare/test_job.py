@@ -23,20 +23,15 @@ from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import lines
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
-from fedlsvi.remote.federation import (
-    Federation,
-    SiteSettings,
-    keep_policy,
-    open_books,
-    open_endpoint,
-    package,
-)
+from fedlsvi.remote.federation import Federation, package
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import Signer
 from fedlsvi.remote.flare.transport import SignedSite
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
+from fedlsvi.remote.site import keep_policy, open_books, open_endpoint
+from fedlsvi.remote.site_settings import SiteSettings
 from fedlsvi.storage import settings_file
 
 SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}

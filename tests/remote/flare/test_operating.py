@@ -113,7 +113,7 @@ def test_a_job_is_ended_in_scripts_too(
 ) -> None:
     """Nobody is asked; jobs that have ended, or are of another federation, are left alone."""
     assert main(["federate", "abort", str(folder)]) == 0
-    assert "no job waits or runs" in capsys.readouterr().out
+    assert "no job is waiting or running" in capsys.readouterr().out
     jobs = [("7", "trial", False), ("8", "trial", True), ("9", "other", True)]
     found = [{"id": n, "name": of, "status": "RUNNING", "alive": now} for n, of, now in jobs]
     monkeypatch.setattr(Console, "jobs", lambda self: found)

@@ -123,7 +123,7 @@ class RandomisedSettings(SharedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        integer("samples", self.samples, 1, "how many perturbed models the maximum is taken over")
+        integer("samples", self.samples, 1, "the number of perturbed models in the maximum")
         if self.threshold != "auto":
             number("threshold", self.threshold, -math.inf, '"auto" is T·log(MT)/(dM)')
 
@@ -151,7 +151,7 @@ class TabularSettings(SharedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.c is not None:
-            number("c", self.c, 0.0, "the scale of the bonus; 1 is the paper's form")
+            number("c", self.c, 0.0, "the scale of the bonus; 1 is the paper's")
 
     @property
     def scale(self) -> float:

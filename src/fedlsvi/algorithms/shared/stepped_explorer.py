@@ -76,7 +76,7 @@ class SteppedExplorer:
             return lambda h, x, rows: policy[h - 1, x]
         if not isinstance(policy, BlockValues):
             raise InvalidInput(
-                f"the policy is a {type(policy).__name__}, but states are vectors: give the "
+                f"the policy is of type {type(policy).__name__}, but states are vectors: give the "
                 "values to act on, such as plan.values()",
                 code="bad-policy",
             )

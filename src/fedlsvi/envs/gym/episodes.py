@@ -240,7 +240,7 @@ class Players:
     def _cut(self, where: str, h: int, limit: int | None) -> InvalidEnvironment:
         """The error for an episode that was truncated before the horizon."""
         fewer = f"play {plural(h, 'step')}" if self.raw else f"give horizon={h}"
-        fix = f"{fewer} if it always stops there, else let a wrapper report it as terminated"
+        fix = f"{fewer} if it always stops there, or report the end as terminated with a wrapper"
         if limit == h:
             fix = f"that is its time limit, so make it without the limit, or {fewer}"
         return InvalidEnvironment(
@@ -252,7 +252,7 @@ class Players:
         """At least `total` copies; a longer look ahead needs more."""
         if self._copies is None or len(self._copies.envs) < total:
             self.close()
-            resume = "" if self.raw else ". A run with a folder continues with: fedlsvi resume"
+            resume = "" if self.raw else ". Continue a run with a folder with: fedlsvi resume"
             self._copies = Copies(self.world, total, resume)
         return self._copies
 

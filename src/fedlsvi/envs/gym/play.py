@@ -118,7 +118,7 @@ def evaluate_policy(
     if not isinstance(policy, str):
         if not (hasattr(policy, "actions") and hasattr(policy, "horizon")):
             raise InvalidInput(
-                f"policy is a {type(policy).__name__}: give run.final_policy, 'random', or "
+                f"policy is of type {type(policy).__name__}: give run.final_policy, 'random', or "
                 "an object with horizon and actions(step, states)",
                 code="bad-policy",
             )

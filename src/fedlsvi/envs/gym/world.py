@@ -116,8 +116,8 @@ class GymWorld(Environment):
             self.allowed = self._carried
         if not repeats(probe):
             warnings.warn(
-                f"{name}: reset(seed=...) does not repeat an episode, so neither can a run: let "
-                "the environment draw from self.np_random, or seed it in a wrapper",
+                f"{name}: reset(seed=...) does not reproduce an episode, so a run cannot be "
+                "reproduced either: use self.np_random in the environment, or seed it in a wrapper",
                 stacklevel=2,
             )
 

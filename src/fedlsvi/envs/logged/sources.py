@@ -267,7 +267,7 @@ def as_source(data: Any, columns: Columns | None = None) -> Source:
     if hasattr(data, "blocks"):
         return data  # type: ignore[no-any-return]
     raise InvalidRecord(
-        f"data is a {type(data).__name__}: give the path of a Parquet or CSV file, arrays by "
+        f"data is of type {type(data).__name__}: give the path of a Parquet or CSV file, arrays by "
         "name, a data frame, a Minari data set, or a list with one of these per agent",
         code="bad-data",
     )

@@ -183,7 +183,7 @@ def logged_worlds(
             log's column of that name.
         at_least: See `allowed`.
     """
-    integer("at_least", at_least, 1, "how often a log must have seen an action")
+    integer("at_least", at_least, 1, "how often a log must have taken an action")
     for name, size in (("horizon", horizon), ("n_states", n_states), ("n_actions", n_actions)):
         if size is not None:
             integer(name, size, 1)

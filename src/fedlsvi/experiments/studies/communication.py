@@ -1,4 +1,4 @@
-"""Who sends how much, how it grows with T, and from which T on Fed-LSVI sends the least."""
+"""How much each algorithm sends, how it grows with T, and where Fed-LSVI sends the least."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """How much should the other algorithms explore? The practical constant of each.
 
-`python -m fedlsvi.experiments.studies.comparators FILE [PROCESSES [NAME …]]`: play what FILE does
-not hold yet, choose on the tuning instances, and print the tables of docs/comparing.md, the second
-from instances that took no part. FILE keeps every run, so the study can be stopped and called
-again; start a new one when the code has changed.
+`python -m fedlsvi.experiments.studies.comparators FILE [PROCESSES [NAME …]]`: run what is not in
+FILE yet, choose on the tuning instances, and print the tables of docs/comparing.md, the second
+from held-out instances. FILE keeps every run, so the study can be stopped and resumed; use a new
+file when the code has changed.
 
-The rule is that of `fedlsvi tune`: the lowest mean regret, in units of the uniform policy's. A grid
+The rule is that of `fedlsvi tune`: the lowest mean regret, relative to the uniform policy. A grid
 in steps of four grows while its best is at an end, and is then refined to steps of two. Everything
-down to `SEARCHES` was fixed before the first run, except what docs/comparing.md says of LSVI-UCB++.
+down to `SEARCHES` was fixed before the first run, except as docs/comparing.md says for LSVI-UCB++.
 """
 
 from __future__ import annotations

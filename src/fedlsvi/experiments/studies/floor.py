@@ -1,14 +1,14 @@
 """What does a floor under every upload cost in regret?
 
 8 agents, 2,000 episodes each, the practical preset, without a floor and with `min_round` from 5 to
-200. Before the first upload nobody has learned anything, so n episodes of T are lost at once; a
-round that ends later than the trigger asks for costs more. Read is regret in units of the uniform
-policy's, so that n/T is what n episodes at the uniform policy's loss would add.
+200. Nothing is learned before the first upload, so n of T episodes are lost at once; a round that
+ends later than the trigger wants costs more. Regret is relative to the uniform policy, so n
+episodes of uniform play would add n/T.
 
 Limit, fixed before the first run: a floor of n adds at most 2n/T, in the median of 10 instances.
 
 `python -m fedlsvi.experiments.studies.floor [instances]` prints the table of docs/trigger.md; the
-instances took part in nothing else.
+instances are used for nothing else.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which rule loses least for the rounds it takes? Regret against rounds, from 5 rounds to 500.
 
-`python -m fedlsvi.experiments.studies.front FILE [FIGURE]`: play what FILE does not hold yet, print
-the table of docs/trigger.md, and draw its picture. FILE keeps every run; start a new one when the
-code has changed. Nothing is chosen here: the budgeted rule is the package's, and it is *on the
-front* where no other rule loses less than 1/1.1 of its regret with as few rounds. This limit, the
-problems and all rules but one were fixed before the first run.
+`python -m fedlsvi.experiments.studies.front FILE [FIGURE]`: run what is not in FILE yet, print the
+table of docs/trigger.md, and draw its figure. FILE keeps every run; use a new file when the code
+has changed. Nothing is chosen here: the budgeted rule is the package's, and it is *on the front*
+if no other rule has less than 1/1.1 of its regret with as few rounds. This limit, the problems and
+all rules but one were fixed before the first run.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""What one lying site does, and whether the others find it.
+"""How much harm does one lying site do, and is it found?
 
     python -m fedlsvi.experiments.studies.liars --out build/liars
 
 Random linear MDPs, one agent per site, M from 3 to 50, sites ξ-close to one MDP. Site M − 1 lies:
 
-    invented   all its visits are to the pair with the least value, and pay the most
+    invented   all its visits are to the pair with the lowest value, with the highest reward
     zero       b = 0
-    halved     b is half of what it was
-    negated    −b, which passes where sites have features of their own and no sign was agreed
+    halved     half of b
+    negated    −b, which passes if sites have their own features and no sign was agreed
     inverted   it learns with rewards 1 − r
 
-Everything passes the server's bounds (`remote.guard`). Limits, fixed before the first run: of 100
-honest runs at most 1 with a false alarm; of 100 with a liar at least 95 in which it and nobody else
-is found, at M ≥ 5; regret of the honest agents with `exclude` at most 2 times that of a run without
-a liar. Instances 1000 and up report; the limits in `remote.suspicion` were chosen on 0 to 5.
+All of this passes the server's bounds (`remote.guard`). Limits, fixed before the first run: at most
+1 false alarm in 100 honest runs; at M ≥ 5, the liar and no other site is found in at least 95 of
+100 runs; regret of the honest agents with `exclude` at most 2 times that of a run without a liar.
+Instances 1000 and up are reported; the thresholds in `remote.suspicion` were chosen on 0 to 5.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What does it cost that agents are away in some rounds?
+"""What does it cost if agents are absent in some rounds?
 
-Of 20 agents a share p takes part in a round. T grows as 1/p, so that all of them together play the
-same number of episodes, and regret is read where 90 % of these have been played. As a control, 20p
-agents that are always there play with the same trigger: what differs is that nobody's response is
-old. All have γ = T/(20d) and the cap 1 + 1/20, without a budget.
+A share p of 20 agents takes part in a round. T grows as 1/p, so that all of them together play the
+same number of episodes, and regret is read after 90 % of these. As a control, 20p agents that are
+always present play with the same trigger, so that no response is stale. All have γ = T/(20d) and
+the cap 1 + 1/20, without a budget.
 
-Limit, fixed before the first run: at most 1.25 times the regret of 20 agents that are always there.
+Limit, fixed before the first run: at most 1.25 times the regret of 20 agents that are always
+present.
 
 `python -m fedlsvi.experiments.studies.participation [instances [family …]]` prints the table of
-docs/participation.md; the instances of each family took part in nothing else.
+docs/participation.md; the instances of each family are used for nothing else.
 """
 
 from __future__ import annotations

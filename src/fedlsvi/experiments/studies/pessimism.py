@@ -1,10 +1,10 @@
-"""How much should pessimism cost? β of `pevi`'s practical preset, in units of the value range.
+"""How much pessimism? β of `pevi`'s practical preset, in units of the value range.
 
 Ten sites have logs of a behaviour: uniform, or half uniform and half optimal. The score of a
 learned policy is (V^π̂ − V^b)/(V* − V^b) with b the behaviour: 0 is what was logged, 1
 is optimal. Scores below −1 count as −1, so that no single failure decides.
 
-β is chosen on the tuning instances by the mean over families; the table reports it on others.
+β is chosen on the tuning instances by the mean over families; the table reports held-out ones too.
 λ is that of the practical preset, whose study is `defaults`.
 
 `python -m fedlsvi.experiments.studies.pessimism`: sweep, choose, report. About two minutes.

@@ -1,9 +1,8 @@
 """Which β should the practical preset have?
 
-`python -m fedlsvi.experiments.studies.practical FILE`: play what FILE does not hold yet, choose on
-the tuning instances, and print the tables of docs/defaults.md, most of them from instances that
-took no part. FILE keeps every run, so the study can be stopped and called again; `FILE 0` prints
-what it holds.
+`python -m fedlsvi.experiments.studies.practical FILE`: run what is not in FILE yet, choose on the
+tuning instances, and print the tables of docs/defaults.md, most of them from held-out instances.
+FILE keeps every run, so the study can be stopped and resumed; `FILE 0` only prints.
 
 Everything below down to `MANY` was fixed before the first run of the study. Cap and budget are the
 preset's: they were chosen by an earlier version of this study (docs/defaults.md).

@@ -1,7 +1,7 @@
 """What does differential privacy cost? Regret against ε, with secure sums and without.
 
 Random linear MDPs (S = 20, A = 4, d = 8, H = 5), 50 agents, δ = 10⁻⁷, T = 2,000 and 20,000 per
-agent. Read is the regret of the last tenth of the episodes over that of the uniform policy.
+agent. It measures the regret of the last tenth of the episodes, relative to the uniform policy.
 
     python -m fedlsvi.experiments.studies.private tune RESULTS     candidates for the defaults
     python -m fedlsvi.experiments.studies.private RESULTS          the limits, the curve, the table
@@ -12,13 +12,13 @@ T = 2,000 and below 5 % at ε = 1, T = 20,000. The curve over ε has 3 sites of 
 sum has √(3/2) times the noise, because two of them must suffice. Without secure sums every agent
 adds all the noise (5 instances). ε = ∞ is the same schedule of rounds without noise.
 
-RESULTS is a file of JSON lines, one for each run. Runs that are in it are not played again, so a
-study that was interrupted goes on. Noise has no seed: another study gives other numbers.
+RESULTS is a file of JSON lines, one for each run. Runs in it are not repeated, so the study can be
+stopped and resumed. Noise has no seed: another study gives other numbers.
 
-The candidates for the defaults play other instances: rounds 17, 33 and 40 with a shift of .03, .1
-and .3; the one with the smallest sum of both means is the default. They were those of a prototype
-with continuous noise on instances 1,000 to 1,005, which also had fixed what is not compared here:
-noise of half σ on u and N, and a first round of T/200.
+The candidates for the defaults use other instances: 17, 33 and 40 rounds with a shift of .03, .1
+and .3; the one with the smallest sum of both means is the default. The candidates come from a
+prototype with continuous noise on instances 1,000 to 1,005, which also fixed what is not compared
+here: noise of half σ on u and N, and a first round of T/200.
 """
 
 from __future__ import annotations

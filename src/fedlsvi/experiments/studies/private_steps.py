@@ -1,19 +1,19 @@
-"""What does differential privacy cost step by step, beside one trip, and on continuous states?
+"""What does differential privacy cost step by step, compared with one trip?
 
 Random linear MDPs (S = 20, A = 4, d = 8, H = 5) and linear MDPs on [0, 1] (A = 3, d = 8, H = 5),
-50 agents at 3 sites with secure sums, δ = 10⁻⁷. Read is the regret of the last tenth of the
-episodes over that of the uniform policy.
+50 agents at 3 sites with secure sums, δ = 10⁻⁷. It measures the regret of the last tenth of the
+episodes, relative to the uniform policy.
 
     python -m fedlsvi.experiments.studies.private_steps tune RESULTS     candidates for the defaults
     python -m fedlsvi.experiments.studies.private_steps RESULTS          the table
 
-There is no limit to meet: the table says how much more than in one trip is lost. It has ε = 5 and 1
-with T = 2,000 and 20,000, on the instances of the study of one trip (`studies.private`); on
-continuous states, where every synchronisation relabels the whole history, T = 2,000 alone.
+There is no limit to meet: the table shows how much more is lost than in one trip. It has ε = 5 and
+1 with T = 2,000 and 20,000, on the instances of the study of one trip (`studies.private`); on
+continuous states, where every synchronisation relabels the whole history, only T = 2,000.
 
 Fixed before the first run: the candidates are ρ = .5, 1 and 2 with N = 9, 17 and 33 rounds, on
 other finite instances at ε = 5, T = 2,000 and ε = 1, T = 20,000, and the one with the smallest sum
-of both means is the default. Runs that are in RESULTS are not played again.
+of both means is the default. Runs in RESULTS are not repeated.
 """
 
 from __future__ import annotations

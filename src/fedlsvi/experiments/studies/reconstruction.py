@@ -1,15 +1,15 @@
-"""How much of what its sites did does a curious server read from their uploads?
+"""How much can a curious server recover from its sites' uploads?
 
 Λ^loc = Σ n(x, a) φφᵀ is linear in the visit counts n(x, a), and the features are known. The server
-also knows the policy: it made the model that the agents are greedy for. So there are two attacks on
-each upload, both by non-negative least squares, one with a column for every pair (x, a) and one
-with a column for every state and its action. Read is the share of a site's visits that the
-solution has right.
+also knows the policy, because agents are greedy for the model that it computed. So there are two
+attacks on each upload, both by non-negative least squares, one with a column for every pair (x, a)
+and one with a column for every state and its action. The table shows the share of a site's visits
+that the solution gets right.
 
-Three sites of one agent, rounds of exactly 1 to 1,000 episodes (`min_round` and γ are the length),
-three rounds of five steps each. Beside it the guess that all states are visited alike, and the
-attack on masked uploads, whose figures differ a little every time because keys have no seed; below
-it whole runs at the practical preset, without a floor and with one of 100.
+There are three sites of one agent, rounds of exactly 1 to 1,000 episodes (`min_round` and γ are the
+length), three rounds of five steps each. For comparison there are the guess that all states are
+visited equally, and the attack on masked uploads, whose figures vary a little because keys have no
+seed. A second table has whole runs at the practical preset, without a floor and with one of 100.
 
 `python -m fedlsvi.experiments.studies.reconstruction` prints the tables of docs/privacy.md.
 """

@@ -1,7 +1,7 @@
-"""Stepwise backward synchronisation against one shot with stale responses, over γ.
+"""Stepwise backward synchronisation compared with one shot with stale responses, over γ.
 
-How much more does one shot lose where the reward is many steps away, and how many round trips does
-it save?
+How much more does one shot lose if the reward is many steps away, and how many round trips does it
+save?
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What does it save to learn from the data of all steps together?
+"""How much does it save to learn from the data of all steps together?
 
 Fed-LSVI with a model for each step and with one for all (`stationary=`), otherwise at the practical
-defaults, on every family of problems whose laws and rewards are the same at every step. The score
-of a run is its regret divided by that of the uniform policy on the same problem.
+defaults, on every family of problems whose transitions and rewards are the same at every step. The
+score of a run is its regret divided by that of the uniform policy on the same problem.
 
 `python -m fedlsvi.experiments.studies.stationary [instances]` prints the table of
 docs/stationary.md. Ten instances of each family take a minute.

@@ -1,6 +1,6 @@
 """Theorem 2: regret as the agents' MDPs move apart, with three ways to widen β.
 
-Is regret unharmed up to ξ* = √(d/(MT)), and does it leave that level beyond?
+Is regret unchanged up to ξ* = √(d/(MT)), and larger beyond it?
 """
 
 from __future__ import annotations

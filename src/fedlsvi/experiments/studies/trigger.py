@@ -1,4 +1,4 @@
-"""What does γ buy in rounds, and cost in regret? From a round per episode to hardly any."""
+"""How many rounds does γ save, and at what cost in regret? From a round per episode to very few."""
 
 from __future__ import annotations
 

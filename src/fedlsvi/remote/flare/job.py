@@ -137,7 +137,9 @@ class Site:
     @collab.publish
     def hello(self, content: bytes, proof: bytes) -> dict[str, Any]:
         """How many agents learn here, and with which fedlsvi."""
-        from fedlsvi.remote.federation import Federation, SiteSettings, open_books, package
+        from fedlsvi.remote.federation import Federation, package
+        from fedlsvi.remote.site import open_books
+        from fedlsvi.remote.site_settings import SiteSettings
 
         with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
@@ -158,7 +160,9 @@ class Site:
     @collab.publish
     def join(self, content: bytes, proof: bytes) -> bool:
         """Learn the numbers of this site's agents; take up the journal."""
-        from fedlsvi.remote.federation import Federation, SiteSettings, open_endpoint
+        from fedlsvi.remote.federation import Federation
+        from fedlsvi.remote.site import open_endpoint
+        from fedlsvi.remote.site_settings import SiteSettings
 
         with self._for_server("join", content, proof):
             if self._endpoint is not None:
@@ -209,7 +213,8 @@ class Site:
 
     def _evaluation(self) -> PassHandler:
         """What answers in the estimate at the end."""
-        from fedlsvi.remote.federation import Federation, learned_policy
+        from fedlsvi.remote.federation import Federation
+        from fedlsvi.remote.site import learned_policy
 
         if self._passes is None:
             assert self._endpoint is not None
@@ -228,7 +233,7 @@ class Site:
 
     def _keep_policy(self) -> None:
         """Once all episodes are played, what was learned is here to stay."""
-        from fedlsvi.remote.federation import keep_policy
+        from fedlsvi.remote.site import keep_policy
 
         if not self._learned:
             assert self._endpoint is not None
@@ -342,7 +347,7 @@ def without_tensors() -> None:
 def home(workspace: Any, name: str) -> Path:
     """Where a party keeps what belongs to a federation: beside FLARE's own folders, so that it
     outlives a job."""
-    from fedlsvi.remote.federation import HOME
+    from fedlsvi.remote.site import HOME
 
     return Path(workspace.get_root_dir()) / HOME / name
 
