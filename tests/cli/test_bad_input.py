@@ -159,8 +159,8 @@ def test_folders_that_exist_and_damaged_checkpoints(
     line = [*RIVER, "--out", "run"]
     assert main(line) == 0
     capsys.readouterr()
-    assert "exists already" in refused(capsys, *line)
-    assert "exists already" in refused(capsys, *line, "--seeds", "0:2")
+    assert "already exists" in refused(capsys, *line)
+    assert "already exists" in refused(capsys, *line, "--seeds", "0:2")
     for more in ([], ["--seeds", "0:2"]):
         message = refused(capsys, *RIVER, "--out", "run/settings.toml/x", *more)
         assert "run/settings.toml/x (a part of its path is a file): choose another" in message

@@ -114,7 +114,7 @@ class Federation:
         integer("n_states", self.n_states, 0, "the number of states, where they are finite")
         check_seed(self.seed)
         choice("algorithm", self.algorithm, tuple(ALGORITHMS))
-        integer("logged", self.logged, 0, "of each agent's log the first so many episodes count")
+        integer("logged", self.logged, 0, "how many episodes of each agent's log are used")
         if self.logged and self.algorithm != "fed-lsvi":
             raise InvalidSetting(
                 f'logged = {self.logged} works only with algorithm = "fed-lsvi", which plays '
@@ -136,7 +136,7 @@ class Federation:
                 )
         table = self.max_agents if isinstance(self.max_agents, dict) else {"": self.max_agents}
         for most in table.values():
-            integer("max_agents", most, 1, "how many agents a site may have")
+            integer("max_agents", most, 1, "the largest number of agents per site")
         if "n_agents" in self.settings:
             raise InvalidSetting(
                 "n_agents does not belong in [settings]: each site sets its own number of agents",

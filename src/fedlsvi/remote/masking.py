@@ -128,7 +128,7 @@ class Masking:
         if len(roster.members) < FEWEST_SITES:
             _refuse(
                 "too-few-sites",
-                f"{plural(len(roster.members), 'site')} listed, and secure sums need "
+                f"{plural(len(roster.members), 'site')} listed, but secure sums need "
                 f"{FEWEST_SITES}",
             )
         following = 0
@@ -182,9 +182,9 @@ class Masking:
             _, round_, step = stream
             _refuse(
                 "mask-used",
-                f"the mask of round {round_}, step {step} has hidden other statistics before: "
-                "a second use would reveal their difference, so nothing is sent. The server plays "
-                "this round again with another model or another end",
+                f"the mask of round {round_}, step {step} was already used for other statistics, "
+                "and using it twice would reveal their difference, so nothing is sent. The server "
+                "is repeating this round with a different model or end",
             )
 
     def _derive(self) -> None:

@@ -220,8 +220,8 @@ class Membership:
             MessageRefused: The policy is to stop.
         """
         why = (
-            f"its data contradict those of all others at step {h}: residual {found.residual:.3g}, "
-            f"at most {found.limit:.3g} expected"
+            f"its data contradict those of all other sites at step {h}: residual "
+            f"{found.residual:.3g}, at most {found.limit:.3g} expected"
         )
         c, k = found.site, self.guard.round
         if self.retry.suspicious == "fail":
@@ -236,7 +236,7 @@ class Membership:
         """Who is not part of the run now, and why."""
         gone = [f"{self.name(c)} is excluded ({why})" for c, why in sorted(self.excluded.items())]
         away = sorted(self.absentees.away.items())
-        return gone + [f"{self.name(c)} is away since round {lost}" for c, lost in away]
+        return gone + [f"{self.name(c)} has been absent since round {lost}" for c, lost in away]
 
     def take_notes(self) -> list[str]:
         """Notes for the record of the round that has just ended."""

@@ -65,8 +65,8 @@ class Requirements:
         if not lacks:
             return ""
         return (
-            f"this site requires {' and '.join(lacks)}: the organiser adds it to [settings] of "
-            "federation.toml, or the site changes [require] in local/fedlsvi.toml"
+            f"this site requires {' and '.join(lacks)}: ask the organiser to add it to [settings] "
+            "of federation.toml, or change [require] in local/fedlsvi.toml"
         )
 
     def _unspent(self, privacy: Any) -> list[str]:

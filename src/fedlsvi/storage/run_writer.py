@@ -143,9 +143,9 @@ def refuse_existing(run: Path) -> None:
     if not files.is_empty(run):
         holds = any(files.exists(run / name) for name in ("versions.json", SEEDS))
         again = f"`fedlsvi resume {quote(str(run))}` continues it"
-        hint = again if holds else "it holds other files"
+        hint = again if holds else "it contains other files"
         raise FolderExists(
-            f"folder {run} exists already: {hint}; choose another folder for a new run"
+            f"folder {run} already exists: {hint}; choose another folder for a new run"
         )
 
 

@@ -278,7 +278,7 @@ def _compare_problem(
     `given` says that not all of it came from the folder."""
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
     if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
-        where, how = "elsewhere", "give the transport that it began with, such as --transport ray"
+        where, how = "elsewhere", "give the transport it started with, such as --transport ray"
         if plain.get("cohorts"):
             where, how = "in this process", "leave the transport out"
         raise InvalidInput(
@@ -329,8 +329,8 @@ def _compare_versions(header: RunHeader) -> None:
     ]
     if changed:
         reading.notice(
-            f"the run began with other versions ({', '.join(changed)}): "
-            "it continues, but its last bits may differ"
+            f"the run started with other versions ({', '.join(changed)}): it continues, but its "
+            "results may differ in the last bits"
         )
 
 

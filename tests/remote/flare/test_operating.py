@@ -103,7 +103,7 @@ def test_rounds_come_from_a_server_on_another_machine(
     said = capsys.readouterr().out
     assert "trial: 29 rounds, episode 10 of 10\n  21 earlier notes" in said
     assert "  north's agent 0 is excluded\n" in said
-    assert "job 7: RUNNING: no process of it runs: it is ending" in said
+    assert "job 7: RUNNING: it has no running process: it is ending" in said
     found = project.outcome(folder, "7", "FINISHED:ABNORMAL")
     assert (found["rounds"], found["reason"]) == (29, "agent 1 did not answer in job 7")
 
@@ -127,8 +127,8 @@ def test_a_job_that_does_not_begin(
     folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Console, "job", lambda self, number: "SUBMITTED")
-    monkeypatch.setattr(Console, "reason", lambda self, number: "FLARE has not begun it")
-    with refused(TransportError, "job-not-ended", "SUBMITTED", "FLARE has not begun it"):
+    monkeypatch.setattr(Console, "reason", lambda self, number: "FLARE has not started it")
+    with refused(TransportError, "job-not-ended", "SUBMITTED", "FLARE has not started it"):
         project.wait(folder, "7", 20.0)
 
 

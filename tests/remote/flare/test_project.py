@@ -37,7 +37,7 @@ def test_keys_are_for_their_owner_alone(written: Path) -> None:
             assert not path.stat().st_mode & 0o077, path
             path = path.parent
     page = (written / "README.md").read_text()
-    assert "`provisioned/trial/state/cert.json` holds the key of the authority" in page
+    assert "`provisioned/trial/state/cert.json` contains the keys of the authority" in page
 
 
 def test_the_page_says_what_the_scripts_of_flare_do_not(written: Path) -> None:
@@ -69,17 +69,17 @@ def test_init_says_who_is_started_first(
          "'components.#1' is not in allow_list"),
         ("Aborting current RUN due to FATAL_SYSTEM_ERROR received: failed to sync clients "
          "['north', 'south']\nINFO - Server runner finished.", ["server: OK"],
-         "the job ended before north, south had begun it: a site refused a class that it names, or "
-         "could not start its process; 7/log.txt in the kit of a site says what it was"),
+         "the job ended before north, south started it: a site refused a class in the job, or "
+         "could not start its process; see 7/log.txt in the kit of a site"),
         ("ERROR - Client b is deemed disconnected!\nINFO - this run is complete", [],
          "the run is complete, and its results are in the server's kit; FLARE gave up b, which had "
-         "not said that it was done. `fedlsvi federate start` again is safe: it plays no more and "
-         "ends well"),
+         "not reported its end. `fedlsvi federate start` is safe: it plays nothing more and "
+         "finishes the job"),
         ("INFO - Client b is deemed disconnected!", [],
-         "FLARE gave up b; log.txt in the server's kit and 7/log.txt in the kit of a site have "
-         "more. `fedlsvi federate start` again goes on at the last checkpoint"),
+         "FLARE gave up b; see log.txt in the server's kit and 7/log.txt in the kit of a site. "
+         "`fedlsvi federate start` continues from the last checkpoint"),
         ("INFO - Server runner finished.", [],
-         "log.txt in the server's kit and 7/log.txt in the kit of a site have more"),
+         "see log.txt in the server's kit and 7/log.txt in the kit of a site"),
     ],
 )  # fmt: skip
 def test_the_reason_of_a_failure(log: str, deployed: list[str], said: str) -> None:
@@ -116,7 +116,7 @@ def test_why_a_job_has_not_begun() -> None:
         get_job_meta=lambda number: {"status": "SUBMITTED", "schedule_history": tried}
     )
     assert connection.reason("7").startswith(
-        "FLARE has not begun it (connected sites (2) < min_sites (3)): it waits for all sites"
+        "FLARE has not started it (connected sites (2) < min_sites (3)): it waits for all sites"
     )
 
 

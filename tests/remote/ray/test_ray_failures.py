@@ -168,7 +168,7 @@ def test_a_busy_cluster_says_what_it_waits_for(
     assert_same(learn(problems.simplex()), there)
     said = [r.getMessage() for r in caplog.records if r.name == cluster_module.__name__]
     assert len(said) == 1
-    assert f"1 of 1 actors wait for a free CPU: the cluster has {cpus}, of which 0 are" in said[0]
+    assert f"1 of 1 actors are waiting for a free CPU: the cluster has {cpus}, and 0 are" in said[0]
 
 
 def test_actors_with_temporary_journals_stay_on_their_nodes() -> None:

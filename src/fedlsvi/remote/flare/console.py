@@ -26,7 +26,7 @@ lists one for ten minutes after its last call."""
 ABORTED = "FINISHED:ABORTED"
 """Somebody ended the job; whatever its log says last is a consequence of that."""
 
-AGAIN = "`fedlsvi federate start` again"
+AGAIN = "`fedlsvi federate start`"
 
 
 def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
@@ -77,7 +77,7 @@ class Console:
         if meta.get("status") in WAITING:
             return _not_begun(meta.get("schedule_history") or [])
         if meta.get("status") == ABORTED:
-            return f"an administrator ended it. {AGAIN} goes on at the last checkpoint"
+            return f"an administrator ended it. {AGAIN} continues from the last checkpoint"
         rows = self._rows(number)
         if said := after(REASON, rows):
             return said
@@ -86,7 +86,8 @@ class Console:
         if any(COMPLETE in row for row in rows):
             return (
                 f"the run is complete, and its results are in the server's kit; {gone}, which had "
-                f"not said that it was done. {AGAIN} is safe: it plays no more and ends well"
+                f"not reported its end. {AGAIN} is safe: it plays nothing more and finishes the "
+                "job"
             )
         deployed = meta.get("job_deploy_detail") or []
         if refused := [str(detail) for detail in deployed if not str(detail).endswith(": OK")]:
@@ -97,11 +98,11 @@ class Console:
         if said := after(UNJOINED, rows):
             sites = said.strip("[]").replace("'", "")
             return (
-                f"the job ended before {sites} had begun it: a site refused a class that it names, "
-                f"or could not start its process; {where} says what it was"
+                f"the job ended before {sites} started it: a site refused a class in the job, or "
+                f"could not start its process; see {where}"
             )
-        more = f"log.txt in the server's kit and {where} have more"
-        return f"{gone}; {more}. {AGAIN} goes on at the last checkpoint" if lost else more
+        more = f"see log.txt in the server's kit and {where}"
+        return f"{gone}; {more}. {AGAIN} continues from the last checkpoint" if lost else more
 
     def _rows(self, number: str) -> list[str]:
         """The server's log of a job, which may be running; none where there is no log."""
@@ -153,6 +154,6 @@ def _not_begun(history: list[str]) -> str:
     """Why FLARE has not begun a job: the last it wrote down is behind the time."""
     said = history[-1].partition(": ")[2] if history else ""
     return (
-        f"FLARE has not begun it ({said or 'it has not tried'}): it waits for all sites, and one "
-        "of them may have gone without a word"
+        f"FLARE has not started it ({said or 'it has not tried'}): it waits for all sites, and "
+        "one of them may have disconnected"
     )

@@ -313,8 +313,8 @@ def _state(connection: Any, job: dict[str, Any]) -> str:
     if job["alive"]:
         return ""
     return (
-        "no process of it runs: it is ending, and its reason follows in a minute, or the server "
-        "was started again since; `fedlsvi federate start` goes on"
+        "it has no running process: it is ending, and the reason will be known in a minute, or "
+        "the server was restarted since; `fedlsvi federate start` continues it"
     )
 
 

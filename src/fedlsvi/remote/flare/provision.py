@@ -66,28 +66,27 @@ _README = """\
 # {name}: a federation of {sites}
 
 Every party needs Python 3.11 or newer and `pip install "fedlsvi[flare]"` (the same version
-everywhere). The kits in `kits/` hold private keys: hand each to its party over a channel you trust.
-`provisioned/{name}/state/cert.json` holds the key of the authority and everybody's: whoever has it
-can pass for any party. It is for the organiser alone; hand it to nobody.
+everywhere). The startup kits in `kits/` contain private keys: send each to its party over a channel
+you trust. `provisioned/{name}/state/cert.json` contains the keys of the authority and of all
+parties: anyone who has it can impersonate any party. Only the organiser keeps it; never share it.
 
 At a site: name your environment in `local/fedlsvi.toml` of your kit; that file never leaves. Then
 
     ./startup/start.sh          # to leave: echo y | ./startup/stop_fl.sh, which asks
 
-After a reboot, or where a process was killed, first `rm -f pid.fl daemon_pid.fl` in your kit: the
-number in them may be another process by now, and FLARE would not start beside it.
+After a reboot, or after a process was killed, first run `rm -f pid.fl daemon_pid.fl` in your kit:
+the process id in these files may now belong to another process, and FLARE would not start.
 
-At the server: `kits/{host}/startup/start.sh`, port {port}; it comes before the sites. Once all
-parties run, whoever holds the administrator's kit starts the run with `fedlsvi federate start .`
-and watches it with `fedlsvi federate status .`.
+At the server: run `kits/{host}/startup/start.sh` (port {port}) before the sites start. Once all
+parties are running, the administrator starts the run with `fedlsvi federate start .` and watches it
+with `fedlsvi federate status .`.
 
-What leaves a site is a Gram matrix and a response vector per step and round, the signal to
-synchronise, how many agents there are and which fedlsvi they run. The log
-`fedlsvi/{name}/sent.jsonl` in your kit has a line for every message (older ones in `sent.1.jsonl`,
-…), and `fedlsvi verify` checks it. Your episodes are in
-`fedlsvi/{name}/journal` and stay there. What was learned is in `fedlsvi/{name}/policy` when the run
-has ended; `fedlsvi evaluate .` in your kit plays it in your environment. Your FLARE will run no
-class but four: see `class_allow_list` in `local/resources.json`.
+A site sends a Gram matrix and a response vector per step and round, the signal to synchronise, its
+number of agents and its version of fedlsvi. The log `fedlsvi/{name}/sent.jsonl` in your kit has a
+line for every message (older ones in `sent.1.jsonl`, …), and `fedlsvi verify` checks it. Your
+episodes stay in `fedlsvi/{name}/journal`. When the run has ended, the learned policy is in
+`fedlsvi/{name}/policy`; `fedlsvi evaluate .` in your kit plays it in your environment. Your FLARE
+client runs only four classes: see `class_allow_list` in `local/resources.json`.
 """
 
 
@@ -224,7 +223,7 @@ def _settle(kit: Path, mark: str) -> None:
 def _form() -> str:
     return (
         "agents = 1\n\n[env]\n"
-        "# one of these three, with its parameters beside it:\n"
+        "# one of these three, followed by its parameters:\n"
         '# name = "river-swim"           an environment of fedlsvi\n'
         '# gym = "FrozenLake-v1"         a Gymnasium id\n'
         '# entry = "clinic.ward:make"    a Python function that makes the environment\n'

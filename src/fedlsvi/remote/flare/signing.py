@@ -105,7 +105,7 @@ class Verifier:
         if not isinstance(content, bytes) or not isinstance(proof, bytes) or not proof:
             _refuse("unsigned", "it carries no signature")
         if not _PREFIX.size < len(proof) <= LONGEST_PROOF:
-            _refuse("unsigned", f"a signature has no {len(proof)} bytes")
+            _refuse("unsigned", f"a signature cannot have {len(proof)} bytes")
         credential, signature = _cut(proof)
         try:
             key = self._key_of_job(credential)
@@ -135,19 +135,19 @@ class Verifier:
         try:
             certificate.verify_directly_issued_by(self._authority)
         except (InvalidSignature, ValueError, TypeError):
-            _refuse("foreign-authority", "its certificate is of another authority")
+            _refuse("foreign-authority", "its certificate comes from another authority")
         names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         roles = certificate.subject.get_attributes_for_oid(x509.NameOID.UNSTRUCTURED_NAME)
         if roles or [name.value for name in names] != [self.server]:
             whose = certificate.subject.rfc4514_string()
-            _refuse("not-the-server", f"its certificate is that of {whose!r}, not {self.server!r}")
+            _refuse("not-the-server", f"its certificate belongs to {whose!r}, not {self.server!r}")
         for one in (certificate, self._authority):
             if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
                 ended = one.not_valid_after_utc.date()
                 _refuse("certificate-expired", f"its certificate was valid until {ended}")
         key = certificate.public_key()
         if not isinstance(key, rsa.RSAPublicKey):
-            _refuse("not-the-server", "its certificate has another kind of key")
+            _refuse("not-the-server", "its certificate has the wrong type of key")
         return key
 
 

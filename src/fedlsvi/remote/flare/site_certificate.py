@@ -63,10 +63,10 @@ class SiteCertificate:
             certificate.verify_directly_issued_by(self._authority)
             key = certificate.public_key()
             if not isinstance(key, rsa.RSAPublicKey):
-                not_the_sites(first, "its certificate has another kind of key")
+                not_the_sites(first, "its certificate has the wrong type of key")
             key.verify(proof[end:], self._label + content, _PSS, hashes.SHA256())
         except InvalidSignature:
-            not_the_sites(first, "the signature or the authority is another")
+            not_the_sites(first, "the signature is wrong, or comes from another authority")
         except (ValueError, TypeError, struct.error, UnsupportedAlgorithm) as error:
             not_the_sites(first, f"its certificate cannot be read ({error})")
         now = datetime.now(UTC)
@@ -76,5 +76,5 @@ class SiteCertificate:
         roles = certificate.subject.get_attributes_for_oid(x509.NameOID.UNSTRUCTURED_NAME)
         if roles or len(names) != 1 or names[0].value == self._server:
             whose = certificate.subject.rfc4514_string()
-            not_the_sites(first, f"its certificate is that of {whose!r}, which is no site")
+            not_the_sites(first, f"its certificate belongs to {whose!r}, which is not a site")
         return str(names[0].value)

@@ -145,7 +145,7 @@ def warn_if_busy(ray: Any, calls: Sequence[Any]) -> None:
     free = ray.available_resources().get("CPU", 0.0) if missing else 0.0
     if len(missing) > free:
         text = (
-            "%d of %d actors wait for a free CPU: the cluster has %d, of which %g are free. They "
-            "start when others end; or use fewer cohorts"
+            "%d of %d actors are waiting for a free CPU: the cluster has %d, and %g are free. "
+            "They start when others end; or use fewer cohorts"
         )
         log.warning(text, len(missing), len(ready) + len(missing), cpus(ray), free)

@@ -284,8 +284,8 @@ class RayTransport(FrameTransport):
         lost, name = self._ray.exceptions, self.membership.name(c)
         if isinstance(error, lost.ActorUnschedulableError):
             self._give_up(
-                f"{name}: the node of their actor is gone, and their journal with it. Set journal= "
-                "to a folder on a disk that every node reaches",
+                f"{name}: the node of their actor is gone, and with it their journal. Set "
+                "journal= to a folder on a disk that every node can reach",
                 "node-gone",
             )
         elif isinstance(error, lost.ActorDiedError):
