@@ -26,13 +26,13 @@ from typing import Any
 
 
 class FedLSVIError(Exception):
-    """Base of the tree: catch this to catch everything fedlsvi raises on purpose.
+    """Base class: catch this to catch every error that fedlsvi raises on purpose.
 
     Attributes:
         code: A stable name of the problem, such as "bad-gamma". Programs and tests match it; the
             sentence for people may change.
-        hint: What to do about it, in Python's words; the sentence ends with it. The command line
-            puts its own hint for the code in its place.
+        hint: What to do about it, for Python users; the message ends with it. The command line
+            replaces it with its own hint for the code.
     """
 
     code = ""

@@ -206,7 +206,7 @@ class FedLSVI(Algorithm):
         gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1), "anytime" grows with the episode,
             max(8t/(Md), 1), and needs no T.
         beta: Bonus scale β; None takes the preset's, "theory" the theorems'.
-        taper: True has β shrink with what is left of the value range, β_h = β·v_h/v_1 with
+        taper: True makes β shrink with the remaining value range, β_h = β·v_h/v_1 with
             v_h = min(H − h + 1, value_range); False has it the same at every step. "auto" is True
             where β is the practical preset's own.
         lam: Ridge λ > 0; None takes the preset's.
@@ -309,8 +309,8 @@ class FedLSVI(Algorithm):
         Args:
             env, episodes, seed, features, transport, cohorts, threads, block, keep_models: As in
                 `learn`.
-            logs: What each agent recorded before; a log that is also the agent's environment is all
-                that it has.
+            logs: Each agent's log; if a log is also the agent's environment, the agent has only the
+                log.
             prior: What was learned before.
         """
         if self.settings.some_away and transport != "inprocess":

@@ -179,7 +179,7 @@ class Run(RunViews):
 
     @property
     def agent_episodes(self) -> int:
-        """Episodes of all agents together; fewer than Mt where agents were away by design."""
+        """Episodes of all agents together; fewer than Mt with partial participation."""
         return round(float(self.agent_episodes_until(self.played)))
 
     def agent_episodes_until(self, t: Any) -> np.ndarray:
@@ -229,12 +229,12 @@ class Run(RunViews):
         return exploited(self, float(b))
 
     def references(self, episodes: int = EPISODES) -> dict[str, float]:
-        """What the learned policy is to be measured by, in the environment's own units.
+        """Values to compare the learned policy with, in the environment's own units.
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over so many episodes, which are played now. Of a log: the mean return of the
-        behaviour that it recorded, since nothing can be played.
+        policy over that many episodes, which are played now. For a log: the mean return of the
+        logged episodes, since nothing can be played.
         """
         return {name: value.mean for name, value in self.worth(episodes).items()}
 
@@ -246,7 +246,7 @@ class Run(RunViews):
 
     @property
     def worth_known(self) -> dict[str, Worth]:
-        """`worth` as it was last asked for; empty before."""
+        """The result of the last call of `worth`; empty before."""
         return self._worth.get(EPISODES, {})
 
     def __repr__(self) -> str:
@@ -299,9 +299,9 @@ class Run(RunViews):
         """The run in numbers, ready for JSON.
 
         Args:
-            values: Whether to say what the learned policy and others earn. In a black box this
-                plays up to 50 episodes with each, once for a run; fewer, or none, where steps are
-                slow.
+            values: Whether to include the values of the learned policy and others. In a black box
+                this plays up to 50 episodes with each, once for a run; fewer, or none, where steps
+                are slow.
         """
         return {
             "algorithm": self.algorithm,
@@ -412,7 +412,7 @@ class Run(RunViews):
         observers: Iterable[Observer] = (),
         threads: int | None = None,
     ) -> Run:
-        """Continue for so many episodes per agent; a run that has a folder continues in it.
+        """Continue for more episodes per agent; a run that has a folder continues in it.
 
         The round that T cut short is undone and played on. If no setting depends on T, as with
         gamma="anytime", the result equals one longer run, to the last bit; otherwise a

@@ -72,11 +72,11 @@ class PEVI(Algorithm):
 
     Args:
         n_agents: M, the number of agents that have a log.
-        beta: How much uncertainty costs; None takes the preset's, "theory" the theorem's.
+        beta: Penalty for uncertainty; None is the preset's, "theory" the theorem's.
         lam: Ridge λ > 0; None takes the preset's.
         value_range: The largest return of an episode, where it is known to be below H; in rewards
             that are mapped to [0, 1].
-        preset: "practical" learns from little data, "paper" has the theorem's λ = 1 and β.
+        preset: "practical" learns from little data, "paper" uses the theorem's λ = 1 and β.
         packing: How Gram matrices travel, as in `FedLSVI`.
         confidence: p of the theorem.
         c_beta: The constant c of the theorem's β.
@@ -134,13 +134,13 @@ class PEVI(Algorithm):
         """Learn from logs and return the policy, what it cost, and V̂.
 
         Args:
-            env: Where sizes and units of the logs come from: the environment that they were
-                recorded in. It is never played. Leave it out where there is none.
-            episodes: Read so many episodes of each log; None reads all.
-            seed: Nothing is random here; it is written down with the run.
+            env: The environment that the logs were recorded in, for its sizes and units. It is
+                never played. Leave it out if there is none.
+            episodes: How many episodes of each log to read; None reads all.
+            seed: Stored with the run; nothing is random here.
             data: A Parquet or CSV file, arrays by name, a data frame or a Minari data set with the
                 columns episode, step, observation, action, reward, terminated (and agent, if it is
-                of several); or a list with one for each agent.
+                from several); or a list with one per agent.
             features: As in `FedLSVI`.
             horizon: H; None is the environment's, or the longest episode's.
             reward_range: The rewards that 0 and 1 stand for; None is the environment's, or (0, 1).

@@ -53,22 +53,21 @@ def resume(
     episodes: int | None = None,
     data: Any = None,
 ) -> Run:
-    """Continue a run after a kill, a crash or Ctrl-C, to the bits it would have had without.
+    """Continue a run after a kill, a crash or Ctrl-C, to the same bits as without it.
 
-    With `episodes` a run goes on, finished or not; `Run.learn_more` says what comes of it.
+    With `episodes` a run is extended, finished or not; see `Run.learn_more`.
 
     Args:
         folder: The run folder.
-        env: The environments, only where the folder cannot make them: objects of your own.
+        env: The environments, needed only if the folder cannot make them (your own objects).
         features: The features, likewise.
         progress: A progress bar; None shows one in a terminal.
         observers: Called with the record of each round.
         threads: Threads that explore.
-        transport: Where the agents were elsewhere: as in `learn`, with the same journals.
+        transport: Needed if the agents ran elsewhere: as in `learn`, with the same journals.
         checkpoint_seconds: Time between two checkpoints; 0 is after every round.
-        episodes: Episodes per agent in all, those that were played included; None leaves T as it
-            is.
-        data: The logs that the run began with, only where the folder cannot read them again.
+        episodes: Total episodes per agent, including those already played; None leaves T unchanged.
+        data: The logs that the run started with, needed only if the folder cannot read them.
     """
     check_seconds(checkpoint_seconds)
     opened = OpenedRun.at(folder)
