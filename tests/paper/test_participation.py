@@ -109,7 +109,7 @@ def test_reports_count_who_played() -> None:
     ]  # fmt: skip
     last = [r.present for r in run.records for _ in range(r.length)][-5:]
     assert late_loss(run) == pytest.approx((run.regret[-1] - run.regret[-6]) / sum(last))
-    assert f"{sum(shares):,} episodes played in all" in " ".join(described(Group("", [run])))
+    assert f"{sum(shares):,} episodes played in total" in " ".join(described(Group("", [run])))
     assert any(f"{sum(shares):,}" in line for line in single_lines(run.summary()))
 
 
