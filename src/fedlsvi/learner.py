@@ -36,7 +36,7 @@ from fedlsvi.registry import resolve
 from fedlsvi.run import Run, raw_scalars_per_step
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.beside import Logs
+    from fedlsvi.envs.logged.agent_data import Logs
     from fedlsvi.envs.logged.sources import Columns
     from fedlsvi.protocol.warm_start import Prior
 
@@ -142,7 +142,7 @@ class Algorithm(ABC):
                  "repeat": repeat, "clip_rewards": clip_rewards, "allowed": allowed}  # fmt: skip
         as_it_is = all(asked[name] is usual for name, usual in AS_IT_IS.items())
         if not isinstance(env, Environment) or data is not None or not as_it_is:
-            from fedlsvi.envs.logged.beside import worlds_and_logs
+            from fedlsvi.envs.logged.agent_data import worlds_and_logs
 
             env, logs = worlds_and_logs(
                 env, data, self.settings.n_agents, columns, at_least=at_least, **asked

@@ -232,7 +232,7 @@ class Policy:
         """
         h = integer("step", step, 1, most=self.horizon, error=InvalidInput)
         states = self.spaces.states(states)
-        if allowed is None and self.values.told:
+        if allowed is None and self.values.needs_mask:
             raise InvalidInput(
                 "this policy was learned with a mask of allowed actions for each observation: "
                 'give allowed=info["action_mask"]',

@@ -130,7 +130,7 @@ class Independent(Comparator):
     name = "independent"
     settings_type = SingleAgentSettings
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
-    masks = "told"
+    masks = "reported"
     published = True
     sums_of = "agents"
     counts_where_large = True

@@ -55,7 +55,7 @@ class LowSwitching(Comparator):
     settings_type = LowSwitchingSettings
     play_type = LowSwitchingPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
-    masks = "told"
+    masks = "reported"
     published = True
 
 

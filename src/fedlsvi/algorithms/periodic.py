@@ -80,7 +80,7 @@ class Periodic(Comparator):
     name = "periodic"
     settings_type = PeriodicSettings
     worlds = (Environment,)
-    masks = "told"
+    masks = "reported"
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         here = plan.cohorts(cohort_count(cohorts, plan.parameters.n_agents))

@@ -69,5 +69,5 @@ class RareSwitch(Comparator):
     settings_type = RareSwitchSettings
     play_type = RareSwitchPlay
     worlds = (FiniteMDP, ContinuousMDP, GymWorld)
-    masks = "told"
+    masks = "reported"
     published = True

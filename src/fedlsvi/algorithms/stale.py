@@ -65,7 +65,7 @@ class Stale(Comparator):
     name = "stale"
     settings_type = StaleSettings
     worlds = (Environment,)
-    masks = "told"
+    masks = "reported"
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         p = plan.parameters

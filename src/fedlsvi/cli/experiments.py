@@ -214,8 +214,8 @@ def _play(cells: Sequence[RunSpec], results: ResultFile, jobs: int | None, quiet
     from fedlsvi.experiments.runner import missing, run_all
 
     try:
-        with _bar([] if quiet else missing(cells, results)) as told:
-            return run_all(cells, results, jobs or cores(), told)
+        with _bar([] if quiet else missing(cells, results)) as show:
+            return run_all(cells, results, jobs or cores(), show)
     except KeyboardInterrupt:
         print("fedlsvi: finished runs are kept: rerun the command to resume", file=sys.stderr)
         raise
@@ -242,12 +242,12 @@ def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
         task = progress.add_task("", total=time, done=0, of=len(todo), last="")
         done = 0
 
-        def told(cell: RunSpec, found: Outcome) -> None:
+        def show(cell: RunSpec, found: Outcome) -> None:
             nonlocal done
             done += 1
             progress.update(task, advance=cell.expected, done=done, last=found.algorithm)
 
-        yield told
+        yield show
 
 
 @command()

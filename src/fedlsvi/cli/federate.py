@@ -86,8 +86,8 @@ def start(folder: str, here: bool, wait: float, form: str) -> int:
     if wait <= 0.0:
         watch = f"fedlsvi federate status {quote(folder)}"
         return _print(form, found, [f"submitted job {number}; watch it with: {watch}"])
-    with _live() as told:
-        ended = project.wait(folder, number, wait, told)
+    with _live() as show:
+        ended = project.wait(folder, number, wait, show)
     found |= project.outcome(folder, number, ended)
     _print(form, found, [*_progress(found), _ended(number, ended, found["reason"])])
     return 0 if ended == project.COMPLETED else 1
@@ -181,8 +181,8 @@ def demo(out: str | None, episodes: int, form: str) -> int:
 
     if form == "text":
         print("starting a server and three sites on loopback; this takes about half a minute …")
-    with _live() as told:
-        found = play(out, episodes, told)
+    with _live() as show:
+        found = play(out, episodes, show)
     lines = [f"three sites learned in {plural(found['rounds'], 'round')}, "
              f"{plural(found['episodes'], 'episode')} each"]  # fmt: skip
     for site, sent in found["sent"].items():
@@ -269,12 +269,12 @@ def _live() -> Iterator[Callable[[dict[str, Any]], None] | None]:
         yield None
         return
 
-    def told(progress: dict[str, Any]) -> None:
+    def show(progress: dict[str, Any]) -> None:
         if progress["rounds"] is not None:
             line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
-    yield told
+    yield show
     print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 

@@ -77,7 +77,7 @@ class TabularValues:
         self.scores = np.empty(kept)
         self.unseen, self.shown = unseen, np.full(n_states, not unseen)
         self._models: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # where masks become known
-        self.told = False  # whether who acts must say what is allowed
+        self.needs_mask = False  # whether who acts must say what is allowed
         self._stale = False  # whether `marks` are those of a mask that is no more
         self._whitened = np.empty((0 if diagonal else n_states * n_actions, self.dim))
         # of the step updated last: steps below it may share them
@@ -157,7 +157,7 @@ class TabularValues:
             return self
         made = self.another(self.beta)
         assert made.allowed is not None
-        made.policy[:], made.told = self.policy_under(None), True
+        made.policy[:], made.needs_mask = self.policy_under(None), True
         return made
 
     def policy_under(self, allowed: np.ndarray | None) -> np.ndarray:
@@ -208,7 +208,8 @@ class BlockValues:
     ) -> None:
         self.features, self.beta, self.ceilings, self.rows = features, beta, top, rows
         self.taper = np.ones(horizon) if taper is None else taper
-        self.allowed, self.told = allowed, False  # told: whether who acts must say what is allowed
+        self.allowed = allowed
+        self.needs_mask = False  # whether who acts must say what is allowed
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
@@ -246,7 +247,7 @@ class BlockValues:
         if not isinstance(self.features, WithoutMask):
             return self
         made = self.under(None)
-        made.features, made.told = self.features.features, True
+        made.features, made.needs_mask = self.features.features, True
         return made
 
     def under(self, allowed: Mask | None) -> BlockValues:

@@ -150,9 +150,9 @@ class Plan:
     def same_masks(self, lo: int, hi: int) -> bool:
         """Whether agents lo … hi−1 are allowed the same actions."""
         first = self.envs[lo]
-        told = isinstance(first, GymWorld) and first.masked  # it shows its masks as it is played
+        announced = isinstance(first, GymWorld) and first.masked  # by the infos of its steps
         return all(
-            one is first or (not told and same_mask(one.allowed, first.allowed))
+            one is first or (not announced and same_mask(one.allowed, first.allowed))
             for one in self.envs[lo + 1 : hi]
         )
 
@@ -316,24 +316,24 @@ def make_plan(
     one_hot = phi.one_hot and hasattr(first, "n_states")
     steady = all(env.stationary for env in {id(env): env for env in envs}.values())
     # settings of other algorithms need not know what a stationary model or one trip is
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     if getattr(settings, "stationary", None) == "auto":
-        told["steady"] = steady
+        known["steady"] = steady
     masked = any(env.allowed is not None for env in envs)
     if getattr(settings, "diversity", None) == "auto":
-        told["repeats"] = not (isinstance(first, ContinuousMDP) or masked) and any(
+        known["repeats"] = not (isinstance(first, ContinuousMDP) or masked) and any(
             env.repeats for env in envs
         )
     if getattr(settings, "exchange", None) == "one-trip":
-        told["states"] = getattr(first, "n_states", 0)
+        known["states"] = getattr(first, "n_states", 0)
     if getattr(settings, "privacy", None) is not None:
-        told["nonnegative"] = phi.nonnegative
+        known["nonnegative"] = phi.nonnegative
     if logs:
         longest = max((log.log.episodes for log in logs if log is not None), default=1)
-        told["logged"] = longest if logged is None else logged
+        known["logged"] = longest if logged is None else logged
     if prior is not None:
-        told["prior"] = prior.weight
-    parameters = settings.resolve(episodes, first.horizon, phi.dim, one_hot, **told)
+        known["prior"] = prior.weight
+    parameters = settings.resolve(episodes, first.horizon, phi.dim, one_hot, **known)
     if parameters.stationary and not steady:
         _refuse_steps(envs)
     if parameters.diversity:

@@ -400,7 +400,7 @@ class FederatedPlayer:
             gaps=gaps,
             seconds=seconds,
             overshoot=self.transport.kept,
-            notes=self.transport.told(),
+            notes=self.transport.take_notes(),
             mean_return=None if self.measured else self._mean_return(done.first, last),
             fewest=self._fewest(done.first, last),
             present=self._present(),

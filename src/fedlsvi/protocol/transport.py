@@ -86,7 +86,7 @@ class Transport(ABC):
         """What measures regret; a transport that leaves agents out counts who played."""
         return evaluator
 
-    def told(self) -> list[str]:
+    def take_notes(self) -> list[str]:
         """What was out of the ordinary since this was last asked."""
         return []
 

@@ -47,7 +47,7 @@ from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.beside import Logs
+    from fedlsvi.envs.logged.agent_data import Logs
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
@@ -192,14 +192,14 @@ class Federation:
                 'absent in [retry], for example absent = "carry"',
                 code="bad-participation",
             )
-        told: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         if getattr(chosen, "exchange", "") == "one-trip":
-            told["states"] = self.n_states
+            known["states"] = self.n_states
         if getattr(chosen, "privacy", None) is not None:
-            told["nonnegative"] = self._nonnegative()
+            known["nonnegative"] = self._nonnegative()
         if self.logged:
-            told["logged"] = self.logged
-        found: Parameters = chosen.resolve(*size, **told)
+            known["logged"] = self.logged
+        found: Parameters = chosen.resolve(*size, **known)
         return found
 
     def values(self, p: Parameters) -> TabularValues | None:

@@ -298,7 +298,7 @@ class FrameTransport(Transport):
         first, agents = self.cuts[c]
         self.ledger.some(category, np.arange(first, first + agents), scalars)
 
-    def told(self) -> list[str]:
+    def take_notes(self) -> list[str]:
         return self.membership.take_notes()
 
     # cohorts that are away

@@ -265,8 +265,8 @@ class Guard:
         own = gram_of(self.gram, upload.h, self.layout.horizon)[rows]
         own += upload.gram
         if self.facts.waits and not self.reading:
-            told = np.flatnonzero(upload.gram.any(axis=1)) + first
-            self.upto[upload.h - 1, told] = self.t + self.length
+            heard = np.flatnonzero(upload.gram.any(axis=1)) + first
+            self.upto[upload.h - 1, heard] = self.t + self.length
         if upload.h == self.layout.horizon:
             self.last[rows] = upload.b
 

@@ -40,7 +40,7 @@ from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import settings_file
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.beside import Logs
+    from fedlsvi.envs.logged.agent_data import Logs
 
 
 @dataclass(frozen=True)

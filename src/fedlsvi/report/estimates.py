@@ -34,7 +34,7 @@ def estimates(run: Run, levels: Mapping[str, float], which: str = "") -> list[st
         return []
     estimated, measured = (_of_this_policy(kept[kind], run) for kind in ("estimated", "measured"))
     late = len(kept["estimated"]) + len(kept["measured"]) - len(estimated) - len(measured)
-    told = (
+    note = (
         f"{plural(late, 'evaluation')} of the policy before the last episodes "
         f"{'is' if late == 1 else 'are'} left out."
     )
@@ -44,7 +44,7 @@ def estimates(run: Run, levels: Mapping[str, float], which: str = "") -> list[st
         _estimated(run, estimated),
         html.heading("Measured", 3),
         _measured(run, estimated, measured, levels),
-        html.paragraph(told if late else "", "note"),
+        html.paragraph(note if late else "", "note"),
     ]
 
 

@@ -115,8 +115,8 @@ def began(run: Run) -> list[str]:
     found = warm(run.counts, asdict(run.parameters))
     if not found:
         return []
-    told = [html.paragraph(f"{text[:1].upper()}{text[1:]}.") for text in found]
-    return [html.heading("What it started from"), *told]
+    paragraphs = [html.paragraph(f"{text[:1].upper()}{text[1:]}.") for text in found]
+    return [html.heading("What it started from"), *paragraphs]
 
 
 def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
@@ -124,12 +124,12 @@ def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
     if run.algorithm != "pevi":
         return []
     counts, meaning = run.counts, run.coverage.meaning()
-    told = (
+    text = (
         f"{plural(counts['logged_episodes'], 'logged episode')} with "
         f"{plural(counts['logged_transitions'], 'transition')}, of which {counts['left_out']:,} "
         f"have no target. At β = {run.parameters.beta:.4g}, {meaning}."
     )
-    return [html.heading("What the logs cover"), html.paragraph(told), figures(("coverage",))]
+    return [html.heading("What the logs cover"), html.paragraph(text), figures(("coverage",))]
 
 
 def folded_run(group: Group) -> str:

@@ -98,7 +98,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
     if isinstance(values, TabularValues):
         arrays = {"actions": values.policy}
         head["kind"] = "table"
-        if values.told:
+        if values.needs_mask:
             arrays["scores"] = values.scores
     else:
         factors = [factor for factor in values.factors if factor is not None]
@@ -115,7 +115,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
             "ceilings": values.ceilings.tolist(),
             "rows": values.rows,
         }
-    if values.told or (isinstance(values, BlockValues) and values.allowed is not None):
+    if values.needs_mask or (isinstance(values, BlockValues) and values.allowed is not None):
         head[MASKED] = True  # no file can hold a function
     folder = Path(path)
     files.make_folder(folder)
@@ -145,7 +145,7 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
         with suspect(path):
             values = _linear(head, arrays, spaces, features)
             _check_sample(folder, values.features, arrays)
-    values.told = bool(head.get(MASKED, False))
+    values.needs_mask = bool(head.get(MASKED, False))
     return Policy(lambda: (values, spaces), head["horizon"], head["environment"])
 
 

@@ -276,9 +276,9 @@ def _same_values(header: RunHeader, plan: Plan) -> bool:
     be those of the run: at others the values are others too, and so they are every time where the
     resets of a black box do not repeat."""
     found = features_fingerprint(plan, by_name=False)
-    told = header.fingerprints[0] in (None, fingerprints(plan)[0])
-    told = told and features_fingerprint(plan, by_name=False) == found
-    return header.features in (None, found) or not told
+    comparable = header.fingerprints[0] in (None, fingerprints(plan)[0])
+    comparable = comparable and features_fingerprint(plan, by_name=False) == found
+    return header.features in (None, found) or not comparable
 
 
 def check_units(header: RunHeader, env: Environment) -> None:

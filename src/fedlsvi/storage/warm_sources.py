@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlsvi.checks import SEEDS, integer, number, refuse_unknown
-from fedlsvi.envs.logged.beside import worlds_and_logs
+from fedlsvi.envs.logged.agent_data import worlds_and_logs
 from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds, records
 from fedlsvi.errors import InvalidInput

@@ -100,7 +100,7 @@ class Play(ABC):
         """Compute again, after a restart, what follows from the parties' state."""
 
     def start(self) -> None:  # noqa: B027
-        """Nobody has to be told that the run begins."""
+        """Nobody needs to know that the run begins."""
 
     def finish(self) -> None:  # noqa: B027
         """Nothing is left to do after the last round."""
@@ -190,9 +190,9 @@ class Comparator(Algorithm):
     """Whether it counts transitions instead where `keeps_sums` says that sums are too many."""
     published: ClassVar[bool] = False
     """Whether stationary="auto" is False where the world is known: it was published like that."""
-    masks: ClassVar[Literal["none", "known", "told"]] = "none"
+    masks: ClassVar[Literal["none", "known", "reported"]] = "none"
     """What it knows of allowed actions: nothing; masks that all agents share and that are known
-    beforehand; or also those that a black box tells, and others for each agent."""
+    beforehand; or also those that a black box reports, and different ones for each agent."""
     needs_table: ClassVar[bool] = False
     """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
@@ -266,14 +266,16 @@ def check_world(name: str, env: Any, worlds: tuple[type, ...], needs_table: bool
 
 def check_masks(name: str, plan: Plan, masks: str) -> None:
     """Refuse masks that the algorithm does not know."""
-    if not plan.masked or masks == "told":
+    if not plan.masked or masks == "reported":
         return
-    told = any(isinstance(env, GymWorld) for env in plan.envs)
-    if masks == "known" and not told and plan.same_masks(0, len(plan.envs)):
+    reported = any(isinstance(env, GymWorld) for env in plan.envs)
+    if masks == "known" and not reported and plan.same_masks(0, len(plan.envs)):
         return
     what = "which actions are allowed"
     if masks == "known":
-        what = "the masks that a black box reports" if told else "masks that differ between agents"
+        what = (
+            "the masks that a black box reports" if reported else "masks that differ between agents"
+        )
     raise InvalidEnvironment(
         f"{name} ignores {what} and would take forbidden actions: choose "
         '"fed-lsvi", "independent", "periodic", "stale" or "low-switching", or allow every action',

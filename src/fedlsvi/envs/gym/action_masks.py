@@ -19,21 +19,21 @@ KEY = "action_mask"
 
 
 def take_masks(
-    world: GymWorld, states: np.ndarray, told: list[Any], h: int, where: Where
+    world: GymWorld, states: np.ndarray, infos: list[Any], h: int, where: Where
 ) -> np.ndarray:
     """The states with their masks: vectors carry them, and of numbered states the world keeps them.
 
     Args:
         world: Where the states were seen; `masked`.
         states: (n,) or (n, s).
-        told: The infos that came with them.
+        infos: The infos that came with them.
         h: The step at which actions are asked for.
         where: Names a row in messages.
     """
-    masks = _together(told, (len(states), world.n_actions))
+    masks = _together(infos, (len(states), world.n_actions))
     if masks is None:  # row by row, to say which one is wrong
         masks = np.empty((len(states), world.n_actions), bool)
-        for k, info in enumerate(told):
+        for k, info in enumerate(infos):
             masks[k] = _mask(world, info, lambda k=k: where(k, h))
     if not world.finite:
         return np.concatenate([states, masks], axis=1)
@@ -49,9 +49,9 @@ def take_masks(
     return states
 
 
-def _together(told: list[Any], shape: tuple[int, int]) -> np.ndarray | None:
+def _together(infos: list[Any], shape: tuple[int, int]) -> np.ndarray | None:
     """The masks of all infos at once; None where one of them needs a closer look."""
-    found = [info.get(KEY) if isinstance(info, Mapping) else None for info in told]
+    found = [info.get(KEY) if isinstance(info, Mapping) else None for info in infos]
     try:
         masks = np.array(found)
     except ValueError:  # of different lengths

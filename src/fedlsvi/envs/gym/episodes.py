@@ -47,7 +47,7 @@ class Copies:
         low, high = world.reward_range
         self._low, self._span = low, high - low
         self._shape = () if world.finite else (world.state_dim,)
-        self.told: list[Any] = []  # infos of the last resets
+        self.infos: list[Any] = []  # infos of the last resets
 
     def close(self) -> None:
         """Close every copy."""
@@ -57,18 +57,18 @@ class Copies:
     def begin(self, seeds: np.ndarray, where: Where) -> np.ndarray:
         """Start an episode in each of the first len(seeds) copies; returns their first states."""
         found: list[Any] = []
-        told: list[Any] = []
+        infos: list[Any] = []
         try:
             for env, seed in zip(self.envs, seeds.tolist(), strict=False):
                 seen, info = env.reset(seed=seed)
                 found.append(seen)
-                told.append(info)
+                infos.append(info)
         except FedLSVIError:
             raise
         except Exception as error:
             raise self._raised(error, where(len(found), 0)) from error
-        self.told = told
-        return self._states(found, told, 1, where)
+        self.infos = infos
+        return self._states(found, infos, 1, where)
 
     def advance(
         self, rows: np.ndarray, actions: np.ndarray, h: int, where: Where
@@ -82,7 +82,7 @@ class Copies:
         n = len(rows)
         self.world.stepped += n
         found: list[Any] = [None] * n
-        told: list[Any] = [None] * n
+        infos: list[Any] = [None] * n
         rewards = np.empty(n)
         terminated, truncated = np.empty(n, bool), np.empty(n, bool)
         envs = self.envs
@@ -93,7 +93,7 @@ class Copies:
                 answer = envs[row].step(chosen[k])
                 if type(answer) is not tuple or len(answer) != 5 or type(answer[1]) not in REAL:
                     check_answer(self.world.name, answer, where(k, h))
-                found[k], rewards[k], terminated[k], truncated[k], told[k] = answer
+                found[k], rewards[k], terminated[k], truncated[k], infos[k] = answer
         except FedLSVIError:
             raise
         except Exception as error:
@@ -108,10 +108,10 @@ class Copies:
                 code="bad-reward",
             )
         if not terminated.any():
-            return self._states(found, told, h + 1, where), rewards, terminated, truncated
+            return self._states(found, infos, h + 1, where), rewards, terminated, truncated
         on = np.flatnonzero(~terminated).tolist()  # nobody looks at what lies behind an end
-        found, told = [found[k] for k in on], [told[k] for k in on]
-        states = self._states(found, told, h + 1, lambda k, h: where(on[k], h))
+        found, infos = [found[k] for k in on], [infos[k] for k in on]
+        states = self._states(found, infos, h + 1, lambda k, h: where(on[k], h))
         return states, rewards, terminated, truncated
 
     def map_rewards(self, raw: np.ndarray, h: int, where: Where) -> np.ndarray:
@@ -139,7 +139,7 @@ class Copies:
             f"{self.world.name} raised {said} in {where}{self.hint}", code="environment-raised"
         )
 
-    def _states(self, found: list[Any], told: list[Any], h: int, where: Where) -> np.ndarray:
+    def _states(self, found: list[Any], infos: list[Any], h: int, where: Where) -> np.ndarray:
         """Observations at step h as states, with what their infos say of allowed actions; one
         outside its space is refused."""
         if not found:
@@ -155,7 +155,7 @@ class Copies:
             )
         if not self.world.masked:
             return states
-        return take_masks(self.world, states, told, h, where)
+        return take_masks(self.world, states, infos, h, where)
 
     def _read(self, found: list[Any]) -> np.ndarray | None:
         """States (n,) from 0, or (n, s); None where one is not finite or not of the space.
@@ -211,7 +211,7 @@ class Players:
             places = [(int(agent), first + j) for agent in self.agents for j in range(n)]
             world.users |= {
                 place: hashed(info["user"])
-                for place, info in zip(places, copies.told, strict=True)
+                for place, info in zip(places, copies.infos, strict=True)
                 if info.get("user") is not None
             }
         states = np.zeros((total, H, *x.shape[1:]), x.dtype)

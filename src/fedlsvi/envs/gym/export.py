@@ -81,14 +81,14 @@ class MDPEnv(gymnasium.Env[Any, Any]):  # type: ignore[misc]
 
     def _info(self) -> dict[str, Any]:
         """The step, and which actions are allowed where not all are."""
-        env, told = self.env, {"step": self.h}
+        env, info = self.env, {"step": self.h}
         if env.allowed is None or self.h > env.horizon:
-            return told
+            return info
         if isinstance(env, FiniteMDP):
             mask = env.allowed[(self.h - 1) % len(env.allowed), self.state]
         else:
             mask = env.allowed(self.h, self.state[None])[0]
-        return told | {"action_mask": mask.astype(np.int8)}
+        return info | {"action_mask": mask.astype(np.int8)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         env, h = self.env, self.h

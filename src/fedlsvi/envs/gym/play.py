@@ -262,8 +262,8 @@ def _world(
     make = partial(maker, **options)
     probe = make(H)
     try:
-        told = env.allowed is not None and tells_masks(probe)
-        masked = told and not isinstance(env, FiniteMDP)  # which knows all of its masks
+        announced = env.allowed is not None and tells_masks(probe)
+        masked = announced and not isinstance(env, FiniteMDP)  # which knows all of its masks
         made = GymWorld(make, probe, env.name, H, env.reward_range, masked=masked)
         made.table_masks = env.allowed if isinstance(env, FiniteMDP) else None
         return made

@@ -119,7 +119,7 @@ class Result:
 
 @cache
 def problem(name: str, i: int) -> tuple[FiniteMDP, int, dict[str, Any], Any]:
-    """The world, the number of agents, what the learner is told, and the features."""
+    """The world, the number of agents, the settings of the learner, and the features."""
     env = PROBLEMS[name](i)
     if name.startswith("ICU"):
         return env, 10, {"value_range": 1.0}, LowRankFeatures(16).bind(env)
@@ -128,8 +128,8 @@ def problem(name: str, i: int) -> tuple[FiniteMDP, int, dict[str, Any], Any]:
 
 def play(name: str, i: int, rule: str, parameter: str) -> Result:
     """One run of a rule."""
-    env, agents, told, phi = problem(name, i)
-    learner = RULES[rule][parameter](agents, **told)
+    env, agents, settings, phi = problem(name, i)
+    learner = RULES[rule][parameter](agents, **settings)
     with unattended():
         run = learner.learn(env, EPISODES, FIRST + i, features=phi, progress=False, threads=1)
     whole = uniform([env], agents, EPISODES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlsvi.errors import TransportError
 from fedlsvi.remote.flare.job import Coordinator, Site
-from fedlsvi.remote.flare.log import COMPLETE, REASON, RUNNING, WAITING, after, told
+from fedlsvi.remote.flare.log import COMPLETE, REASON, RUNNING, WAITING, after, progress_in
 
 LOST = r"Client (\S+) is deemed disconnected"
 UNLISTED = "component not authorized: "
@@ -117,10 +117,10 @@ class Console:
         has done a round; rounds are None where none has."""
         for job in reversed(self.jobs()):
             if job["name"] == name:
-                found = told(self._rows(job["id"]))
+                found = progress_in(self._rows(job["id"]))
                 if found["rounds"] is not None:
                     return found
-        return told([])
+        return progress_in([])
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs: id, name, status, and whether the server is at it or will be."""

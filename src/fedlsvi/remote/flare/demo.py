@@ -22,18 +22,18 @@ ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horiz
 def demo(
     folder: str | Path | None = None,
     episodes: int = 300,
-    told: Callable[[dict[str, Any]], None] | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Write a project, start everybody on loopback, play, check the logs of what left, stop.
 
     Args:
         folder: Where the project is written and stays; None is a temporary folder that goes.
         episodes: Of each agent.
-        told: Called with the progress of the run.
+        on_progress: Called with the progress of the run.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
-            return demo(Path(scratch) / "project", episodes, told)
+            return demo(Path(scratch) / "project", episodes, on_progress)
     gamma = {"gamma": max(1.0, episodes / 6.0)}
     federation = Federation("demo", episodes=episodes, horizon=5, dim=8, settings=gamma)
     sites = ("site-1", "site-2", "site-3")
@@ -42,7 +42,7 @@ def demo(
     try:
         project.launch(where)
         number = project.start(where)
-        ended = project.wait(where, number, 600.0, told)
+        ended = project.wait(where, number, 600.0, on_progress)
         if ended != project.COMPLETED:
             raise TransportError(
                 f"the demonstration failed: {project.reason(where, number)}", code="job-failed"

@@ -82,7 +82,7 @@ def tell_complete() -> None:
     log.info(COMPLETE)
 
 
-def told(rows: Sequence[str]) -> dict[str, Any]:
+def progress_in(rows: Sequence[str]) -> dict[str, Any]:
     """Rounds and episodes, None where no row has them, and all notes."""
     last = re.match(r"(\d+), at episode (\d+)", after(ROUND, rows))
     rounds, episodes = map(int, last.groups()) if last else (None, None)

@@ -216,7 +216,7 @@ def renew(folder: str | Path, out: str | Path) -> tuple[Path, list[str]]:
 
 def wait(
     folder: str | Path, number: str, seconds: float = 600.0,
-    told: Callable[[dict[str, Any]], None] | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> str:  # fmt: skip
     """Wait until a job has ended; returns FLARE's word for how."""
     end = time.monotonic() + seconds
@@ -229,8 +229,8 @@ def wait(
                     f"the job did not end within {seconds:g} s: it is {state}{why}",
                     code="job-not-ended",
                 )
-            if told is not None:
-                told(progress(folder))
+            if on_progress is not None:
+                on_progress(progress(folder))
             time.sleep(0.5)
         return str(state)
     finally:

@@ -1,4 +1,4 @@
-"""Logs beside worlds: which agents play, and what each of them recorded before."""
+"""The data of each agent: who plays, and which log each of them brings."""
 
 from __future__ import annotations
 
