@@ -163,7 +163,7 @@ def test_the_reason_of_a_failure_reaches_the_terminal(
     )
     assert sentence in capsys.readouterr().out
     logs = [path.read_text() for path in (finished / "kits" / "site-3").glob("*/log.txt")]
-    assert any("has horizon 4, the federation agreed on 5" in log for log in logs)
+    assert any("has horizon 4, but the federation agreed on 5" in log for log in logs)
     assert main(["federate", "status", str(finished)]) == 0
     said = capsys.readouterr().out
     assert sentence in said
