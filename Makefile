@@ -24,10 +24,10 @@ demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
 
 # While one core runs the linters, the other compiles to bytecode what three workers would otherwise
-# compile at the same time. Three workers on two cores: FLARE and Ray wait more than they compute
+# compile at the same time. More workers than cores: FLARE and Ray wait more than they compute
 test: $(STAMP) browser
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(MAKE) --no-print-directory lint && wait
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -rs
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
