@@ -27,7 +27,7 @@ demo: $(LIGHT)
 # compile at the same time. More workers than cores: FLARE and Ray wait more than they compute
 test: $(STAMP) browser
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(MAKE) --no-print-directory lint && wait
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -rs
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
