@@ -1,4 +1,4 @@
-"""Which checks replies need that are no plain uploads: masked, all steps in one trip, or noisy."""
+"""The extra checks for uploads that are masked, noisy, or bring all steps in one trip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedlsvi.remote.trip_guard import TripGuard
 
 
 class FurtherGuard(Protocol):
-    """Checks beside those of `Guard`, which knows the round and judges signals and models."""
+    """Checks in addition to `Guard`, which knows the round and judges signals and models."""
 
     def sends(self, message: Request) -> None:
         """The server sends this."""
@@ -49,7 +49,7 @@ class FurtherGuard(Protocol):
 def further_guard(
     p: Parameters, layout: Layout, facts: Facts, sites: int, retry: RetryPolicy
 ) -> FurtherGuard | None:
-    """The checks that a run needs beside `Guard`; None for plain uploads.
+    """The checks that a run needs in addition to `Guard`; None for plain uploads.
 
     Args:
         p: The numbers in force.

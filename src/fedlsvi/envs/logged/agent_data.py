@@ -58,18 +58,15 @@ def worlds_and_logs(
     if places is None:
         world = as_environment(env, **given)
         places = list(world) if isinstance(world, list | tuple) else [world] * n_agents
-    elif any(one is not None and not _is_log(one) for one in places):
-        made = iter(
-            as_environment([o for o in places if o is not None and not _is_log(o)], **given)
-        )
-        places = [one if one is None or _is_log(one) else next(made) for one in places]
+    elif raw := _others(places):
+        places = _filled(places, as_environment(raw, **given))
     if len(places) != n_agents:
         raise InvalidRecord(
             f"env is a list of {len(places)}, but n_agents is {n_agents}: give one per agent, and "
             "None for an agent that has only a log",
             code="wrong-number-of-environments",
         )
-    playing = [one for one in places if one is not None and not _is_log(one)]
+    playing = _others(places)
     if not playing:
         raise InvalidRecord(
             "no agent has an environment to play in: to learn from logs alone, use pevi",
@@ -99,6 +96,21 @@ def _is_log(one: Any) -> bool:
     return bool(getattr(one, "recorded", False))
 
 
+def _other(one: Any) -> bool:
+    return one is not None and not _is_log(one)
+
+
+def _others(places: Sequence[Any]) -> list[Any]:
+    """Those that are neither missing nor logs."""
+    return [one for one in places if _other(one)]
+
+
+def _filled(places: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+    """The places with what was made of `_others`, in order."""
+    found = iter(made)
+    return [next(found) if _other(one) else one for one in places]
+
+
 def _logs(
     data: Any, places: Sequence[Any], like: Environment, n_agents: int, columns: Columns | None
 ) -> Logs:
@@ -110,15 +122,12 @@ def _logs(
     if data is None:
         return tuple(own)
     many = list(data) if isinstance(data, list | tuple) else [data]
-    read = [one for one in many if one is not None and not _is_log(one)]
-    made = []
+    read = _others(many)
+    made: Sequence[Any] = ()
     if read:
         made = logged_worlds(read if len(read) > 1 else read[0], like=like, columns=columns)
-    if len(many) == 1 and read:  # one table, with an agent column or of one agent
-        many = list(made)
-    else:
-        found = iter(made)
-        many = [one if one is None or _is_log(one) else next(found) for one in many]
+    one_table = len(many) == 1 and len(read) == 1  # with an agent column, or of one agent
+    many = list(made) if one_table else _filled(many, made)
     if len(many) != n_agents:
         raise InvalidRecord(
             f"there are logs for {plural(len(many), 'agent')}, but n_agents is {n_agents}: give "
