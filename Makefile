@@ -1,37 +1,42 @@
 # make demo   run Fed-LSVI against learning alone, print a table, write plots and a report
 # make test   lint, types, import order and all tests
 # make docs   the documentation as a site, build/docs/index.html
+# make links  whether links of the documentation that lead elsewhere are answered
 # make dist   wheel and sdist in build/dist, checked, and tried in an empty environment
 # Everything runs in .venv, which the first call sets up.
 
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT := $(VENV)/light
 STAMP := $(VENV)/installed
 DIST := build/dist
 # Python compiles what it imports; to compile all of every package would double the time of the install
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
 # PyTorch is large and one test needs it: installed only if CI is set; otherwise that test is skipped
 EXTRAS = dev$(if $(CI),$(comma)torch)
 comma := ,
 # Tests start hundreds of processes: without bytecode files each would parse the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint docs dist browser bench study clean
+.PHONY: demo test lint docs links dist programs bench study clean
 
 demo: $(LIGHT)
 	$(BIN)/fedlsvi demo
 
 # While one core runs the linters, the other compiles to bytecode what three workers would otherwise
 # compile at the same time. More workers than cores: FLARE and Ray wait more than they compute
-test: $(STAMP) browser
+test: $(STAMP) programs
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(MAKE) --no-print-directory lint && wait
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo build/docs/index.html
+
+links: $(STAMP)
+	$(BIN)/python -m sphinx -q -b linkcheck docs build/links
 
 # The wheel is built from the sdist, so a file missing from either is noticed here.
 dist: $(LIGHT)
@@ -41,11 +46,12 @@ dist: $(LIGHT)
 	$(BIN)/twine check --strict $(DIST)/*
 	PYTHON=$(PYTHON) bash .ci/try-wheel $(DIST)/*.whl
 
-# Some tests look at pages in Chromium, which pip cannot install: installed here if CI is set;
-# otherwise those tests are skipped
-browser:
-	@if [ -n "$(CI)" ] && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium >/dev/null; fi
+# Some tests look at pages in Chromium, have Prometheus read metrics or systemd check units, which pip
+# cannot install: installed here if CI is set; otherwise those tests are skipped
+programs:
+	@if [ -n "$(CI)" ] && [ "$$(id -u)" = 0 ]; then for program in chromium prometheus systemd; do \
+	  command -v $$program >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -qq -y --no-install-recommends $$program >/dev/null; }; done; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -57,7 +63,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 study: $(STAMP)
-	$(BIN)/python -m fedlsvi.experiments.studies.defaults
+	$(BIN)/python -m studies.defaults
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'

@@ -14,25 +14,33 @@ NAMES = (
     "many_agents",
     "continuous",
     "memory",
+    "plan",
     "logs",
+    "estimate_coverage",
     "ray_overhead",
+    "ray_sweeps",
     "signing",
     "secure_sums",
     "one_trip",
     "overshoot",
     "comparators",
+    "bandits",
     "gym_stepping",
     "gym_learning",
     "allowed_actions",
     "walk",
+    "watching",
 )
+LONG = ("endurance",)
+"""Run only if named: it takes an hour."""
 
 
 def main(arguments: list[str]) -> int:
     """With one name: run it here. With none or several: one process each, so memory is its own."""
-    unknown = [name for name in arguments if name not in NAMES]
+    names = (*NAMES, *LONG)
+    unknown = [name for name in arguments if name not in names]
     if unknown:
-        print(f"unknown benchmark '{unknown[0]}': choose from {', '.join(NAMES)}", file=sys.stderr)
+        print(f"unknown benchmark '{unknown[0]}': choose from {', '.join(names)}", file=sys.stderr)
         return 2
     if len(arguments) == 1:
         module = import_module(f"benchmarks.{arguments[0]}")

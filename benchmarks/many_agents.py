@@ -1,78 +1,118 @@
-"""A thousand agents compared with ten: the same number of agent-steps, on the same problem.
+"""Ten agents to a million: time and memory, each number of agents in a process of its own.
 
-At the same γ both synchronise under the same rule. γ auto is max(T/(Md), 1), which is 2,000 for the
-ten and 1 for the thousand, which then synchronise after every episode. The table shows both, and
-for the second also the cost of the products N·V alone: each agent has its own response, so N of
-every agent and step is read once per synchronisation.
+S=50, A=5, d=20, H=10, with `exchange="one-trip"` and `aggregation="exact"`, where agents are added
+while they are summed; up to a thousand also with agents that keep sums of their own (the default).
+All have the same number of agent-steps, but a million agents have ten times as many.
+
+`python -m benchmarks.many_agents M` prints one reading as JSON; `benchmarks.scaling` writes the
+page of all of them.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import json
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
 
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RandomLinearMDP
-from fedlsvi.experience.finite_kernels import respond_all
-from fedlsvi.experience.workers import Workers
-from fedlsvi.experiments.measure import Row, phases, seconds
+from fedlsvi.errors import TrafficWarning
+from fedlsvi.experiments.measure import Row, peak_megabytes
 
-S, A, D, H = 50, 5, 10, 5
-MANY, FEW, STEPS = 1_000, 10, 10**7
-SHARE = 0.25
+S, A, D, H = 50, 5, 20, 10
+AGENTS = tuple(10**k for k in range(1, 7))
+APART = (10, 100, 1_000)
+"""Numbers of agents that are measured with sums of their own, too."""
+STEPS = 10**8
+LARGEST = 10**9
+"""Agent-steps of the most agents."""
+SHARE, MEGABYTES = 0.2, {10**5: 1_000.0, 10**6: 6_000.0}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One run.
+
+    Attributes:
+        agents: M.
+        together: Whether agents were added while they were summed.
+        episodes: T.
+        rounds: K.
+        seconds: By the clock.
+        cpu: Of all processors together.
+        megabytes: At the peak, with some 200 that any run takes.
+    """
+
+    agents: int
+    together: bool
+    episodes: int
+    rounds: int
+    seconds: float
+    cpu: float
+    megabytes: float
+
+    @property
+    def steps(self) -> int:
+        """Agent-steps."""
+        return self.agents * self.episodes * H
+
+    @property
+    def rate(self) -> float:
+        """Agent-steps per second of one processor, which other work on the machine changes less
+        than it changes the clock."""
+        return self.steps / self.cpu
+
+
+def measured(agents: int, together: bool) -> Reading:
+    """One run in this process."""
+    warnings.simplefilter("ignore", TrafficWarning)
+    env = RandomLinearMDP(n_states=S, n_actions=A, dim=D, horizon=H, seed=0)
+    episodes = (LARGEST if agents == AGENTS[-1] else STEPS) // (agents * H)
+
+    def learner(m: int) -> FedLSVI:
+        return FedLSVI(m, exchange="one-trip", aggregation="exact") if together else FedLSVI(m)
+
+    # compiles all kinds of rounds: of one episode, of a few and of many
+    learner(100).learn(env, 3, progress=False)
+    learner(2).learn(env, 2_000, progress=False)
+    clock, cpu = time.perf_counter(), time.process_time()
+    run = learner(agents).learn(env, episodes, progress=False)
+    clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
+    return Reading(agents, together, episodes, run.rounds, clock, cpu, peak_megabytes())
+
+
+def reading(agents: int, together: bool = True) -> Reading:
+    """One run in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.many_agents", str(agents), str(int(together))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Reading(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> list[Row]:
-    """S=50, A=5, d=10, H=5: M=1,000, T=2,000 and M=10, T=200,000."""
-    own = STEPS // (FEW * H) / (FEW * D)  # the ten's γ auto
-    alike, by_itself = _rates(own), _rates("auto")
-    same = alike[MANY][0] / alike[FEW][0]
-    share = by_itself[MANY][0] / by_itself[FEW][0]
-    wanted = f">= {SHARE}"
-    rows = [Row(f"M=1000 / M=10, both at γ = {own:,g}", same, "", wanted, same >= SHARE)]
-    rows += _table(alike)
-    title = f"M=1000 / M=10, each at its own γ auto (1 and {own:,g})"
-    rows.append(Row(title, share, "", wanted, share >= SHARE))
-    rows += _table(by_itself)
-    budget = STEPS / (SHARE * by_itself[FEW][0]) / (STEPS / (MANY * H)) * 1e3
-    return [
-        *rows,
-        Row(f"  ms per synchronisation at {SHARE} of the ten's rate", budget, "ms", ""),
-        Row("  ms per synchronisation for N·V alone", _products() * 1e3, "ms", ""),
-    ]
-
-
-def _rates(gamma: float | str) -> dict[int, tuple[float, dict[str, float], int]]:
-    """M → (agent-steps per second, seconds by phase, rounds)."""
-    env = RandomLinearMDP(n_states=S, n_actions=A, dim=D, horizon=H, seed=0)
-    found = {}
-    for m in (FEW, MANY):
-        learner, episodes = FedLSVI(n_agents=m, gamma=gamma), STEPS // (m * H)
-        learner.learn(env, episodes=20, progress=False)
-        best, run = seconds(lambda: learner.learn(env, episodes=episodes, progress=False), 2)  # noqa: B023
-        found[m] = STEPS / best, phases(run), run.rounds
-    return found
-
-
-def _table(found: dict[int, tuple[float, dict[str, float], int]]) -> list[Row]:
+    """The curve, and what is asked of a hundred thousand and of a million."""
+    few = reading(AGENTS[0])
     rows = []
-    for m, (rate, spent, rounds) in found.items():
-        rows.append(Row(f"  M={m}: agent-steps per second", rate / 1e6, "M/s", ""))
-        rows.append(Row("    rounds", rounds, "", ""))
-        rows += [Row(f"    seconds: {k}", v, "s", "") for k, v in spent.items()]
+    for m in AGENTS:
+        one = few if m == AGENTS[0] else reading(m)
+        share, most = one.rate / few.rate, MEGABYTES.get(m, 0.0)
+        rows += [
+            Row(f"M={m:,}, {one.steps:.0e} agent-steps: by the clock", one.seconds, "s"),
+            Row("  seconds of one processor", one.cpu, "s"),
+            Row(
+                "  peak memory", one.megabytes, "MB",
+                f"<= {most:g}" if most else "", one.megabytes <= most if most else None,
+            ),
+            Row(
+                "  agent-steps per second of a processor, over those of ten", share, "",
+                f">= {SHARE}" if m == AGENTS[-1] else "",
+                share >= SHARE if m == AGENTS[-1] else None,
+            ),
+        ]  # fmt: skip
     return rows
 
 
-def _products() -> float:
-    """Seconds for b = u + N V of every agent at the H − 1 steps that have a next value."""
-    rng, workers = np.random.default_rng(0), Workers()
-    N, V = rng.random((H - 1, MANY, D, S)), rng.random(S)
-    u, b = np.zeros((MANY, D)), np.empty((MANY, D))
-
-    def once() -> None:
-        for h in range(H - 1):
-            workers.map(respond_all, 0, MANY, V, u, N[h], b)
-
-    once()
-    best, _ = seconds(once, 50)
-    workers.close()
-    return best
+if __name__ == "__main__":
+    print(json.dumps(asdict(measured(int(sys.argv[1]), sys.argv[2:] != ["0"]))))

@@ -55,6 +55,10 @@ class Echo:
         """No work at all."""
         return bytes(self.size)
 
+    def end(self) -> bool:
+        """Nothing was hidden."""
+        return True
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -95,7 +99,7 @@ def main(episodes: int = 1_000_000) -> list[Row]:
     connect()
     session = learner.prepare(env, episodes, 0, transport=partial(on_ray, cohorts=2))
     transport: Any = session.player.transport
-    checks = watch(transport.guard, "upload")
+    checks = watch(transport.guard, "check")
     follows = watch(session.player, "_follow")
     asked, waits, exchange = [], [], transport.exchange
 

@@ -1,6 +1,7 @@
 """How many source files of the package one has to read to follow a run, and to follow an upload.
 
-The second run counts, so that caches are filled. Imports are counted in a process of their own. The
+One walk goes from `learn` until the first episodes have been played. Runs are played twice and the
+second one counts, so that caches are filled. Imports are counted in a process of their own. The
 last rows follow one Stop over frames to two cohorts in threads until their Uploads are back: once
 plain, and once as sites have it, three of them, each with a journal and a log of what leaves.
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -25,6 +27,7 @@ import fedlsvi
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main as shell
 from fedlsvi.envs import RandomLinearMDP
+from fedlsvi.experience.experience import Experience
 from fedlsvi.experiments.measure import Row, table
 from fedlsvi.protocol.messages import Stop, Upload
 from fedlsvi.remote.audit import Audit
@@ -44,12 +47,18 @@ print("modules", sum(m == "fedlsvi" or m.startswith("fedlsvi.") for m in sys.mod
 
 
 @contextlib.contextmanager
-def followed() -> Iterator[set[str]]:
-    """The package's files whose functions are called in the block, in this and new threads."""
+def followed(until: str = "") -> Iterator[set[str]]:
+    """The package's files whose functions are called in the block, in this and new threads; where
+    a function is named, before it first returns."""
     seen: set[str] = set()
+    over = False
 
     def look(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal over
         code = frame.f_code
+        over = over or (event == "return" and code.co_qualname == until)
+        if over:
+            return
         if event == "call" and code.co_filename.startswith(ROOT) and code.co_name != "<module>":
             seen.add(code.co_filename.removeprefix(ROOT))
 
@@ -65,6 +74,16 @@ def followed() -> Iterator[set[str]]:
 def _run(folder: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         shell([*RUN, "--out", folder])
+
+
+def files_of_the_first_episodes() -> set[str]:
+    """The files between `learn` and the end of the first episodes of a small run."""
+    env = RandomLinearMDP(n_states=6, n_actions=2, dim=3, horizon=3, seed=0)
+    for _ in range(2):
+        with followed(Experience.explore.__qualname__) as seen, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            FedLSVI(2, gamma=8.0).learn(env, 50, progress=False)
+    return seen
 
 
 def files_of_a_run() -> set[str]:
@@ -124,26 +143,19 @@ def _files_of_an_upload(folder: Path | None) -> set[str]:
 
 def main(names: bool = False) -> list[Row]:
     """The figures; `names` also prints the files."""
-    run, upload, sites = files_of_a_run(), files_of_an_upload(), files_of_an_upload(as_sites=True)
-    if names:
-        print(
-            "run:",
-            *sorted(run),
-            "",
-            "upload:",
-            *sorted(upload),
-            "",
-            "upload of sites:",
-            *sorted(sites),
-            "",
-            sep="\n",
-        )
-    return [
-        Row("files that a warm small `fedlsvi run` passes through", len(run)),
-        Row("modules of the package that it imports", imports_of_a_run()),
-        Row("files that an Upload over frames passes through", len(upload)),
-        Row("the same from three sites with journals and logs", len(sites)),
-    ]
+    walks = {
+        "files from `learn` to the end of the first episodes": (files_of_the_first_episodes(), 20),
+        "files that a warm small `fedlsvi run` passes through": (files_of_a_run(), 42),
+        "files that an Upload over frames passes through": (files_of_an_upload(), 12),
+        "the same from three sites with journals and logs": (files_of_an_upload(True), None),
+    }
+    rows = [Row("modules of the package that a small `fedlsvi run` imports", imports_of_a_run())]
+    for what, (files, most) in walks.items():
+        if names:
+            print(f"{what}:", *sorted(files), "", sep="\n")
+        wanted, holds = ("", None) if most is None else (f"≤ {most}", len(files) <= most)
+        rows.append(Row(what, len(files), wanted=wanted, holds=holds))
+    return rows
 
 
 if __name__ == "__main__":

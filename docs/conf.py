@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import fedlsvi
+from fedlsvi import groups, incompatible
 
 project = "fedlsvi"
 author = "the authors of fedlsvi"
@@ -35,11 +38,64 @@ napoleon_use_ivar = True  # attributes as one list, beside those documented in t
 napoleon_use_rtype = False
 
 
+SETTINGS = (groups.CommonSettings, groups.StationarySettings, *groups.GROUPS.values(),
+            groups.BonusSettings, groups.ExchangeSettings, groups.PrivacySettings)  # fmt: skip
+
+
 def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Outside code, |x| is an absolute value and not a reference to a substitution."""
     lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda bar: bar[1] or r"\|", line) for line in lines]
 
 
+STUDIES = Path(__file__).resolve().parents[1] / "studies"
+
+
+def bring_studies(app: Any) -> None:
+    """Pages that lie beside the studies' scripts are pages of the site while it is built."""
+    folder = Path(app.srcdir) / "studies"
+    folder.mkdir(exist_ok=True)
+    for page in STUDIES.glob("*.md"):
+        text = page.read_text(encoding="utf-8").replace("](../docs/", "](../")
+        (folder / page.name).write_text(text, encoding="utf-8")
+    for table in STUDIES.glob("*.csv"):
+        shutil.copy(table, folder)
+
+
+def link_studies(app: Any, name: str, source: list[str]) -> None:
+    """Links that lead to a study in the repository lead to its page of the site."""
+    up = "../" * name.count("/")
+    source[0] = source[0].replace(f"](../{up}studies/", f"]({up}studies/")
+
+
+def write_incompatible(app: Any, name: str, source: list[str]) -> None:
+    """The page of settings has the table of those that cannot be combined."""
+    rows = [
+        f"| {row['settings']} | {row['reason']} | {row['instead']} |" for row in incompatible.rows()
+    ]
+    lines = ["| together | why not | instead |", "|---|---|---|", *rows]
+    source[0] = source[0].replace("<!-- the table of incompatibilities -->", "\n".join(lines))
+    for kind in SETTINGS:
+        rows = [
+            f"| `{row['name']}` | {_default(row['default'])} | {row['text']} |"
+            for row in kind.documented()
+        ]
+        lines = ["| setting | default | what it does |", "|---|---|---|", *rows]
+        source[0] = source[0].replace(f"<!-- {kind.__name__} -->", "\n".join(lines))
+
+
+def _default(value: Any) -> str:
+    return "" if value is None else f"`{value!r}`".replace("'", '"')
+
+
+def remove_studies(app: Any, error: Exception | None) -> None:
+    """The folder of the pages is as it was."""
+    shutil.rmtree(Path(app.srcdir) / "studies")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx; before napoleon, which has priority 500."""
     app.connect("autodoc-process-docstring", plain_bars, priority=400)
+    app.connect("builder-inited", bring_studies)
+    app.connect("source-read", link_studies)
+    app.connect("source-read", write_incompatible)
+    app.connect("build-finished", remove_studies)

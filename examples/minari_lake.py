@@ -69,7 +69,7 @@ def main(episodes: int = LOGGED, played: int = PLAYED) -> dict[str, float]:
         "optimum": float(env.initial_law(0) @ env.optimal_values()[0]),
         f"regret of {played} episodes, cold": float(cold.regret[-1]),
         f"regret of {played} episodes, warm": float(warm.regret[-1]),
-        "learned by playing on from it": value(env, warm.final_policy.table),
+        "learned by playing on from it": value(env, warm.policy.table),
     }
 
 

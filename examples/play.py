@@ -74,7 +74,7 @@ def together_and_alone(folder: Path, seeds: int, changes: list[str]) -> list[Lin
     env = plan.envs[0]
     best, uniform = references(env)
     low, high = uniform.numbers[0], best.numbers[0]
-    earned = tuple(value(env, run.final_policy.table) for run in together)
+    earned = tuple(value(env, run.policy.table) for run in together)
     return [
         best,
         uniform,
@@ -82,7 +82,7 @@ def together_and_alone(folder: Path, seeds: int, changes: list[str]) -> list[Lin
         Line(
             "  of the way from uniform to optimal", tuple((v - low) / (high - low) for v in earned)
         ),
-        Line("one agent alone", tuple(value(env, run.final_policy.table) for run in alone)),
+        Line("one agent alone", tuple(value(env, run.policy.table) for run in alone)),
         Line("rounds of communication", tuple(run.rounds for run in together)),
     ]
 

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+import holding
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.features.base import CallableFeatures, FeatureMap
+from patience import PATIENCE
 from problems import Drift, bumps, half
 
 PATTERN = b"\xca\xfe\xba\xbe"
@@ -70,11 +72,15 @@ def contents(folder: Path) -> bytes:
 
 
 def make(
-    horizon: int, dim: int, overheard: str = "", answers: str = "", masked: bool = False
-) -> Any:
+    horizon: int, dim: int, overheard: str = "", answers: str = "", masked: bool = False,
+    hold: str = "",
+) -> Any:  # fmt: skip
     """The world; with `overheard`, all that FLARE sends from here is also written to that file.
     With `answers`, this site calls the others as the server would, and writes what they answer to
-    that file. With `masked`, only what `half` allows is allowed."""
+    that file. With `masked`, only what `half` allows is allowed. With `hold`, it obeys the orders
+    in that folder (`holding`)."""
+    if hold:
+        holding.arm(Path(hold))
     if overheard:
         listen(Path(overheard))
     if answers:
@@ -99,10 +105,10 @@ def intrude(path: Path) -> None:
         (own / f"server.{kind}").write_bytes((kit / f"client.{kind}").read_bytes())
     signer = Signer(own, "trial", str(collab.fl_ctx.get_job_id()))
     for site in collab.other_clients:
-        for method in ("hello", "join", "handle", "signalled_elsewhere"):
+        for method in ("hello", "join", "handle", "signalled_elsewhere", "ended"):
             for proof in (b"", signer.sign(method, site.name, b"")):
                 try:
-                    answer = repr(getattr(site(timeout=60.0), method)(b"", proof))
+                    answer = repr(getattr(site(timeout=PATIENCE), method)(b"", proof))
                 except Exception as error:
                     answer = str(error)
                 with path.open("a") as file:

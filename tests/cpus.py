@@ -17,6 +17,7 @@ import numpy as np
 
 from fedlsvi.algorithms import registry
 from fedlsvi.envs import FiniteMDP
+from patience import PATIENCE
 
 OTHER_CPU = {
     "NUMBA_CPU_NAME": "generic",
@@ -51,7 +52,7 @@ def played(name: str, seed: int) -> dict[str, Any]:
     run = learner.learn(unit_norms(seed), 150, seed, progress=False)
     return {
         "taus": [int(t) for t in run.taus],
-        "policy": run.policy.table.tolist(),
+        "policy": run.exploring_policy.table.tolist(),
         "regret": float(run.regret[-1]),
         "size": float(np.abs(run.w).sum()),
     }
@@ -67,7 +68,7 @@ def play_elsewhere(names: list[str], seeds: int) -> dict[str, list[dict[str, Any
     command = [sys.executable, __file__, str(seeds), *names]
     done = subprocess.run(
         command, env=os.environ | OTHER_CPU, capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parent, timeout=600,
+        cwd=Path(__file__).parent, timeout=PATIENCE,
     )  # fmt: skip
     found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
     return found

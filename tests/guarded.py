@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlsvi.core.statistics import identity, pack
+from fedlsvi.core.statistics import identity, pack, read_only
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.protocol.messages import Layout, Model, Signal, Start, Stop, Upload
-from fedlsvi.remote.facts import Facts
+from fedlsvi.remote.bounds import Bounds
+from fedlsvi.remote.contribution import Contribution, contributions
 from fedlsvi.remote.guard import Guard, Refusal
 
 H, D, M, T, LAM, GAMMA, PAST = 3, 5, 4, 100, 2.0, 60.0, 6
@@ -79,34 +80,45 @@ class Scene:
         gram = np.stack([pack(self.loc(agent), self.packing) for agent in agents])
         b = np.stack([share * Y_MAX[h - 1] * self.total(agent) for agent in agents])
         if h == H:
-            b = np.stack([self.guard.last[a] + share * self.fresh(a) for a in agents])
+            b = np.stack([self.guard.last[0, a] + share * self.fresh(a) for a in agents])
         return gram, b
 
-    def upload(self, h: int, share: float = 0.5) -> Upload:
-        """An honest one."""
-        return Upload(h, *self.rows(h, share))
+    def honest(self, h: int, share: float = 0.5) -> Contribution:
+        """What the cohort sends."""
+        return part(h, *self.rows(h, share))
 
     def b(self, h: int) -> np.ndarray:
         """The honest response of agent BAD."""
         return self.rows(h)[1][BAD - FIRST]
 
-    def changed(self, h: int, loc: np.ndarray, response: np.ndarray) -> Upload:
-        """An honest upload but for agent BAD."""
+    def changed(self, h: int, loc: np.ndarray, response: np.ndarray) -> Contribution:
+        """Honest but for agent BAD."""
         gram, b = self.rows(h)
         gram[BAD - FIRST], b[BAD - FIRST] = pack(loc, self.packing), response
-        return Upload(h, gram, b)
+        return part(h, gram, b)
 
     def log_ratios(self) -> np.ndarray:
         """(M,) log det(Λ + Λ^loc)/det Λ."""
         return np.array([_logdet(self.model + self.loc(a)) - _logdet(self.model) for a in range(M)])
 
     def knowing(self, **changes: Any) -> Guard:
-        """The same guard with other facts; `gamma` is that of the trigger."""
+        """The same guard with other bounds; `gamma` is that of the trigger."""
         other = copy(self.guard)
         if "gamma" in changes:
-            changes["trigger"] = replace(self.guard.facts.trigger, gamma=changes.pop("gamma"))
-        other.facts = replace(self.guard.facts, **changes)
+            changes["trigger"] = replace(self.guard.bounds.trigger, gamma=changes.pop("gamma"))
+        other.bounds = replace(self.guard.bounds, **changes)
         return other
+
+
+def part(h: int, gram: np.ndarray, b: np.ndarray) -> Contribution:
+    """One step, as messages hold it."""
+    return Contribution(h, read_only(gram), read_only(b))
+
+
+def judge(guard: Guard, first: int, reply: Upload) -> None:
+    """As a transport does with what came from agents `first` and on."""
+    for one in contributions(reply, guard.layout):
+        guard.check(first, one)
 
 
 def _logdet(gram: np.ndarray) -> float:
@@ -126,19 +138,34 @@ def features(packing: str, n: int) -> np.ndarray:
 
 
 @lru_cache
-def scene(packing: str, n: int = 7, rewards: float = 0.5) -> Scene:
-    """The flow of messages of round 1, then `Stop` of round 2; `rewards`: all those at h = H."""
-    facts = Facts(Trigger(GAMMA, T), T, np.array(Y_MAX), nonnegative=True, simplex=True)
-    guard = Guard(Layout(M, H, D, packing), facts)  # type: ignore[arg-type]
+def scene(
+    packing: str, n: int = 7, rewards: float = 0.5, summed: bool = False, trip: bool = False
+) -> Scene:
+    """The flow of messages of round 1, then `Stop` of round 2.
+
+    Args:
+        packing: Of Gram matrices.
+        n: Episodes of round 2.
+        rewards: All those of round 1 that b_H, or u_h of one trip, sums up.
+        summed: Whether only sums over all agents arrive.
+        trip: Whether all steps come at once, each with u_h.
+    """
+    bounds = Bounds(
+        Trigger(GAMMA, T), T, np.array(Y_MAX), nonnegative=True, simplex=True,
+        summed=M if summed else 1, trip=trip,
+    )  # fmt: skip
+    guard = Guard(Layout(M, H, D, packing), bounds)  # type: ignore[arg-type]
     made = Scene(packing, n, features(packing, n), guard)
     start = pack(identity(D, LAM, made.packing), made.packing)
     guard.sends(Start(np.zeros((H, D)), np.stack([start] * H), GAMMA, 1.0, T))
     guard.sends(Stop(PAST))
     past = np.stack([pack(made.before(agent), made.packing) for agent in range(M)])
     b = rewards * made.phi[:, :PAST].sum(axis=1)
+    if summed:
+        past, b = past.sum(axis=0, keepdims=True), b.sum(axis=0, keepdims=True)
     for h in range(H, 0, -1):
-        guard.upload(0, M, h, Upload(h, past, b))
-        guard.accept(0, Upload(h, past, b))
+        guard.check(0, part(h, past, b))
+        guard.accept(0, part(h, past, b))
         guard.sends(Model(h, np.zeros(D), pack(made.model, made.packing)))
     guard.sends(Stop(PAST + n))
     assert (guard.t, guard.length, guard.round) == (PAST, n, 2)
@@ -155,23 +182,23 @@ def named(guard: Guard, agent: int, h: int) -> Guard:
 def state(guard: Guard) -> str:
     """A hash of all that the guard remembers."""
     arrays = b"".join(a.tobytes() for a in (guard.gram, guard.last, guard._model))
-    plain = (guard.t, guard.round, guard.length, guard._named, guard._requested, guard.facts)
+    plain = (guard.t, guard.round, guard.length, guard._named, guard._requested, guard.bounds)
     return hashlib.sha256(arrays + repr(plain).encode()).hexdigest()
 
 
-def refusal_of(guard: Guard, upload: Upload, field: str, bound: str) -> Refusal:
-    """The refusal of this upload: by this check, for this agent, and without a trace."""
+def refusal_of(guard: Guard, sent: Contribution, field: str, bound: str) -> Refusal:
+    """The refusal of what was sent: by this check, for this agent, and without a trace."""
     before = state(guard)
     with pytest.raises(Refusal) as caught:
-        guard.upload(FIRST, AGENTS, upload.h, upload)
-    found = caught.value
-    assert (found.field, found.bound) == (field, bound)
-    assert (found.agent, found.round, found.step) == (BAD, 2, upload.h)
+        guard.check(FIRST, sent)
+    refusal = caught.value
+    assert (refusal.field, refusal.bound) == (field, bound)
+    assert (refusal.agent, refusal.round, refusal.step) == (BAD, 2, sent.h)
     assert state(guard) == before
-    return found
+    return refusal
 
 
-def passes(guard: Guard, upload: Upload) -> None:
+def passes(guard: Guard, sent: Contribution) -> None:
     before = state(guard)
-    guard.upload(FIRST, AGENTS, upload.h, upload)
+    guard.check(FIRST, sent)
     assert state(guard) == before

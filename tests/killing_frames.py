@@ -4,9 +4,10 @@
 
 PROBLEM is one of `problems` or of `case` below. SUMS is an aggregation, or "private" or
 "private-steps": a private run with secure sums, in one trip or step by step. One process holds the
-server and all agents, and is killed with SIGKILL at a random instant after it has got further. The
-process imports and compiles once; every attempt is a fork of it. It prints one JSON object: the
-kills, the rounds, and whether the run ended with the bytes of the undisturbed one.
+server and all agents, and is killed with SIGKILL at drawn places (`killing_places`): in a record of
+a journal, in a snapshot, in a checkpoint, between two of them. The process imports and compiles
+once; every attempt is a fork of it. It prints one JSON object: the kills, the rounds, and whether
+the run ended with the bytes of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from patience import PATIENCE
 
 
 def kill(
@@ -30,7 +32,7 @@ def kill(
     numbers = [str(number) for number in (cohorts, episodes, kills)]
     paths = [path for path in sys.path if path]
     command = [sys.executable, __file__, problem, aggregation, *numbers, str(folder), *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -69,15 +71,16 @@ def main(
     name: str, aggregation: str, cohorts: int, episodes: int, kills: int, folder: Path
 ) -> dict[str, Any]:
     from fedlsvi import resume
-    from fedlsvi.protocol import simulated_sites
+    from fedlsvi.protocol import protected
     from fedlsvi.remote import site_noise
+    from killing_places import DiskCalls, Place, places, usual
     from transports_over_frames import over_frames
 
     problem, own, given = case(name)
     options: dict[str, Any] = {"features": problem.features, "progress": False, **given}
 
     # sites of a private run draw from one secret, so that it can be compared
-    simulated_sites.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
+    protected.new_noise_key = site_noise.new_noise_key = lambda: bytes(range(32))  # type: ignore[assignment]
 
     def play(folder: Path, episodes: int) -> None:
         kept = {"transport": over_frames(cohorts, folder / "journals"), "checkpoint_seconds": 0}
@@ -89,42 +92,30 @@ def main(
 
     plain = "exact" if aggregation == "secure" else aggregation
     here = learner_of(plain, own).learn(problem.envs, episodes, 1, cohorts=cohorts, **options)
-    killed, ended, instants = 0, False, random.Random(0)
-    for _ in range(2):  # imports and compiles what begins and what resumes a run, so no fork does
-        play(folder / "warm", 60)
-    while not ended:
+    with DiskCalls() as disk:  # imports and compiles what begins and resumes a run, so no fork does
+        for _ in range(2):
+            play(folder / "warm", 60)
+
+    def outcome(place: Place | None) -> int:
+        """Begin or resume the run in a child, which is killed there: how it ended."""
         child = os.fork()
-        if child == 0:
-            try:
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            with DiskCalls(place=place):
                 play(folder, episodes)
-                os._exit(0)
-            except BaseException as error:
-                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                os._exit(1)
-        if killed < kills:
-            wait_for_more(child, folder / "run")
-            time.sleep(instants.uniform(0.0, 0.05))
-            os.kill(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, -signal.SIGKILL), code
-        ended, killed = code == 0, killed + (code != 0)
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    drawn = places(random.Random(0), here.rounds, [usual(disk.rounds)] * kills)
+    killed = sum(outcome(place) == -signal.SIGKILL for place in drawn)
+    code = outcome(None)
+    assert code == 0, code
     run = resume(folder / "run", env=problem.envs, **options)
     equal = run.w.tobytes() == here.w.tobytes() and run.gram.tobytes() == here.gram.tobytes()
     return {"kills": killed, "rounds": here.rounds, "equal": equal and run.taus == here.taus}
-
-
-def wait_for_more(child: int, run: Path) -> bool:
-    """Until the child has sealed another checkpoint; false if it has ended."""
-
-    def sealed() -> int:
-        return max((int(path.stem) for path in run.glob("checkpoints/*.json")), default=0)
-
-    before = sealed()
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if sealed() > before:
-            return True
-        time.sleep(0.002)
-    return False
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 State = Any  # an int in finite problems, a float vector in continuous ones
 Features = Array | Callable[[Array], Array]
 Transition = tuple[State, int, float, State]
-Bonus = float | Sequence[float]  # β, or one for each step
+Bonus = float | Sequence[Any]  # β, or one for each step; β, σ̂ and v where it knows the noise
 Model = tuple[Array, Array]
 Allowed = Callable[[int, State], Sequence[int]]  # (h, x) ↦ the actions that may be taken
 
@@ -46,6 +46,8 @@ class LiteralRun:
     deferred: int = 0  # near-ties where the advised action was taken
     regret: Array | None = None
     followed: dict[tuple[int, int], Array] = field(default_factory=dict)  # own policies: (t, m)
+    sent: Array | None = None  # (M, H, d), the last response of every agent
+    present: Sequence[int] = ()  # who played the last round
 
     @property
     def w(self) -> Array:
@@ -142,15 +144,30 @@ def feature_lookup(features: Features) -> Callable[[State], Array]:
     return lambda x: np.asarray(features(np.asarray(x)[None])[0])
 
 
-def scores(phi: Array, w: Array, gram: Array, beta: float) -> Array:
-    """φᵀw + β‖φ‖_{Λ⁻¹} for each action: Q of eq. (QV) before the projection."""
+def scores(phi: Array, w: Array, gram: Array, beta: Any) -> Array:
+    """φᵀw + β‖φ‖_{Λ⁻¹} for each action: Q of eq. (QV) before the projection. Where β comes with
+    the noise, min(β‖φ‖, 1.5σ̂‖φ‖ + .1v‖φ‖²) in its place."""
     width = [math.sqrt(max(f @ np.linalg.solve(gram, f), 0.0)) for f in phi]
+    if isinstance(beta, tuple):
+        most, noise, v = beta
+        beta = 1.0
+        width = [min(most * s, 1.5 * noise * s + 0.1 * v * s * s) for s in width]
     return np.array([f @ w + beta * s for f, s in zip(phi, width, strict=True)])
 
 
-def at_step(beta: Bonus, h: int) -> float:
-    """β_h."""
-    return float(beta[h - 1] if isinstance(beta, Sequence) else beta)
+def at_step(beta: Bonus, h: int) -> Any:
+    """β_h, or β_h, σ̂_h and v_h."""
+    one = beta[h - 1] if isinstance(beta, Sequence) else beta
+    return one if isinstance(one, tuple) else float(one)
+
+
+def literal_noise(
+    data: Sequence[tuple[Array, float]], w: Array, gram: Array, lam: float, v: float
+) -> float:
+    """σ̂ of all (φ, y) of a step, from their residuals, and one more of variance v²/4."""
+    residual = sum((y - f @ w) ** 2 for f, y in data) + lam * float(w @ w)
+    used = len(w) - lam * float(np.trace(np.linalg.inv(gram)))
+    return math.sqrt((residual + v * v / 4.0) / (max(len(data) - used, 0.0) + 1.0))
 
 
 def tapered(beta: float, H: int, value_range: float = math.inf) -> list[float]:
@@ -245,7 +262,8 @@ class Perturbed(Greedy):
     """argmax_a of the score plus σβ·(L⁻¹φ)ᵀζ, ζ_i ∈ [−1, 1) drawn for this agent and episode."""
 
     def __init__(self, common: Greedy, diversity: float, seed: int, agent: int, t: int) -> None:
-        super().__init__(common.phi, common.model, common.beta, common.run)
+        about = (common.phi, common.model, common.beta, common.run)
+        super().__init__(*about, allowed=common.allowed)
         d = common.model[0].shape[1]
         self.zeta = [2.0 * uniform(seed, agent, t, i, DIVERSITY) - 1.0 for i in range(d)]
         self.diversity = diversity
@@ -255,8 +273,14 @@ class Perturbed(Greedy):
         factor, phi = np.linalg.cholesky(gram[h - 1]), self.phi(x)
         along = [float(np.linalg.solve(factor, f) @ self.zeta) for f in phi]
         beta = at_step(self.beta, h)
-        score = scores(phi, w[h - 1], gram[h - 1], beta) + self.diversity * beta * np.array(along)
-        return greedy_index(score)
+        score = scores(phi, w[h - 1], gram[h - 1], beta)
+        if isinstance(beta, tuple):  # what the width of each action is multiplied by
+            most, noise, v = beta
+            width = [math.sqrt(f @ np.linalg.solve(gram[h - 1], f)) for f in phi]
+            beta = np.array([min(most, 1.5 * noise + 0.1 * v * s) for s in width])
+        score = score + self.diversity * beta * np.array(along)
+        which = range(len(score)) if self.allowed is None else self.allowed(h, x)
+        return which[greedy_index(np.array([score[a] for a in which]))]
 
 
 def advice_for(advice: Sequence[Array] | None, k: int) -> Array | None:
@@ -320,6 +344,8 @@ def literal_fed_lsvi(
     logs: Sequence[Sequence[Sequence[Transition]]] | None = None,
     only_logged: Sequence[int] = (),
     prior: tuple[Array, Array] | None = None,
+    noisy: bool = False,
+    relabels: bool = False,
 ) -> LiteralRun:
     """Algorithms 1 and 2. The variants: a ratio of `cap` fires; no round is shorter than
     `min_round`, no upload of a step has fewer samples, nor does a round end before the next of
@@ -329,12 +355,17 @@ def literal_fed_lsvi(
     the others' last b stands. Agent m takes, and expects to take, only actions of allowed[m]. Its
     data begin with logs[m][h−1] at step h, of which the server hears in a round before the first;
     `only_logged` agents play nothing. `prior` is Λ₀ − λI (H, d, d) and b₀ (H, d), known to the
-    server from the start. With `diversity` every agent and episode has a policy of its own. `stale`
+    server from the start. With `relabels` the server has what it needs to make responses of the
+    others' data anew. With `diversity` every agent and episode has a policy of its own. `stale`
     takes V_{h+1} from the model before the synchronisation; `weight` counts every sample that often
-    at the server, never in the trigger; `keys` gives the agents other agents' draws."""
+    at the server, never in the trigger; `keys` gives the agents other agents' draws. `noisy` has a
+    bonus that knows the noise."""
     agents = worlds(envs, M, seed, keys)
     phi, upper, run = feature_lookup(features), upper_bounds(clip, H), LiteralRun()
     d = phi(agents[0].first(1)).shape[1]
+    betas = [at_step(beta, h) for h in range(1, H + 1)]
+    if noisy:
+        beta = [(most, v / 2.0, v) for most, v in zip(betas, upper, strict=True)]
     gram = np.stack([lam * np.eye(d)] * H)  # S2
     w = np.zeros((H, d))  # S2, S3
     known_before = np.zeros((H, d))
@@ -354,10 +385,12 @@ def literal_fed_lsvi(
                 which = None if allowed is None else allowed[m]
                 ahead_of_m = values_after(i + 1, phi, (w, gram), beta, upper, which)
                 for part in data[m] if stationary else [data[m][i]]:
-                    b += response(part, phi, ahead_of_m)
+                    sent[m, i] += response(part, phi, ahead_of_m)
                     for x, a, _, _ in part:
                         gram[i] += np.outer(phi(x)[a], phi(x)[a])
+                b += sent[m, i]
             w[i] = np.linalg.solve(gram[i], b)
+    rows: dict[tuple[int, int], list[tuple[Array, float]]] = {}
     t = 0
     while t < T:  # S4, A3
         dt = 0  # A4
@@ -411,19 +444,28 @@ def literal_fed_lsvi(
             b = known_before[i].copy()
             for m in range(M):
                 new = seen[m, i]
-                if m in who:
-                    if not stationary:  # too few that reached a late step wait for a later round
-                        waiting = data[m][i][told[m, i] :]
-                        waiting = waiting if len(waiting) >= min_round else []
-                        new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
-                        told[m, i] += len(waiting)
+                if m in who and not stationary:
+                    # too few that reached a late step wait for a later round
+                    waiting = data[m][i][told[m, i] :]
+                    waiting = waiting if len(waiting) >= min_round else []
+                    new = sum((np.outer(phi(x)[a], phi(x)[a]) for x, a, _, _ in waiting), 0.0)
+                    told[m, i] += len(waiting)
+                if m in who or relabels:
                     known = data[m] if stationary else [data[m][i][: told[m, i]]]
                     sent[m, i] = sum(response(part, phi, ahead[m]) for part in known)
+                    if noisy:
+                        rows[m, i] = [
+                            (phi(x)[a], r + ahead[m](y)) for part in known for x, a, r, y in part
+                        ]
                 b += weight * sent[m, i]  # A26, A27, S8, S10
                 gram[i] = gram[i] + weight * new  # S9
             w[i] = np.linalg.solve(gram[i], b)  # S11, S12, A28
+            if noisy:
+                every = [pair for m in range(M) for pair in rows.get((m, i), [])]
+                level = literal_noise(every, w[i], gram[i], lam, upper[i])
+                beta = [*beta[:i], (betas[i], level, upper[i]), *beta[i + 1 :]]
         run.models.append((w, gram))
-    run.regret = literal_regret(run, agents, allowed)
+    run.regret, run.sent, run.present = literal_regret(run, agents, allowed), sent, who
     return run
 
 

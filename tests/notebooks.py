@@ -10,6 +10,8 @@ from unittest import mock
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -24,8 +26,9 @@ def executed(path: Path, smaller: Mapping[str, str], folder: Path = ROOT) -> Any
         for text, other in smaller.items():
             cell.source = cell.source.replace(text, other)
     client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    )
+        notebook, timeout=int(PATIENCE), startup_timeout=int(PATIENCE), kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    )  # fmt: skip
     source = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     with mock.patch.dict(os.environ, PYTHONPATH=source):
         client.execute()

@@ -22,7 +22,7 @@ from literal import Array, Features, LiteralRun, literal_fed_lsvi
 SETTINGS = (
     *("gamma", "value_range", "packing", "overshoot"),
     *("cap", "min_round", "rounds", "scalars", "stationary", "aggregation", "exchange"),
-    *("participation", "present", "policy", "diversity", "taper"),
+    *("participation", "present", "policy", "pessimism", "diversity", "taper", "bonus"),
 )
 """Options of a comparison that are settings of FedLSVI."""
 

@@ -6,27 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from literal import Ended, Transition, worlds
+from literal import Allowed, Ended, Transition, worlds
 
 OTHER = 10_001
 """Seed of the episodes in logs, so that none of them is played again."""
 
 
 def recorded(
-    envs: Any, episodes: list[int], H: int, A: int, span: tuple[float, float] = (0.0, 1.0)
+    envs: Any,
+    episodes: list[int],
+    H: int,
+    A: int,
+    span: tuple[float, float] = (0.0, 1.0),
+    allowed: Allowed | None = None,
 ) -> tuple[list[dict[str, Any] | None], list[list[list[Transition]]]]:
     """Columns for each agent, None for one with no episodes, and transitions [agent][h − 1].
 
-    One episode in four is ended early. The others stop with step H, or where the world itself ends.
+    Actions are drawn from those that are allowed. One episode in four is ended early. The others
+    stop with step H, or where the world itself ends.
     """
     low, high = span
     after, rng = (0.0 - low) / (high - low), np.random.default_rng(3)
     logs: list[dict[str, Any] | None] = []
+
+    def behaviour(h: int, x: Any) -> int:
+        which = range(A) if allowed is None else allowed(h, x)
+        return which[int(rng.integers(len(which)))]
+
     steps: list[list[list[Transition]]] = []
     for world, n in zip(worlds(envs, len(episodes), OTHER), episodes, strict=True):
         rows, own = list[tuple[Any, ...]](), list[list[Transition]]([] for _ in range(H))
         for t in range(1, n + 1):
-            path = world.play(t, lambda h, x: int(rng.integers(A)), H)
+            path = world.play(t, behaviour, H)
             cut = int(rng.integers(1, H + 1)) if rng.random() < 0.25 else H
             absorbed = getattr(getattr(world, "box", None), "end", None)
             for h, (x, a, r, y) in enumerate(path[:cut], start=1):

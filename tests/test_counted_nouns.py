@@ -27,9 +27,11 @@ ONE = re.compile(rf"(?<![\d.,–-])1 (?:logged |more |new )?({NOUNS})\b|about 0 
 
 MANY = {
     "cli/federate.py": {"scalars"},  # the last column of a table
+    "cli/new.py": {"path"},  # a file, which runs
+    "cli/templates/study.py": {"rounds"},  # of 5,000 episodes; the file stands alone
     "envs/hard.py": {"d - 1"},  # an exponent
+    "experiments/claims/periods.py": {"points[0].outcome.episodes / k"},  # never every episode
     "experiments/reproduce.py": {"spent / 60.0"},  # 1.0 minutes
-    "experiments/studies/practical.py": {"T"},
     "observers/traffic.py": {"f'about {high:,}' if close else f'{low:,} to {high:,}'"},
     "remote/audit.py": {"compared"},  # packed matrices
     "remote/endpoint.py": {"message.gram.size"},

@@ -8,12 +8,17 @@ import pytest
 
 PUBLIC = {
     "fedlsvi": "FedLSVI FedLSVIError PEVI Run STOP __version__ load offline resume",
-    "fedlsvi.algorithms": "AlgorithmEntry check_algorithm entry make names register",
+    "fedlsvi.algorithms": """
+        AlgorithmEntry Comparator Explorer LSVISums LinearSettings Play RandomisedSettings Segment
+        SingleAgentSettings TabularSettings check_algorithm entry make names packed_size register
+    """,
+    "fedlsvi.bandits": "AsyncLinUCB Decisions DisLinUCB FedLinTS FedLinUCB",
+    "fedlsvi.checks": "boolean choice integer number",
     "fedlsvi.envs": """
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet
-        GymMDP GymWorld HardChain LinearMDP LoggedWorld NChain RandomLinearMDP RandomMDP RiverSwim
-        XiCloseMDP as_environment check_env from_spec gymnasium logged_worlds make names
-        record_episodes register restrict write_records xi_close
+        GymMDP GymWorld HardChain LinearMDP LinearMixtureMDP LoggedWorld NChain RandomLinearMDP
+        RandomLinearMixtureMDP RandomMDP RiverSwim XiCloseMDP as_environment check_env from_spec
+        gymnasium logged_worlds make names record_episodes register restrict write_records xi_close
     """,
     "fedlsvi.features": """
         AggregateFeatures CallableFeatures DescribedFeatures EmbeddingFeatures FeatureMap
@@ -21,7 +26,7 @@ PUBLIC = {
         RBFFeatures SklearnFeatures TableFeatures TileFeatures TorchFeatures check_features make
         names register resolve scale visit_recovery
     """,
-    "fedlsvi.observers": "CSVLog JSONLLog MLflow TensorBoard WandB metrics",
+    "fedlsvi.observers": "CSVLog JSONLLog MLflow Prometheus TensorBoard Trackio WandB metrics",
     "fedlsvi.report": "Comparison compare_regret figure write_report",
 }
 

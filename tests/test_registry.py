@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_dir_shows_the_public_names_and_nothing_else(package: Any) -> None:
 
 
 def test_a_run_imports_neither_other_algorithms_nor_what_it_does_not_use() -> None:
-    others = "logged.world stepped diverse stationary private protocol.masks one_trip warm_start"
+    others = "logged.world stepped vector_ with_logs private privacy.masks one_trip warm_start"
     code = (
         "import sys; from fedlsvi import algorithms, envs; import fedlsvi.storage;"
         "learner = algorithms.make('fed-lsvi', n_agents=2, stationary=False);"
@@ -44,6 +45,17 @@ def test_a_run_imports_neither_other_algorithms_nor_what_it_does_not_use() -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["['fedlsvi.algorithms.registry']", "[]"]
+
+
+def test_the_command_run_imports_no_sites_and_no_pages(tmp_path: Path) -> None:
+    given = ["run", "--env", "random-linear", "--episodes", "20", "--out", str(tmp_path / "run")]
+    code = (
+        f"import sys; from fedlsvi.cli import main; main({given!r});"
+        "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('fedlsvi.')};"
+        "print(sorted(rooms & {'remote', 'report', 'live', 'experiments', 'bandits'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("home", [algorithms, envs, features])

@@ -14,6 +14,7 @@ from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 
 
 def over_frames(
@@ -25,7 +26,7 @@ def over_frames(
         made = endpoint_factories(plan, cohorts, folder, durable=False, threads=1)
         run = run_id(plan.parameters, plan.seed)
         return ThreadTransport(
-            plan.parameters, made, run, retry or RetryPolicy(60.0, 2), guard_for(plan)
+            plan.parameters, made, run, retry or RetryPolicy(PATIENCE, 2), guard_for(plan)
         )
 
     return make

@@ -29,16 +29,19 @@ MIXED: list[dict[str, Any]] = [
 """Every one of these settings at least once, and a β that shrinks, where a run is slow to start."""
 
 
-def scalars_of(M: int, H: int, size: int, K: int) -> int:
-    """M(H(P+d)+3) + K(2MH(P+d)+M+2M): what K rounds send at most, with P + d = size."""
-    return M * (H * size + 3) + K * (2 * M * H * size + 3 * M)
+def scalars_of(M: int, H: int, size: int, K: int, noisy: bool = False) -> int:
+    """M(H(P+d)+3) + K(2MH(P+d)+M+2M): what K rounds send at most, with P + d = size; MH + 3KMH
+    more where the bonus knows the noise."""
+    told = M * H * (1 + 3 * K) if noisy else 0
+    return M * (H * size + 3) + K * (2 * M * H * size + 3 * M) + told
 
 
-def paid(own: dict[str, Any], M: int, H: int, size: int) -> dict[str, Any]:
+def paid(own: dict[str, Any], M: int, H: int, size: int, noisy: bool = False) -> dict[str, Any]:
     """The settings as a learner takes them; a budget that leaves a remainder."""
     if "scalars" not in own:
         return own
-    return own | {"scalars": scalars_of(M, H, size, own["scalars"]) + 5, "policy": "explore"}
+    most = scalars_of(M, H, size, own["scalars"], noisy)
+    return own | {"scalars": most + 5, "policy": "explore"}
 
 
 def most_rounds(own: dict[str, Any], T: int) -> int:

@@ -27,7 +27,7 @@ def main(seeds: int, changes: list[str]) -> list[Line]:
     for part in np.array_split(np.arange(T), PARTS):
         what = f"Fed-LSVI, episodes {part[0] + 1}–{part[-1] + 1} of each agent"
         lines.append(Line(what, tuple(curves[:, part].mean(axis=1))))
-    final = [evaluate_policy(run.final_policy, "CartPole-v1", 100, seed=9).mean for run in runs]
+    final = [evaluate_policy(run.policy, "CartPole-v1", 100, seed=9).mean for run in runs]
     lines.append(Line("the policy at the end, 100 new episodes", tuple(final)))
     return [*lines, Line("rounds of communication", tuple(run.rounds for run in runs))]
 

@@ -26,7 +26,7 @@ def main(seeds: int, changes: list[str]) -> list[Line]:
     chance = evaluate_policy("random", OnePhone, PLAYED, seed=9, horizon=H)
     rule = evaluate_policy(Rule(H), OnePhone, PLAYED, seed=9)
     runs = [play(HERE, s, changes, env=env, features=phone_features) for s in range(seeds)]
-    found = [evaluate_policy(run.final_policy, OnePhone, PLAYED, seed=9).mean / H for run in runs]
+    found = [evaluate_policy(run.policy, OnePhone, PLAYED, seed=9).mean / H for run in runs]
     return [
         Line("random policy", (chance.mean / H,)),
         Line("rule: the strongest station, then keep it", (rule.mean / H,)),

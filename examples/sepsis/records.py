@@ -35,7 +35,8 @@ from fedlsvi import PEVI, FedLSVI, Run
 from fedlsvi.envs import FiniteMDP, logged_worlds
 from fedlsvi.errors import TrafficWarning
 from fedlsvi.features import LowRankFeatures
-from fedlsvi.report.plotting import BLUE, COLOURS, INK, VERMILION, make_figure
+from fedlsvi.report.colours import BLUE, COLOURS, INK, VERMILION
+from fedlsvi.report.plotting import make_figure
 from fedlsvi.storage import evaluations
 
 EPISODES = 200
@@ -62,7 +63,8 @@ def on_flare(
     federation = Federation(
         "records", episodes=PATIENTS, horizon=env.horizon, dim=env.n_states * env.n_actions,
         one_hot=True, algorithm="pevi", n_states=env.n_states, n_actions=env.n_actions,
-        settings={"beta": BETA[stationary], "value_range": 1.0, "stationary": stationary},
+        settings={"beta": BETA[stationary], "value_range": 1.0, "stationary": stationary,
+                  "aggregation": "float"},
         retry={"deadline": 300.0}, evaluate={"repeats": REPEATS},
     )  # fmt: skip
     sites = {
@@ -134,7 +136,7 @@ def explored(
         tops = [one.initial_law(m) @ one.optimal_values()[0] for m, one in enumerate(run.plan.envs)]
         lost = run.regret / len(paths) + (best - float(np.mean(tops))) * each
         during = best - float(lost[-1]) / episodes
-        found[how] = Explored(during, value(env, run.final_policy.table), lost)
+        found[how] = Explored(during, value(env, run.policy.table), lost)
     return found
 
 

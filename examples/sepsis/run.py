@@ -34,7 +34,7 @@ def main(seeds: int, changes: list[str]) -> list[Line]:
 
     def learned(what: str, world: FiniteMDP, these: list[str], **given: object) -> None:
         runs = [play(HERE, s, these, **({"env": world} | given)) for s in range(seeds)]
-        lines.append(Line(what, tuple(value(world, run.final_policy.table) for run in runs)))
+        lines.append(Line(what, tuple(value(world, run.policy.table) for run in runs)))
 
     known = LowRankFeatures(16).bind(env)
     learned("10 hospitals, privileged features (d = 16)", env, changes, features=known)
@@ -60,7 +60,7 @@ def main(seeds: int, changes: list[str]) -> list[Line]:
 
 def mean_value(envs: list[FiniteMDP], run: Run) -> float:
     """The mean over hospitals of the exact value of the common policy."""
-    return float(np.mean([value(env, run.final_policy.table) for env in envs]))
+    return float(np.mean([value(env, run.policy.table) for env in envs]))
 
 
 if __name__ == "__main__":

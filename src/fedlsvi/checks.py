@@ -15,6 +15,9 @@ from typing import Any
 
 from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
 
+__all__ = ["boolean", "choice", "integer", "number"]
+"""What custom algorithms check their settings with; the rest serves this package."""
+
 WORD = 2**32
 """Counters of the random generator have 32 bits: episodes, agents, streams are below this."""
 

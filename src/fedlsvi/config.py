@@ -12,394 +12,208 @@ import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlsvi.checks import boolean, choice, finite, integer, number, plain, plural
+from fedlsvi.checks import integer, plural
 from fedlsvi.core import theory
-from fedlsvi.core.fixed_point import FEWEST_BITS, scale_bits
+from fedlsvi.core.factorisation import MOST_ROUNDS
+from fedlsvi.core.fixed_point import FEWEST_BITS, rounding, scale_bits
+from fedlsvi.core.heads import Head
 from fedlsvi.core.participation_schedule import deserted
 from fedlsvi.core.privacy_settings import (
     FIRST_SHARE,
     PRIVATE_ROUNDS,
-    check_company,
     check_privacy,
     check_users,
 )
-from fedlsvi.core.statistics import PACKINGS, Packing
+from fedlsvi.core.statistics import Packing
 from fedlsvi.core.trigger import Trigger, schedule
 from fedlsvi.core.value import ceilings
 from fedlsvi.errors import InvalidSetting
+from fedlsvi.groups import (
+    FEWEST_ROUNDS,
+    TABLE_ROUNDS,
+    Aggregation,
+    Bonus,
+    BonusSettings,
+    CommonSettings,
+    Exchange,
+    ExchangeSettings,
+    Overshoot,
+    PresenceSettings,
+    Preset,
+    PrivacySettings,
+    ProblemSize,
+    StationarySettings,
+    TriggerSettings,
+)
+from fedlsvi.incompatible import refuse
 
 if TYPE_CHECKING:
     from fedlsvi.core.private_release import PrivateRelease
 
-Preset = Literal["practical", "paper"]
-Overshoot = Literal["cut", "keep"]
-Aggregation = Literal["float", "exact", "secure"]
-Exchange = Literal["stepwise", "one-trip"]
-
 SYMBOLS = {"gamma": "γ", "beta": "β", "lam": "λ", "xi": "ξ", "n_agents": "M", "episodes": "T",
            "horizon": "H", "dim": "d"}  # fmt: skip
 
-PRACTICAL_LAM = 0.001
-"""λ of the practical preset: an unvisited direction is worth β/√λ ≈ 32β, six value ranges."""
+PUBLIC_ROUNDS = 320
+"""Rounds of a public schedule, at most, where their number was not chosen: with more, regret is the
+same (`studies/ends.py`)."""
+
+FINE = 0.1
+"""How far the rounding of a whole run may move Λ, as a share of λ, before a finer grid is used."""
 
 FEWEST_SITES = 3
 """With two sites each could subtract its own share from the sum and would have the other's."""
 
-ANYTIME = 8.0
-"""κ of gamma="anytime": γ(t) = max(κt/(Md), 1)."""
-
-PRACTICAL_DIVERSITY = 0.2
-"""σ of the practical preset, where the world may repeat itself."""
-
-PRACTICAL_BETA = 0.25
-"""β_h of the practical preset, in units of the value range that is left at step h."""
-
 
 @dataclass(frozen=True)
-class Settings:
-    """What a user asks of Fed-LSVI; `fedlsvi.FedLSVI` explains each. None means the preset's."""
+class Settings(
+    PrivacySettings, PresenceSettings, ExchangeSettings, BonusSettings, StationarySettings,
+    TriggerSettings, CommonSettings,
+):  # fmt: skip
+    """What a user asks of Fed-LSVI: the settings of all groups. None means the preset's."""
 
-    n_agents: int
-    gamma: float | Literal["auto", "anytime"] = "auto"
-    beta: float | Literal["theory"] | None = None
-    lam: float | None = None
-    xi: float = 0.0
-    value_range: float | None = None
-    preset: Preset = "practical"
-    taper: bool | Literal["auto"] = "auto"
-    overshoot: Overshoot = "cut"
-    packing: Packing | Literal["auto"] = "auto"
-    confidence: float = 0.05
-    c_beta: float = 1.0
-    cap: float | Literal["agents", "off"] | None = None
-    min_round: int = 1
-    rounds: int | Literal["off"] | None = None
-    scalars: int | None = None
-    stationary: bool | Literal["auto"] = "auto"
-    policy: Literal["auto", "exploit", "explore"] = "auto"
-    pessimism: float = 0.0
-    diversity: float | Literal["auto"] = "auto"
-    aggregation: Aggregation = "float"
-    exchange: Exchange = "stepwise"
-    participation: float = 1.0
-    present: list[list[int]] | None = None
-    privacy: dict[str, Any] | None = None
-
-    @property
-    def some_away(self) -> bool:
-        """Whether agents may be away in some rounds (`core.participation_schedule`)."""
-        return self.participation < 1.0 or self.present is not None
-
-    def __post_init__(self) -> None:
-        for key, value in list(vars(self).items()):
-            object.__setattr__(self, key, plain(value))
-        integer("n_agents", self.n_agents, 1, "the number of agents")
-        if self.gamma not in ("auto", "anytime"):
-            number("gamma", self.gamma, 1.0, 'gamma="auto" is max(T/(Md), 1)')
-        if self.cap not in (None, "agents", "off"):
-            hint = '"off" is the paper\'s trigger, "agents" is 1 + 1/M'
-            number("cap", self.cap, 1.0, hint, strict=True)
-        integer("min_round", self.min_round, 1, "the fewest episodes of a round")
-        for name in ("rounds", "scalars"):
-            if getattr(self, name) not in (None, "off" if name == "rounds" else None):
-                integer(name, getattr(self, name), 1, f"the most {name} of the run")
-        budget = self.rounds not in (None, "off") or self.scalars is not None
-        if self.gamma == "anytime" and (budget or self.min_round > 1):
-            raise InvalidSetting(
-                'gamma="anytime" does not use T, but rounds=, scalars= and min_round= do: leave '
-                "out one or the other",
-                code="bad-gamma",
-            )
-        if self.beta is not None and self.beta != "theory":
-            number("beta", self.beta, 0.0, 'leave it out, or give "theory"')
-        if self.lam is not None:
-            number("lam", self.lam, 0.0, "lam=1 is the paper's", strict=True)
-            if not finite(1.0 / self.lam):
-                raise InvalidSetting(
-                    f"lam is {self.lam!r}, so 1/lam overflows: use a larger lam", code="bad-lam"
-                )
-        number("xi", self.xi, 0.0, "xi=0 if all agents share one linear MDP", most=1.0)
-        if self.value_range is not None:
-            hint = "give the largest return of an episode, in rewards mapped to [0, 1]"
-            number("value_range", self.value_range, 0.0, hint, strict=True)
-        choice("preset", self.preset, ("practical", "paper"))
-        if self.taper != "auto":
-            boolean("taper", self.taper, '"auto" is the preset\'s value')
-        choice("overshoot", self.overshoot, ("cut", "keep"))
-        choice("packing", self.packing, ("auto", *PACKINGS))
-        choice("policy", self.policy, ("auto", "exploit", "explore"))
-        number("pessimism", self.pessimism, 0.0, "0 takes the estimates as they are")
-        if self.diversity != "auto":
-            hint = "with 0 all agents follow one policy; 0.2 varies the bonus by a fifth"
-            number("diversity", self.diversity, 0.0, hint, most=1.0)
-        if self.stationary != "auto":
-            boolean("stationary", self.stationary, '"auto" asks the environment')
-        choice("aggregation", self.aggregation, get_args(Aggregation))
-        choice("exchange", self.exchange, get_args(Exchange))
-        if self.exchange == "one-trip" and self.scalars is not None:
-            raise InvalidSetting(
-                'scalars= works only with exchange="stepwise": the messages of "one-trip" grow '
-                "with the data, so their size is not known beforehand. Use rounds= instead",
-                code="bad-scalars",
-            )
+    def check(self) -> None:
+        """Each group by itself, then what they say of one another."""
+        super().check()
+        for agent, *_ in self.present or ():
+            integer("present", agent, 0, "agents are numbered from 0", most=self.n_agents - 1)
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, but n_agents is '
                 f"{self.n_agents}: with two sites, each could subtract its own share from the sum",
                 code="too-few-sites",
             )
-        hint = "the probability that an agent takes part in a round; 1 is always"
-        number("participation", self.participation, 0.0, hint, most=1.0)
-        if self.participation <= 0.0:
-            raise InvalidSetting(
-                "participation is 0, so no agent would ever play: give a number above 0",
-                code="bad-participation",
-            )
-        if self.present is not None:
-            object.__setattr__(self, "present", stays(self.present, self.n_agents))
-        if self.aggregation == "secure" and self.some_away:
-            raise InvalidSetting(
-                'aggregation="secure" needs every agent in every round, because its masks cancel '
-                "only in the sum over all agents: with participation= or present=, use "
-                'aggregation="float" or "exact"',
-                code="bad-participation",
-            )
-        if self.exchange == "one-trip" and self.some_away:
-            raise InvalidSetting(
-                'exchange="one-trip" needs every agent in every round, because agents keep no '
-                'history to send later: with participation= or present=, use exchange="stepwise"',
-                code="bad-participation",
-            )
         if self.privacy is not None:
             object.__setattr__(self, "privacy", check_privacy(self.privacy, self.n_agents))
-            check_company(self)
-        number("c_beta", self.c_beta, 0.0, "the constant of the theorems' beta", strict=True)
-        hint = "the theorems hold with probability 1 − 2·confidence"
-        number("confidence", self.confidence, 0.0, hint, most=1.0, strict=True)
+        refuse(self)
 
-    def resolve(
-        self,
-        episodes: int,
-        horizon: int,
-        dim: int,
-        one_hot: bool,
-        pooled: int | None = None,
-        steady: bool = False,
-        states: int = 0,
-        repeats: bool = False,
-        logged: int = 0,
-        prior: float = 0.0,
-        nonnegative: bool = False,
-    ) -> Parameters:
-        """The numbers in force on a problem of this size.
-
-        Args:
-            episodes: T, per agent.
-            horizon: H.
-            dim: d, the dimension of the features.
-            one_hot: Whether every φ(x,a) is a unit vector.
-            pooled: How many agents' episodes one model is learned from; None is all of them. Only
-                these can differ from one another, so only they widen β where ξ > 0.
-            steady: Whether the environments say that nothing in them depends on the step; decides
-                stationary="auto" of the practical preset.
-            states: S, where states are finite; 0 elsewhere.
-            repeats: Whether the environments say that episodes may repeat; decides
-                diversity="auto" of the practical preset.
-            logged: Episodes of the longest log that an agent begins with; 0 where none does.
-            prior: ρ of a model that was learned before; 0 where there is none.
-            nonnegative: Whether no feature is negative; private runs need less noise then.
-        """
-        integer("episodes", episodes, 1, "the number of episodes per agent")
-        if logged or prior:
-            self._check_warm(logged > 0)
-        M, T, H, d = self.n_agents, int(episodes), horizon, dim
-        packing = self.packing
-        if packing == "auto":
-            packing = "diagonal" if one_hot else "packed"
-        elif packing == "diagonal" and not one_hot:
+    def resolve(self, problem: ProblemSize) -> Parameters:
+        """The numbers in force on a problem of this size."""
+        tabular = self.exchange != "one-trip" or problem.states > 0
+        refuse(
+            self, data=problem.logged > 0, warm_start=problem.prior > 0.0,
+            state_space="finite" if tabular else "continuous",
+        )  # fmt: skip
+        self._check_length(problem.episodes)
+        packing, stationary = self.packed(problem), self.pools(self, problem)
+        numbers = self.width(self, problem) | self.threshold(self.n_agents, problem)
+        p = Parameters(
+            n_agents=self.n_agents,
+            episodes=problem.episodes,
+            horizon=problem.horizon,
+            dim=problem.dim,
+            **numbers,
+            value_range=self.value_range,
+            preset=self.preset,
+            overshoot=self.overshoot,
+            packing=packing,
+            cap=self.largest_growth(self),
+            min_round=self.min_round,
+            stationary=stationary,
+            exploit=self._exploits,
+            pessimism=self.pessimism,
+            diversity=self.varied(self, problem),
+            aggregation=self.aggregation,
+            exchange=self.exchange,
+            states=problem.states if self.exchange == "one-trip" else 0,
+            participation=float(self.participation),
+            present=self.present,
+            logged=problem.logged,
+            prior=problem.prior,
+            after=problem.after if self.exchange == "one-trip" and problem.logged else 0.0,
+            bonus="noise" if self._hears_noise(problem) else "constant",
+        )
+        if self.privacy is not None:
+            return self._private(p, problem)
+        tables = problem.states > 0 and not self.ends_are_public
+        least = TABLE_ROUNDS if tables else FEWEST_ROUNDS
+        p = replace(p, rounds=self.budget(self, p, least))
+        if self.ends_are_public:
+            unsaid = self.rounds is None and self.scalars is None
+            most = min(p.rounds or PUBLIC_ROUNDS, PUBLIC_ROUNDS) if unsaid else p.rounds
+            cap = None if self.gamma == "auto" else p.cap  # with γ = 1 it ends no round sooner
+            p = replace(p, gamma=1.0, cap=cap, rounds=most)
+        if p.aggregation != "float" and p.scale_bits < FEWEST_BITS:
             raise InvalidSetting(
-                'packing="diagonal" needs one-hot features, but these are not one-hot: use '
-                'packing="auto"',
-                code="bad-packing",
+                f'aggregation="{p.aggregation}" would leave {p.scale_bits} fractional bits '
+                f"for {plural(p.n_agents, 'agent')}, {plural(p.episodes, 'episode')} and values "
+                f"up to {p.largest_target:g}, but {FEWEST_BITS} are needed: use "
+                'aggregation="float", or reduce one of these',
+                code="too-few-bits",
             )
-        growth = ANYTIME / (M * d) if self.gamma == "anytime" else 0.0
-        given = isinstance(self.gamma, int | float)
-        gamma = float(self.gamma) if given else theory.gamma_auto(M, d, T)
-        if self.min_round > T:
+        return p
+
+    def _hears_noise(self, problem: ProblemSize) -> bool:
+        """Whether the bonus knows the noise of the targets. The noise of a private run, and targets
+        of a model that was learned before, would pass for that of the world. A width that was
+        asked for stays as it is."""
+        if self.privacy is not None or problem.prior:
+            return False
+        own = self.beta is None and self.xi == 0.0 and not self.paper
+        return self.bonus == "noise" or (self.bonus == "auto" and own)
+
+    @property
+    def ends_are_public(self) -> bool:
+        """Whether rounds end on a schedule that is public before the run. With secure sums a signal
+        would be all that a single site tells, so they do unless something else was chosen."""
+        if self.privacy is not None:
+            return True
+        if self.overshoot != "cut" or (self.rounds == "off" and self.scalars is None):
+            return False
+        if self.gamma == 1.0:
+            return isinstance(self.rounds, int) or self.scalars is not None
+        unchosen = self.gamma == "auto" and self.cap is None and not self.paper
+        return self.aggregation == "secure" and unchosen
+
+    @property
+    def _exploits(self) -> bool:
+        """Whether a last pass makes the policy to use; "auto" where it costs nothing else."""
+        usual = self.exchange == "stepwise" and not self.some_away and self.privacy is None
+        return usual and not self.paper if self.policy == "auto" else self.policy == "exploit"
+
+    def _check_length(self, episodes: int) -> None:
+        """Refuse a run in which no round could end, or an episode that nobody would play."""
+        if self.min_round > episodes:
             raise InvalidSetting(
-                f"min_round = {self.min_round} is above episodes = {T}, so no round could end: "
-                "give a smaller min_round",
+                f"min_round = {self.min_round} is above episodes = {episodes}, so no round could "
+                "end: give a smaller min_round",
                 code="bad-min_round",
             )
-        empty = None if self.present is None else deserted(M, self.present, T)
+        empty = None
+        if self.present is not None:
+            empty = deserted(self.n_agents, self.present, episodes)
         if empty is not None:
             raise InvalidSetting(
                 f"present leaves no agent to play episode {empty:,}: every episode needs at least "
                 "one",
                 code="bad-present",
             )
-        paper = self.preset == "paper"
-        lam = self.lam if self.lam is not None else (1.0 if paper else PRACTICAL_LAM)
-        beta = self.beta if self.beta is not None else ("theory" if paper else None)
-        taper = beta is None if self.taper == "auto" else self.taper
-        pooled = M if pooled is None else pooled
-        stationary = steady and not paper if self.stationary == "auto" else self.stationary
-        diversity = self.diversity
-        if diversity == "auto":
-            diversity = PRACTICAL_DIVERSITY if repeats and not paper else 0.0
-        able = self.exchange == "stepwise" and not self.some_away and self.privacy is None
-        exploit = able and not paper if self.policy == "auto" else self.policy == "exploit"
-        if exploit and not able:
-            raise InvalidSetting(
-                'policy="exploit" needs exchange="stepwise" and all agents in every round: use '
-                'policy="explore"',
-                code="bad-policy",
-            )
-        widened = beta == "theory" and self.privacy is not None
-        if beta == "theory":
-            seen = T + logged
-            beta = theory.beta_theory(d, H, M, seen, self.xi, self.confidence, self.c_beta, pooled)
-        elif beta is None:
-            top = float(H) if self.value_range is None else min(float(H), self.value_range)
-            width = theory.misspecification_width(d, H, pooled, T + logged, self.xi)
-            beta = PRACTICAL_BETA * top + width
-        private: dict[str, Any] = {}
-        if self.privacy is not None:
-            private = self._private(T, nonnegative or one_hot)
-            gamma, growth = 1.0, 0.0  # a round ends when the schedule says so
-        if not finite(beta):
-            raise InvalidSetting(
-                f"beta would be {beta} at confidence={self.confidence!r} and "
-                f"c_beta={self.c_beta!r}: give a larger confidence or a smaller c_beta",
-                code="bad-beta",
-            )
-        made = Parameters(
-            n_agents=M,
-            episodes=T,
-            horizon=H,
-            dim=d,
-            gamma=gamma,
-            beta=float(beta),
-            lam=float(lam),
-            xi=self.xi,
-            value_range=self.value_range,
-            preset=self.preset,
-            taper=taper,
-            overshoot=self.overshoot,
-            packing=packing,
-            confidence=self.confidence,
-            growth=growth,
-            stationary=stationary,
-            exploit=exploit,
-            pessimism=self.pessimism,
-            diversity=float(diversity),
-            aggregation=self.aggregation,
-            exchange=self.exchange,
-            states=states if self.exchange == "one-trip" else 0,
-            participation=float(self.participation),
-            present=self.present,
-            **(private or {
-                "cap": self._cap(M),
-                "min_round": self.min_round,
-                "rounds": self._budget(M, T, H, d, packing, stationary, exploit, logged > 0),
-            }),
-            logged=logged,
-            prior=prior,
-        )  # fmt: skip
-        if made.exchange == "one-trip" and states < 1:
-            raise InvalidSetting(
-                'exchange="one-trip" sends a table of next states, so it needs a finite number of '
-                'states (n_states in federation.toml): give it, or use exchange="stepwise"',
-                code="one-trip-needs-states",
-            )
-        if made.release is not None:
-            made.check_release()
-            if widened:
-                more = made.release.theory_width(made.lam, made.noise_times, made.confidence)
-                made = replace(made, beta=made.beta + more)
-        elif made.aggregation != "float" and made.scale_bits < FEWEST_BITS:
-            raise InvalidSetting(
-                f'aggregation="{made.aggregation}" would leave {made.scale_bits} fractional bits '
-                f"for {plural(M, 'agent')}, {plural(T, 'episode')} and values up to "
-                f'{made.largest_target:g}, but {FEWEST_BITS} are needed: use aggregation="float", '
-                "or reduce one of these",
-                code="too-few-bits",
-            )
-        return made
 
-    def _private(self, episodes: int, nonnegative: bool) -> dict[str, Any]:
+    def floor(self, episodes: int) -> int:
+        """The fewest episodes of a round; rounds of a private run begin longer."""
+        if self.privacy is None:
+            return self.min_round
+        return max(self.min_round, math.ceil(episodes / FIRST_SHARE))
+
+    def _private(self, p: Parameters, problem: ProblemSize) -> Parameters:
         """What a private run has in place of a trigger: rounds of public lengths."""
         assert self.privacy is not None
-        check_users(self.privacy, self.n_agents, episodes)
+        check_users(self.privacy, p.n_agents, p.episodes)
         rounds = self.rounds if isinstance(self.rounds, int) else PRIVATE_ROUNDS
-        first = max(self.min_round, math.ceil(episodes / FIRST_SHARE))
-        rounds = len(schedule(episodes, rounds, first))
-        return {"privacy": self.privacy, "nonnegative": nonnegative, "cap": None,
-                "min_round": first, "rounds": rounds}  # fmt: skip
-
-    def _check_warm(self, logs: bool) -> None:
-        """Refuse what cannot begin with logs, or with a model that was learned before."""
-        if self.privacy is not None:
-            raise InvalidSetting(
-                "a private run accounts only for what its own rounds release, and a warm start "
-                "would release more: leave out data= and warm_start=",
-                code="bad-privacy",
-            )
-        if self.some_away:
-            raise InvalidSetting(
-                "a warm start needs all agents in every round: leave out participation= and "
-                "present=, or data= and warm_start=",
-                code="bad-participation",
-            )
-        if logs and self.exchange == "one-trip":
-            raise InvalidSetting(
-                'exchange="one-trip" cannot be used with data=: a table of next states does not '
-                'show what a logged episode is worth after its end. Use exchange="stepwise"',
-                code="bad-exchange",
-            )
-
-    @property
-    def _eager(self) -> bool:
-        """Whether cap and budget are the practical preset's where they are left out: a γ that was
-        chosen is the paper's trigger."""
-        return self.preset == "practical" and self.gamma in ("auto", "anytime")
-
-    def _cap(self, M: int) -> float | None:
-        """c of the trigger; None is the paper's."""
-        cap = self.cap
-        if cap is None:
-            cap = "agents" if self._eager else "off"
-        return {"agents": 1.0 + 1.0 / M, "off": None}[cap] if isinstance(cap, str) else cap
-
-    def _budget(
-        self, M: int, T: int, H: int, d: int, packing: Packing, stationary: bool, exploit: bool,
-        logs: bool,
-    ) -> int | None:  # fmt: skip
-        """The most rounds that `rounds` and `scalars` allow together, beside the one of the logs;
-        without these, of the eager trigger, what the raw data would pay for."""
-        budgets = [self.rounds] if isinstance(self.rounds, int) else []
-        if self.rounds is None and self.scalars is None and self._eager and self.gamma == "auto":
-            return theory.rounds_paid(d, H, M, T, packing, stationary=stationary, exploit=exploit)
-        if self.scalars is not None:
-            first = theory.scalars_total(d, H, M, packing, int(logs), 0, stationary=stationary)
-            if self.aggregation == "secure":  # as if every agent were a site
-                first += theory.scalars_keys(M)
-            first += theory.scalars_exploit(d, H, M) if exploit else 0
-            each = theory.scalars_per_round(d, H, M, packing, M, stationary=stationary)
-            if self.some_away:  # at worst all agents are new in every round
-                first, each = 0, each + first
-            if self.scalars < first + each:
-                raise InvalidSetting(
-                    f"scalars = {self.scalars:,} is too small for one round: the start and the "
-                    f"end of a run take {first:,} and a round takes up to {each:,}",
-                    code="bad-scalars",
-                )
-            budgets.append((self.scalars - first) // each)
-        return min(budgets, default=None)
+        first = self.floor(p.episodes)
+        p = replace(
+            p, gamma=1.0, growth=0.0, cap=None, min_round=first, privacy=dict(self.privacy),
+            rounds=len(schedule(p.episodes, rounds, first)),
+            nonnegative=problem.nonnegative or problem.one_hot,
+        )  # fmt: skip
+        p.check_release()
+        release = p.release
+        if release is None or not self.uses_theory(self):
+            return p
+        return replace(p, beta=p.beta + release.theory_width(p.lam, p.noise_times, p.confidence))
 
 
 @dataclass(frozen=True)
@@ -440,14 +254,58 @@ class Parameters:
     prior: float = 0.0
     privacy: dict[str, Any] | None = None
     nonnegative: bool = False
+    after: float = 0.0
+    bonus: Bonus = "constant"
+
+    @property
+    def fits(self) -> bool:
+        """Whether agents say in the pass after the last round how well the model fits: where
+        nothing hides what each of them sends, and the sums of a step come by themselves."""
+        hidden = self.aggregation == "secure" or self.privacy is not None
+        return self.exploit and self.exchange == "stepwise" and not hidden
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the bonus knows the noise of the targets."""
+        return self.bonus == "noise"
+
+    @property
+    def columns(self) -> int:
+        """Columns of a table of next states in one trip: S, and the end of logged episodes."""
+        return self.states + (self.states > 0 and (self.logged > 0 or self.pessimistic))
 
     @property
     def release(self) -> PrivateRelease | None:
         """The noise of a private run; None elsewhere."""
         return None if self.privacy is None else _release(self)
 
+    def release_number(self, t: int) -> int:
+        """Which release of a private run ends with episode t, from 1 on; 0 is none. The round of
+        the logs, which ends with t = 0, comes first."""
+        k, logs = self.trigger.number(t), self.logged > 0
+        return k + logs if k or (logs and t == 0) else 0
+
+    @property
+    def last_release(self) -> int:
+        """The number of the pass after the last round, where it takes a release."""
+        assert self.rounds is not None
+        return self.rounds + (self.logged > 0) + 1
+
+    def epsilon_spent(self, rounds: int, passed: bool) -> float | None:
+        """ε at the δ that was set, after so many rounds, and the pass after the last one if it
+        was there; None where no noise is added."""
+        release = self.release
+        return None if release is None else release.spent(rounds + (self.logged > 0) + passed)
+
     def check_release(self) -> None:
-        """Refuse a private run whose noise has no room beside its sums."""
+        """Refuse a private run that has too many rounds, or whose noise has no room beside its
+        sums."""
+        if self.rounds is not None and self.rounds > MOST_ROUNDS:
+            raise InvalidSetting(
+                f"rounds = {self.rounds:,} in a private run, which has at most {MOST_ROUNDS:,}, "
+                "because noise of all earlier rounds is part of each: give a smaller number",
+                code="bad-rounds",
+            )
         release = self.release
         if release is not None and not release.fits(self.n_agents):
             raise InvalidSetting(
@@ -464,9 +322,14 @@ class Parameters:
         return self.participation < 1.0 or self.present is not None
 
     @property
-    def bonus(self) -> float:
+    def signed_beta(self) -> float:
         """What ‖φ‖_{Λ⁻¹} is multiplied by: β, or −β where what was not seen is to be avoided."""
         return -self.beta if self.pessimistic else self.beta
+
+    @property
+    def head(self) -> Head:
+        """What turns models into the values that agents follow."""
+        return Head(self.signed_beta, self.ceilings, self.taper_factors, 0.0, self.noisy)
 
     @property
     def taper_factors(self) -> np.ndarray:
@@ -505,37 +368,75 @@ class Parameters:
     def scale_bits(self) -> int:
         """s of sums in fixed point, from a bound that all parties know: Σ_m |b| ≤ MT·max(r + V),
         and entries of Λ^loc are smaller. Where steps share their data, an episode has H terms.
-        Of a private run, its noise says how fine the grid has to be."""
-        return self._room_bits if self.release is None else self.release.bits
+        Of a private run, its noise says how fine the grid has to be.
+
+        In one trip what is sent is of one round alone, u and N in place of b. With many agents that
+        matters: all round the same transition in the same direction, so that in K rounds an entry
+        of Λ may be off by KM·2^-(s+1), and Λ by d times that, which must stay far below λ."""
+        if self.release is not None:
+            return self.release.bits
+        usual = self._room_bits
+        rounds = self.allowed_rounds(self.episodes)
+        off = self.dim * rounds * rounding(usual, self.n_agents)
+        if self.exchange != "one-trip" or self.logged or off <= FINE * self.lam:
+            return usual
+        terms = self.longest_round * (self.horizon // self.matrices)
+        return scale_bits(self.n_agents * terms)
 
     @property
     def _room_bits(self) -> int:
         """The most bits after the point that sums leave room for."""
         seen = self.n_agents * (self.episodes + self.logged)
         terms = seen * (self.horizon // self.matrices)
-        return scale_bits(terms * self.largest_target)
+        return scale_bits(terms * self.largest_target ** (2 if self.noisy else 1))
+
+    @property
+    def longest_round(self) -> int:
+        """The most episodes of any round."""
+        latest, trigger = self.episodes - 1, self.trigger
+        most = max(math.ceil(min(trigger.threshold(t), self.episodes)) for t in (0, latest))
+        if self.rounds is not None:
+            points = schedule(self.episodes, self.rounds, self.min_round)
+            most = max(most, int(np.diff(points, prepend=0).max()))
+        # what would be left for a round that is too short belongs to the one before it
+        return min(self.episodes, max(most, self.min_round) + self.min_round - 1)
 
     @property
     def trigger(self) -> Trigger:
         """When rounds end."""
         log_cap = math.inf if self.cap is None else math.log(self.cap)
         budget = self.min_round, self.rounds
-        public = self.privacy is not None
-        return Trigger(self.gamma, self.episodes, log_cap, *budget, self.growth, public)
+        return Trigger(
+            self.gamma, self.episodes, log_cap, *budget, self.growth, self.ends_are_public
+        )
 
-    def most_rounds(self, episodes: int) -> float:
-        """The most rounds of Fed-LSVI in this many episodes: Theorem 3 and its variants, one round
-        per `min_round` episodes, and the budget. Where all steps share a Gram matrix, one matrix
-        has the data of all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was
-        known before only makes ratios of determinants smaller; the round of logs is not counted."""
+    @property
+    def ends_are_public(self) -> bool:
+        """Whether rounds end on a schedule that is public before the run: with γ = 1 every agent
+        fires as soon as the budget lets a round end, whatever it has seen."""
+        on_time = self.gamma == 1.0 and not self.growth and self.overshoot == "cut"
+        return self.rounds is not None and on_time
+
+    def proven_rounds(self, episodes: int) -> float:
+        """The most rounds of Fed-LSVI's trigger in this many episodes: Theorem 3 and its variants,
+        and one round per episode. Where all steps share a Gram matrix, one matrix has the data of
+        all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was known before only
+        makes ratios of determinants smaller; the round of logs is not counted."""
         each = self.horizon // self.matrices
         size = (self.dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:
             proven = theory.rounds_bound(*size, self.gamma, self.lam, self.cap)
-        budget = math.inf if self.rounds is None else self.rounds
-        return max(1.0, min(proven, episodes // self.min_round, budget))
+        return max(1.0, min(proven, episodes))
+
+    def most_rounds(self, episodes: int) -> float:
+        """The most rounds in this many episodes: those, and what the settings allow."""
+        return max(1.0, min(self.proven_rounds(episodes), self.allowed_rounds(episodes)))
+
+    def allowed_rounds(self, episodes: int) -> float:
+        """One round per `min_round` episodes, and the budget."""
+        return min(episodes // self.min_round, math.inf if self.rounds is None else self.rounds)
 
     @property
     def ceilings(self) -> np.ndarray:
@@ -563,34 +464,20 @@ def _release(p: Parameters) -> PrivateRelease:
     assert p.privacy is not None
     assert p.rounds is not None
     known = (
-        p.privacy["epsilon"], p.privacy["delta"], p.privacy["episodes_per_user"], p.rounds,
-        p.horizon, p.dim, p.states, p.packing, p.stationary, p.nonnegative, p._room_bits,
+        p.privacy["epsilon"], p.privacy["delta"], p.privacy["episodes_per_user"], _played_with(p),
+        p.horizon, p.dim, p.columns, p.packing, p.stationary, p.nonnegative, p._room_bits,
     )  # fmt: skip
     if p.exchange == "one-trip":
         return _made_release(*known)
-    return _made_stepwise(*known, p.targets)
+    return _made_stepwise(*known, p.targets, int(p.exploit))
 
 
-def forget_releases() -> None:
-    """Forget the cached noise of private runs: a study has changed how it is divided."""
-    _made_stepwise.cache_clear()
-
-
-def stays(present: Any, n_agents: int) -> list[list[int]]:
-    """When agents are there, as a list of [agent, first, last]."""
-    hint = "give a list of [agent, first episode, last episode], one entry per stay"
-    if not isinstance(present, list | tuple) or not present:
-        raise InvalidSetting(f"present is {present!r}: {hint}", code="bad-present")
-    found = []
-    for stay in present:
-        if not isinstance(stay, list | tuple) or len(stay) != 3:
-            raise InvalidSetting(f"present has the entry {stay!r}: {hint}", code="bad-present")
-        agent, first, last = stay
-        integer("present", agent, 0, f"agents are numbered from 0; {hint}", most=n_agents - 1)
-        integer("present", first, 1, f"episodes are numbered from 1; {hint}")
-        integer("present", last, first, f"the last episode must not come before the first; {hint}")
-        found.append([int(agent), int(first), int(last)])
-    return found
+def _played_with(p: Parameters) -> tuple[float, ...]:
+    """(N,) episodes that are played with the sums of the first k releases; those after the last one
+    count as many as were played before it, because a policy may be deployed with them."""
+    assert p.rounds is not None
+    lengths = np.diff(schedule(p.episodes, p.rounds, p.min_round), prepend=0).tolist()
+    return tuple(float(n) for n in (*lengths[0 if p.logged > 0 else 1 :], lengths[-1]))
 
 
 def what_differs(before: Parameters, after: Parameters, played: int) -> str | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from fedlsvi.checks import integer, plural
 from fedlsvi.config import what_differs
-from fedlsvi.errors import ContinuationWarning, InvalidInput
+from fedlsvi.core.blas import one_blas_thread
+from fedlsvi.errors import ContinuationWarning, InvalidInput, InvalidSetting, warn
 from fedlsvi.learner import FedLSVI, played
 from fedlsvi.policy import Policy
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Observer, check_observers
 from fedlsvi.run import Run
 
@@ -57,7 +56,7 @@ def continue_run(
         env, episodes, plan.seed, features=plan.features,
         cohorts=memory.plain["cohorts"] or None,
         threads=plan.threads if threads is None else threads, block=plan.block,
-        keep_models=bool(run.models), **plan.known_before,
+        keep_models=bool(run.models), **_known_before(plan),
     )  # fmt: skip
     past = [record for record in run.records if record.last <= memory.t]
     if memory.history:
@@ -68,7 +67,7 @@ def continue_run(
     session.models, session.policies = run.models[: len(past)], run.policies[: len(past)]
     differs = what_differs(run.parameters, session.plan.parameters, memory.t)
     if differs is not None:
-        warnings.warn(differs, ContinuationWarning, stacklevel=3)
+        warn(differs, ContinuationWarning)
     if progress is not False:
         from fedlsvi.observers.progress import bar
 
@@ -82,7 +81,7 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
     T = run.parameters.episodes
     integer("episodes", episodes, run.played + 1, f"{run.played:,} were played", error=InvalidInput)
     again = f"play a new run of {plural(episodes, 'episode')}"
-    budgets = {name: getattr(run.settings, name, None) for name in ("rounds", "scalars")}
+    budgets = {name: vars(run.settings).get(name) for name in ("rounds", "scalars")}
     asked = [name for name, budget in budgets.items() if isinstance(budget, int)]
     if episodes != T and asked:
         raise InvalidInput(
@@ -105,8 +104,8 @@ def refuse_longer(run: Run, episodes: int, remembered: bool) -> None:
         )
 
 
-def exploited(run: Run, pessimism: float) -> Policy:
-    """The policy of one more backward pass over what the agents of a run remember; `Run.exploit`
+def policy_at(run: Run, pessimism: float) -> Policy:
+    """The policy of one more backward pass over what the agents of a run remember; `Run.policy_at`
     explains it."""
     learner, plan, memory = run.learner, run.plan, run.memory
     if not isinstance(learner, FedLSVI) or plan is None or memory is None:
@@ -115,19 +114,26 @@ def exploited(run: Run, pessimism: float) -> Policy:
             f'policy="exploit", pessimism={pessimism:g}, and the run ends with this policy',
             code="no-statistics",
         )
+    p = plan.parameters
+    if p.privacy is not None and p.exchange == "stepwise":
+        raise InvalidSetting(
+            "one more pass collects all responses again, and the budget of this private run is "
+            'spent: learn with policy="exploit", which divides it among one release more',
+            code="bad-policy",
+        )
     asked = asdict(learner.settings) | {"policy": "exploit", "pessimism": pessimism}
     shared = all(env is plan.envs[0] for env in plan.envs)
     session = FedLSVI(**asked).prepare(
         plan.envs[0] if shared else list(plan.envs), plan.parameters.episodes, plan.seed,
         features=plan.features, cohorts=memory.plain["cohorts"] or None, threads=plan.threads,
-        **plan.known_before,
+        **_known_before(plan),
     )  # fmt: skip
     player = session.player
     if memory.history:
         player.extend(0, memory.history)
     session.restore(memory.arrays, memory.plain, None, [])
     try:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread():
             if memory.t < run.played:  # the last round is played again, with the same draws
                 list(session.rounds())
             else:
@@ -135,6 +141,12 @@ def exploited(run: Run, pessimism: float) -> Policy:
                 player.finish()
     finally:
         session.close()
-    found = Policy.deployed_of(session)
+    found = Policy.of(session)
     assert found is not None
     return found
+
+
+def _known_before(plan: Plan) -> dict[str, Any]:
+    """Logs and prior, as `FedLSVI.prepare` takes them; nothing where there is neither."""
+    known: dict[str, Any] = {"logs": plan.logs} if plan.logs else {}
+    return known if plan.prior is None else known | {"prior": plan.prior}

@@ -15,14 +15,20 @@ FedLSVIError
 
 FedLSVIWarning
 ├── TrafficWarning          more is sent than the raw data, or a single episode is uploaded
+├── UnnamedPatientsWarning  patients are to be protected, but a log does not say whose it is
 └── ContinuationWarning     a continued run differs from one that was as long from the start
 """
 
 from __future__ import annotations
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class FedLSVIError(Exception):
@@ -31,19 +37,24 @@ class FedLSVIError(Exception):
     Attributes:
         code: A stable name of the problem, such as "bad-gamma". Programs and tests match it; the
             sentence for people may change.
-        hint: What to do about it, for Python users; the message ends with it. The command line
-            replaces it with its own hint for the code.
+        hint: What to do about it, for Python users; the message ends with it.
+        shell_hint: What the command line says in its place; if empty, its own hint for the code.
     """
 
     code = ""
     hint = ""
+    shell_hint = ""
 
-    def __init__(self, message: str = "", *, code: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str = "", *, code: str = "", hint: str = "", shell_hint: str = ""
+    ) -> None:
         super().__init__(f"{message}: {hint}" if hint else message)
         if code:
             self.code = code
         if hint:
             self.hint = hint
+        if shell_hint:
+            self.shell_hint = shell_hint
 
 
 class FedLSVIWarning(UserWarning):
@@ -54,8 +65,20 @@ class TrafficWarning(FedLSVIWarning):
     """A run sends more than its raw data, or uploads that sum up a single episode."""
 
 
+class UnnamedPatientsWarning(FedLSVIWarning):
+    """A log that patients are to be protected in does not say whose episodes it holds."""
+
+
 class ContinuationWarning(FedLSVIWarning):
     """A continued run differs from one that was as long from the start."""
+
+
+def warn(message: str, category: type[Warning] = FedLSVIWarning) -> None:
+    """Warn at the line that called this package, whatever lies between it and here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class InvalidInput(FedLSVIError, ValueError):
@@ -86,12 +109,14 @@ class UnknownName(InvalidInput):
         rows = known.items() if isinstance(known, Mapping) else ()
         words = {_class_name(row): key for key, row in rows} | {key: key for key in choices}
         near = [name] if name in words else difflib.get_close_matches(name, words, 1, 0.5)
-        hint = (
+        hint = shell_hint = (
             f"did you mean '{words[near[0]]}'?" if near else f"choose from: {', '.join(choices)}."
         )
         if what in REGISTRIES:
-            hint += " To use your own, pass --import FILE or set FEDLSVI_IMPORT."
-        super().__init__(f"unknown {what} '{name}'", code=f"unknown-{what.split()[0]}", hint=hint)
+            hint += " To use your own, first import the module that registers it."
+            shell_hint += " To use your own, pass --import FILE or set FEDLSVI_IMPORT."
+        code = f"unknown-{what.split()[0]}"
+        super().__init__(f"unknown {what} '{name}'", code=code, hint=hint, shell_hint=shell_hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Exceptions are copied from their message, which here is not what the class is given."""

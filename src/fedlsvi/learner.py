@@ -9,45 +9,119 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
-from threadpoolctl import threadpool_limits
-
-from fedlsvi.config import (
-    Aggregation,
-    Exchange,
-    Overshoot,
-    Preset,
-    Settings,
-    cohort_count,
-)
+from fedlsvi.checks import refuse_unknown
+from fedlsvi.config import Settings, cohort_count
+from fedlsvi.core import theory
+from fedlsvi.core.blas import one_blas_thread
 from fedlsvi.core.statistics import Packing
+from fedlsvi.data import Data
 from fedlsvi.envs.base import Environment
-from fedlsvi.errors import InvalidInput, InvalidSetting, UnknownName
+from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.groups import (
+    Aggregation,
+    Bonus,
+    BonusSettings,
+    Exchange,
+    ExchangeSettings,
+    Overshoot,
+    PresenceSettings,
+    Preset,
+    Rounds,
+    TriggerSettings,
+    flat,
+)
+from fedlsvi.protocol.cohorts import check_source
 from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import STOP, Interrupt, Observer, RoundRecord, check_observers
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.snapshot import memory_of
 from fedlsvi.protocol.transport import Transport
 from fedlsvi.registry import resolve
-from fedlsvi.run import Run, raw_scalars_per_step
+from fedlsvi.run import Run
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.agent_data import Logs
-    from fedlsvi.envs.logged.sources import Columns
+    from fedlsvi.forecast import Forecast
+    from fedlsvi.logs.agent_data import Logs
+    from fedlsvi.logs.sources import Columns
+    from fedlsvi.observers.progress import Progress
     from fedlsvi.protocol.warm_start import Prior
 
 ENGINES = {"ray": "fedlsvi.remote.ray.transport:on_ray"}
 """Name → the function that makes a transport for a plan."""
 
-AS_IT_IS = {"horizon": None, "reward_range": None, "kwargs": None, "repeat": 1,
-            "clip_rewards": False, "allowed": None}  # fmt: skip
-"""What `learn` is asked of an environment that is taken as it is."""
+Place = str | Transport | Callable[[Plan], Transport]
+"""Where agents are: "inprocess", an engine's name, a transport, or what makes one for a plan."""
 
 _UNATTENDED: ContextVar[bool] = ContextVar("unattended", default=False)
+
+
+class Placing(TypedDict, total=False):
+    """The fields of an `Execution` as keywords."""
+
+    transport: Place
+    cohorts: int | None
+    threads: int | None
+    block: int | None
+    keep_models: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """Where the agents of a run are, and how its work is cut; `learn` takes one as `execution=`, or
+    the fields as keywords. The result never depends on it.
+
+    Attributes:
+        transport: "inprocess", "ray", a transport, or a function that makes one for a plan.
+        cohorts: Shares into which the agents are cut.
+        threads: Threads that explore.
+        block: Episodes that are explored at once.
+        keep_models: Keep the model and the policy of every round, for study; in memory only.
+    """
+
+    transport: Place = "inprocess"
+    cohorts: int | None = None
+    threads: int | None = None
+    block: int | None = None
+    keep_models: bool = False
+
+    @classmethod
+    def of(cls, execution: Execution | None, placing: Placing) -> Execution:
+        """The object that was given, or one of these keywords."""
+        keywords = cls(**placing)
+        if execution is None:
+            return keywords
+        if placing:
+            raise InvalidInput(
+                f"execution= has {', '.join(placing)} itself: give that in it",
+                code="execution-twice",
+            )
+        return execution
+
+    def beside(self, folder: str | PathLike[str] | None) -> Execution:
+        """The same, where the engine knows the run folder."""
+        if not isinstance(self.transport, str) or self.transport == "inprocess" or folder is None:
+            return self
+        place = partial(engine(self.transport), cohorts=self.cohorts, folder=folder)
+        return replace(self, transport=place)
+
+    def player(self, plan: Plan, algorithm: str) -> FederatedPlayer:
+        """Server and agents of a plan, placed."""
+        p, transport = plan.parameters, self.transport
+        # with secure sums, one site for each agent, or so many
+        each = p.n_agents if p.aggregation == "secure" and self.cohorts is None else self.cohorts
+        count = cohort_count(each, p.n_agents)
+        if transport == "inprocess":
+            return FederatedPlayer.of(plan, count, None, algorithm)
+        if isinstance(transport, str):
+            transport = engine(transport)(plan, self.cohorts)
+        elif not isinstance(transport, Transport):
+            transport = transport(plan)
+        return FederatedPlayer.of(plan, count, transport, algorithm)
 
 
 class Algorithm(ABC):
@@ -56,8 +130,38 @@ class Algorithm(ABC):
     name: ClassVar[str]
     """Its name in the registry."""
 
+    settings_type: ClassVar[type]
+    """The dataclass of its settings."""
+
     settings: Any
-    """A dataclass of what was asked for."""
+    """What was asked for."""
+
+    takes_records: ClassVar[bool] = False
+    """Whether it can begin with what agents recorded before, or with an earlier run."""
+
+    pools_in: ClassVar[tuple[type, ...]] = (Environment,)
+    """The kinds of environments in which its `stationary=True`, where it has that, is possible."""
+
+    def can_pool(self, env: Environment) -> bool:
+        """Whether it can learn one model for all steps in an environment of this kind."""
+        return "stationary" in vars(self.settings) and isinstance(env, self.pools_in)
+
+    @classmethod
+    def flat(cls, **given: Any) -> dict[str, Any]:
+        """Its settings by name, of keywords and groups."""
+        settings = flat(given)
+        known = [field.name for field in fields(cls.settings_type)]
+        refuse_unknown(f"setting of algorithm '{cls.name}'", settings, known)
+        return settings
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name, as scikit-learn asks for them."""
+        return asdict(self.settings)
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings, as scikit-learn does; returns itself."""
+        self.settings = replace(self.settings, **self.flat(**settings))
+        return self
 
     def __repr__(self) -> str:
         default = asdict(type(self.settings)(n_agents=1))
@@ -75,22 +179,20 @@ class Algorithm(ABC):
         reward_range: tuple[float, float] | Literal["clip"] | None = None,
         repeat: int = 1,
         clip_rewards: bool = False,
+        actions: int | Sequence[int] | None = None,
         allowed: Any = None,
         at_least: int = 1,
         env_kwargs: dict[str, Any] | None = None,
-        progress: bool | None = None,
+        progress: bool | Forecast | None = None,
         observers: Iterable[Observer] = (),
-        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
         folder: str | PathLike[str] | None = None,
         checkpoint_seconds: float = 5.0,
         data: Any = None,
         columns: Columns | None = None,
         warm_start: Any = None,
         warm_weight: float = 1.0,
+        **placing: Unpack[Placing],
     ) -> Run:
         """Play `episodes` episodes per agent and return what was learned and what it cost.
 
@@ -107,6 +209,8 @@ class Algorithm(ABC):
                 that random play shows, and clips what lies outside.
             repeat: Steps of a Gymnasium environment for which an action is held; H counts actions.
             clip_rewards: Clip its rewards outside `reward_range` and count them.
+            actions: Of a Gymnasium environment whose actions are a Box: how many points of each
+                dimension may be chosen, a number or one for each dimension.
             allowed: Actions that may be taken: booleans (S, A) or (H, S, A), or a function from
                 (h, states) to booleans (n, A), in addition to the environment's own; "env" takes a
                 Gymnasium environment's, such as `info["action_mask"]`, which else are not heeded;
@@ -114,44 +218,45 @@ class Algorithm(ABC):
                 times in the state.
             at_least: See `allowed`.
             env_kwargs: Arguments of `gymnasium.make`.
-            progress: A progress bar; None shows one in a terminal.
+            progress: A progress bar; None shows one in a terminal. What `plan` gave shows one that
+                knows how long the rest will take.
             observers: Called with the record of each round; the run ends after it where one returns
                 `fedlsvi.STOP`.
-            transport: "inprocess", "ray", a transport, or a function that makes one for a plan; it
-                changes where agents are and never the result.
-            cohorts: Shares into which the agents are cut; changes the time and never the result.
-            threads: Threads that explore; likewise.
-            block: Episodes that are explored at once; likewise.
-            keep_models: Keep the model and the policy of every round, for study; in memory only.
+            execution: Where agents are and how the work is cut, an `Execution`, none of which
+                changes the result.
             folder: A run folder to write as the run goes; `fedlsvi.resume` continues a killed run.
                 Without one, Ctrl-C ends the run after its round, and what was learned is returned.
             checkpoint_seconds: Time between two checkpoints of the folder; 0 is after every round.
             data: What agents have recorded before, for Fed-LSVI: learned from in a round of its
                 own, before the first episode. A log with an agent column, or a list with a log, or
-                None, for each agent (`fedlsvi.offline` says what a log may be). An agent whose
-                environment is None has a log alone and plays nothing.
+                None, for each agent (`PEVI.learn` says what a log may be). An agent whose
+                environment is None has a log alone and plays nothing. A `fedlsvi.data.Data` has all
+                that concerns environments and records in one object.
             columns: What the columns are called in the logs, by our names.
             warm_start: An earlier run, or its folder, whose model is where this one begins, for
                 Fed-LSVI.
             warm_weight: ρ > 0: what an episode of that run counts, beside one of this.
+            **placing: The fields of an `Execution`: `transport`, `cohorts`, `threads`, `block`,
+                `keep_models`.
         """
         watching = check_observers(observers)
         seed = secrets.randbits(31) if seed is None else seed
-        logs: Logs = ()
-        asked = {"horizon": horizon, "reward_range": reward_range, "kwargs": env_kwargs,
-                 "repeat": repeat, "clip_rewards": clip_rewards, "allowed": allowed}  # fmt: skip
-        as_it_is = all(asked[name] is usual for name, usual in AS_IT_IS.items())
-        if not isinstance(env, Environment) or data is not None or not as_it_is:
-            from fedlsvi.envs.logged.agent_data import worlds_and_logs
-
-            env, logs = worlds_and_logs(
-                env, data, self.settings.n_agents, columns, at_least=at_least, **asked
-            )
-        known = self._known_before(logs, warm_start, warm_weight)
-        session = self.prepare(
-            env, episodes, seed, features=features, transport=placed(transport, folder, cohorts),
-            cohorts=cohorts, threads=threads, block=block, keep_models=keep_models, **known,
+        execution = Execution.of(execution, placing).beside(folder)
+        given = Data.of(
+            data, columns=columns, horizon=horizon, reward_range=reward_range, repeat=repeat,
+            clip_rewards=clip_rewards, actions=actions, allowed=allowed, at_least=at_least,
+            env_kwargs=env_kwargs, warm_start=warm_start, warm_weight=warm_weight,
         )  # fmt: skip
+        env, before = given.open(env, self.settings.n_agents)
+        if before and not self.takes_records:
+            raise InvalidInput(
+                f"'{self.name}' cannot use data= or warm_start=: use Fed-LSVI, or pevi to learn "
+                "from logs alone",
+                code="no-warm-start",
+            )
+        session = self.prepare(
+            env, episodes, seed, features=features, execution=execution, **before
+        )
         watching += _traffic(session, progress)
         if folder is not None:
             from fedlsvi.storage import record
@@ -166,21 +271,6 @@ class Algorithm(ABC):
             watching += bar(session.plan.parameters, progress)
         return played(session, self, watching)
 
-    def _known_before(self, logs: Logs, warm_start: Any, weight: float) -> dict[str, Any]:
-        """What `prepare` takes of logs and of an earlier run; nothing, where there is neither."""
-        known: dict[str, Any] = {"logs": logs} if logs else {}
-        if warm_start is not None:
-            from fedlsvi.warm_start import prior_of
-
-            known["prior"] = prior_of(warm_start, weight)
-        if known and self.name != FedLSVI.name:
-            raise InvalidInput(
-                f"'{self.name}' cannot use data= or warm_start=: use Fed-LSVI, or pevi to learn "
-                "from logs alone",
-                code="no-warm-start",
-            )
-        return known
-
     @abstractmethod
     def prepare(
         self,
@@ -189,105 +279,117 @@ class Algorithm(ABC):
         seed: int = 0,
         *,
         features: Any = None,
-        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
+        **placing: Unpack[Placing],
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
+
+
+class MoreSettings(TypedDict, total=False):
+    """Fields of groups that `FedLSVI` takes by name; typed here because a type checker reads no
+    dataclass for that. A test compares them."""
+
+    cap: float | Literal["agents", "off"] | None
+    min_round: int
+    scalars: int | None
+    overshoot: Overshoot
+    taper: bool | Literal["auto"]
+    lam: float | None
+    xi: float
+    confidence: float
+    c_beta: float
+    diversity: float | Literal["auto"]
+    policy: Literal["auto", "exploit", "explore"]
+    pessimism: float
+    packing: Packing | Literal["auto"]
+    aggregation: Aggregation
+    participation: float
+    present: Sequence[Sequence[int]] | None
 
 
 class FedLSVI(Algorithm):
     """Federated least-squares value iteration with optimism (Liang, Zhang, Xue).
 
+    These are the settings that most runs need. The others are in groups, each an object, whose
+    fields may be given by name as well: `FedLSVI(8, min_round=10)` is
+    `FedLSVI(8, trigger=TriggerSettings(min_round=10))`. `fedlsvi list settings` explains them.
+
     Args:
         n_agents: M, the number of agents that learn together.
-        gamma: Trigger threshold γ ≥ 1; "auto" is max(T/(Md), 1), "anytime" grows with the episode,
-            max(8t/(Md), 1), and needs no T.
-        beta: Bonus scale β; None takes the preset's, "theory" the theorems'.
-        taper: True makes β shrink with the remaining value range, β_h = β·v_h/v_1 with
-            v_h = min(H − h + 1, value_range); False has it the same at every step. "auto" is True
-            where β is the practical preset's own.
-        lam: Ridge λ > 0; None takes the preset's.
-        xi: How far the agents' MDPs may be from one linear MDP; widens β as in Theorem 2.
+        preset: "practical" learns, "paper" is the theorems' λ = 1, β and clip.
         value_range: The largest return of an episode, where it is known to be below H; in rewards
             that are mapped to [0, 1], not in the environment's own units.
-        preset: "practical" learns, "paper" is the theorems' λ = 1, β and clip.
-        overshoot: "cut" drops episodes beyond the signal, "keep" keeps them (a world without undo).
-        packing: How Gram matrices travel: "packed" d(d+1)/2, "dense" d², "diagonal" d; "auto" is
-            diagonal for one-hot features and packed otherwise.
-        confidence: p of the theorems.
-        c_beta: The constant c of the theorems' β.
-        cap: A determinant that grew by this factor ends a round however short it is; "agents" is
-            1 + 1/M, "off" is the paper's trigger. None is "off" for preset="paper" and where
-            gamma is a number, and "agents" otherwise.
-        min_round: No round has fewer episodes, and so no upload sums up fewer.
-        rounds: No run has more rounds: early ones are short and later ones long; "off" sets no
-            limit. None is what the raw data would pay for, but at least 40, where gamma="auto" and
-            the preset is practical, and "off" otherwise.
-        scalars: No run sends more scalars in Fed-LSVI's messages; sets `rounds`.
-        stationary: True learns from the data of all steps together, where laws and rewards are the
-            same at every step: one Gram matrix, sent once. "auto" asks the environment, and is
-            False in the paper's preset.
-        policy: "exploit" ends the run with one more backward pass, without the bonus:
-            `run.exploit()` is the policy to deploy. "explore" does without. "auto" exploits in the
-            practical preset.
-        pessimism: b ≥ 0: that pass subtracts b times the width, a lower confidence bound.
-        diversity: σ: in every episode each agent's bonus varies by this share, by keyed draws, so
-            that agents do not all do the same where the world leaves nothing to chance; 0 is one
-            policy for all. "auto" is .2 in the practical preset where the environment may repeat
-            itself: it is stepped, or its table has no chance in it.
-        aggregation: How the server adds what agents send: "float" adds doubles, "exact" integers
-            in fixed point, "secure" the same integers behind masks that cancel in the sum, so that
-            it learns the sum of at least three sites and nothing else.
-        exchange: "stepwise" asks agents once for each step, as the paper does; "one-trip" once for
-            each synchronisation, for which they send tables of next states (finite states only).
-        participation: The probability with which an agent takes part in a round; who is away
-            neither plays nor sends, and its last response is carried.
-        present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
-            back: it takes part in rounds that begin with episodes first to last. Agents without an
-            entry are always there.
-        privacy: {"epsilon": ε, "delta": δ} makes all that leaves the agents together (ε, δ)-
-            differentially private: noise inside the sums, rounds of public lengths. "unit" is
-            "episode", or "user" with "episodes_per_user"; "colluders" are sites whose noise does
-            not count. Needs aggregation "secure" or "exact"; exchange="one-trip" takes less noise.
+        gamma, rounds, beta, stationary, exchange, bonus, privacy: The fields of the groups that are
+            used most; `exchange` and `bonus` take `groups.ExchangeSettings` and
+            `groups.BonusSettings`, too.
+        trigger: When a round ends, `groups.TriggerSettings`.
+        presence: Who takes part in which rounds of a simulation, `groups.PresenceSettings`.
+        **more: Fields of these groups.
     """
 
     name = "fed-lsvi"
+    settings_type = Settings
+    takes_records = True
 
     def __init__(
         self,
         n_agents: int = 1,
         *,
-        gamma: float | Literal["auto", "anytime"] = "auto",
-        beta: float | Literal["theory"] | None = None,
-        taper: bool | Literal["auto"] = "auto",
-        lam: float | None = None,
-        xi: float = 0.0,
-        value_range: float | None = None,
         preset: Preset = "practical",
-        overshoot: Overshoot = "cut",
-        packing: Packing | Literal["auto"] = "auto",
-        confidence: float = 0.05,
-        c_beta: float = 1.0,
-        cap: float | Literal["agents", "off"] | None = None,
-        min_round: int = 1,
-        rounds: int | Literal["off"] | None = None,
-        scalars: int | None = None,
+        value_range: float | None = None,
+        gamma: float | Literal["auto", "anytime"] = "auto",
+        rounds: Rounds = None,
+        beta: float | Literal["theory"] | None = None,
         stationary: bool | Literal["auto"] = "auto",
-        policy: Literal["auto", "exploit", "explore"] = "auto",
-        pessimism: float = 0.0,
-        diversity: float | Literal["auto"] = "auto",
-        aggregation: Aggregation = "float",
-        exchange: Exchange = "stepwise",
-        participation: float = 1.0,
-        present: Sequence[Sequence[int]] | None = None,
+        exchange: Exchange | ExchangeSettings = "stepwise",
         privacy: Mapping[str, Any] | None = None,
+        trigger: TriggerSettings | None = None,
+        bonus: Bonus | Literal["auto"] | BonusSettings = "auto",
+        presence: PresenceSettings | None = None,
+        **more: Unpack[MoreSettings],
     ) -> None:
-        given = dict(locals())
-        del given["self"]
-        self.settings = Settings(**given)
+        self.settings = Settings(
+            **self.flat(
+                n_agents=n_agents, preset=preset, value_range=value_range, gamma=gamma,
+                rounds=rounds, beta=beta, stationary=stationary, exchange=exchange,
+                privacy=privacy, trigger=trigger, bonus=bonus, presence=presence, **more,
+            )
+        )  # fmt: skip
+
+    def plan(
+        self,
+        env: Any,
+        episodes: int,
+        seed: int = 0,
+        *,
+        features: Any = None,
+        cohorts: int | None = None,
+        threads: int | None = None,
+        block: int | None = None,
+        **data: Any,
+    ) -> Forecast:
+        """What `learn` would take in this process: rounds, scalars, memory and time, from a few
+        seconds of playing.
+
+        Args:
+            env, episodes, seed, features, cohorts, threads, block: As in `learn`.
+            **data: What else `learn` takes about environments and records: `data`, `horizon`, ….
+        """
+        from fedlsvi.forecast import forecast
+
+        env, before = Data.of(data.pop("data", None), **data).open(env, self.settings.n_agents)
+        session = self.prepare(
+            env, episodes, seed, features=features, cohorts=cohorts, threads=threads, block=block,
+            **before,
+        )  # fmt: skip
+        session.close()
+        count = len(session.player.cohorts)
+
+        def begin(plan: Plan) -> Session:
+            return Session(FederatedPlayer.of(plan, count))
+
+        with unattended():
+            return forecast(session.plan, begin)
 
     def prepare(
         self,
@@ -296,62 +398,28 @@ class FedLSVI(Algorithm):
         seed: int = 0,
         *,
         features: Any = None,
-        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
         logs: Logs = (),
         prior: Prior | None = None,
+        **placing: Unpack[Placing],
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play.
 
         Args:
-            env, episodes, seed, features, transport, cohorts, threads, block, keep_models: As in
-                `learn`.
+            env, episodes, seed, features, execution, **placing: As in `learn`.
             logs: Each agent's log; if a log is also the agent's environment, the agent has only the
                 log.
             prior: What was learned before.
         """
-        if self.settings.some_away and transport != "inprocess":
-            raise InvalidSetting(
-                "participation and present simulate absent agents within one process: on this "
-                "transport agents really can be absent. Leave both out, and choose what happens "
-                'then with absent=, for example absent="carry"',
-                code="bad-participation",
-            )
-        plan = make_plan(self.settings, env, episodes, seed, features, threads, block, logs, prior)
-        plan.check_source()
+        where = Execution.of(execution, placing)
+        cut = (where.threads, where.block)
+        plan = make_plan(self.settings, env, episodes, seed, features, *cut, logs, prior)
+        check_source(plan)
         if prior is not None:
             from fedlsvi.warm_start import check_prior
 
             check_prior(prior, plan)
-        secure = self.settings.aggregation == "secure"  # one site for each agent, or so many
-        few = self.settings.n_agents if secure else None
-        count = cohort_count(few if cohorts is None else cohorts, self.settings.n_agents)
-        chosen = choose(transport, plan, cohorts)
-        return Session(FederatedPlayer.of(plan, count, chosen), keep_models)
-
-
-def choose(
-    transport: str | Transport | Callable[[Plan], Transport], plan: Plan, cohorts: int | None = None
-) -> Transport | None:
-    """The transport that was asked for; None is this process."""
-    if isinstance(transport, Transport):
-        return transport
-    if transport == "inprocess":
-        return None
-    if isinstance(transport, str):
-        made: Transport = engine(transport)(plan, cohorts)
-        return made
-    return transport(plan)
-
-
-def placed(transport: Any, folder: str | PathLike[str] | None, cohorts: int | None = None) -> Any:
-    """The same transport, which knows the run folder."""
-    if not isinstance(transport, str) or transport == "inprocess" or folder is None:
-        return transport
-    return partial(engine(transport), cohorts=cohorts, folder=folder)
+        return Session(where.player(plan, self.name), where.keep_models)
 
 
 def engine(name: str) -> Callable[..., Transport]:
@@ -372,7 +440,7 @@ def unattended() -> Iterator[None]:
         _UNATTENDED.reset(token)
 
 
-def _traffic(session: Session, progress: bool | None) -> list[Observer]:
+def _traffic(session: Session, progress: Progress) -> list[Observer]:
     """Say what Fed-LSVI will send, warn where that is much, and watch for it; one agent that learns
     alone sends nothing to anybody, and of one episode there is nothing to say."""
     p = session.player.parameters
@@ -382,12 +450,14 @@ def _traffic(session: Session, progress: bool | None) -> list[Observer]:
     from fedlsvi.observers.progress import is_shown
     from fedlsvi.observers.traffic import Traffic, TrafficWatch, log
 
-    watch = TrafficWatch(Traffic.of(p, raw_scalars_per_step(session.plan)))
+    watch = TrafficWatch(Traffic.of(p, session.plan.raw_scalars_per_step))
+    said = watch.traffic if progress is None or isinstance(progress, bool) else progress
+    sentence = said.sentence()
     if log.isEnabledFor(logging.INFO):
-        log.info(watch.traffic.sentence())
+        log.info(sentence)
     elif is_shown(progress):
-        print(watch.traffic.sentence(), file=sys.stderr)
-    watch.before(stacklevel=3)
+        print(sentence, file=sys.stderr)
+    watch.before()
     return [watch]
 
 
@@ -416,13 +486,10 @@ def played(session: Session, learner: Algorithm, observers: Iterable[Observer]) 
 def drive(
     session: Session, observers: Iterable[Observer], on_stop: Callable[[], None] | None = None
 ) -> None:
-    """Run a session to its end, or until an observer returns `STOP`; then `on_stop` is called.
-
-    BLAS keeps to one thread: the compiled loops use the cores.
-    """
+    """Run a session to its end, or until an observer returns `STOP`; then `on_stop` is called."""
     watching = list(observers)
     try:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread():
             for record in session.rounds():
                 asked = [observe(record) is STOP for observe in watching]
                 if any(asked) and session.ending != "finished":
@@ -437,3 +504,21 @@ def drive(
             if close is not None:
                 close()
         session.close()
+
+
+def scalars(run: Run) -> dict[str, int]:
+    """What Fed-LSVI sends: M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs, and 2MHd + M for the pass at
+    the end that makes a policy to deploy; M(H + 3KH) more where the bonus knows the noise, and
+    5MH where agents say how well the model fits."""
+    p, K = run.parameters, run.rounds
+    size = (p.dim, p.horizon, p.packing, p.stationary)
+    up = p.n_agents * theory.scalars_model(*size, 2 * p.noisy)
+    model = p.n_agents * theory.scalars_model(*size, p.noisy)
+    ends = run.policy_w is not None
+    responses = p.n_agents * p.horizon * p.dim if ends else 0
+    return {
+        "init": model + 3 * p.n_agents,
+        "signal": (K + ends) * p.n_agents + 2 * sum(r.signals for r in run.records),
+        "up_stats": K * up + responses + (0 if run.fit is None else run.fit.size),
+        "down_model": K * model + responses,
+    }

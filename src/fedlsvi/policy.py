@@ -4,25 +4,31 @@ exactly where the model is known, else in episodes played for it."""
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedlsvi.checks import integer, plural
+from fedlsvi.core.blas import one_blas_thread
+from fedlsvi.core.random import uniforms
+from fedlsvi.envs.allowed import draw_allowed
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.gym.world import COPIES, GymWorld
 from fedlsvi.envs.spaces import Spaces
-from fedlsvi.errors import FedLSVIError, FedLSVIWarning, InvalidInput
+from fedlsvi.errors import FedLSVIError, InvalidInput, warn
 from fedlsvi.experience.values import BlockValues, TabularValues
 from fedlsvi.protocol.session import Session
 
 if TYPE_CHECKING:
+    from fedlsvi.envs.gym.play import Trial
     from fedlsvi.run import Run
 
 Values = TabularValues | BlockValues
@@ -32,6 +38,12 @@ EPISODES, FEWEST = 50, 5
 
 SECONDS = 5.0
 """What a summary may spend on playing; where steps are slow it plays fewer episodes, or none."""
+
+PATIENCE = 30.0
+"""Seconds that whoever asks for references waits for them."""
+
+REFERENCE = 18
+"""Stream of the keyed generator: episodes that measure policies in a simulator."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ def _not_pickled() -> tuple[Values, Spaces]:
 
 @dataclass(frozen=True, repr=False)
 class Policy:
-    """π_h(x) = argmax_a φᵀw_h + β‖φ‖_{Λ_h⁻¹}: the one the agents would follow next.
+    """π_h(x) = argmax_a φᵀw_h + β‖φ‖_{Λ_h⁻¹}; β = 0 where it no longer explores.
 
     `build` gives the model and the environment's spaces when the policy is first asked: one read
     from a folder needs its environment only then.
@@ -76,7 +88,7 @@ class Policy:
     """How the environment it was learned in was made, where that is known."""
 
     @classmethod
-    def of(cls, session: Session) -> Policy:
+    def exploring_of(cls, session: Session) -> Policy:
         """The policy after the last synchronisation."""
         values: Values = session.player.values
         plan = session.plan
@@ -84,13 +96,14 @@ class Policy:
         return cls(Built(values, Spaces.of(world)), plan.parameters.horizon, world.spec())
 
     @classmethod
-    def deployed_of(cls, session: Session) -> Policy | None:
+    def of(cls, session: Session) -> Policy | None:
         """The policy of the backward pass after the last round, where there was one."""
-        values: Values | None = getattr(session.player, "deployed", None)
+        values: Values | None = session.player.deployed
         if values is None:
             return None
-        world, spaces = session.plan.world, Spaces.of(session.plan.world)
-        return cls(lambda: (values, spaces), session.plan.parameters.horizon, world.spec())
+        plan = session.plan
+        built = Built(values, Spaces.of(plan.world))
+        return cls(built, plan.parameters.horizon, plan.world.spec())
 
     @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:
@@ -143,6 +156,13 @@ class Policy:
             "table needs a finite state space: use action(state, step)", code="needs-finite-states"
         )
 
+    @property
+    def action_names(self) -> list[str] | None:
+        """What actions are called, in the order of their numbers from 0, where the logs that it
+        was learned from have words for them."""
+        names: list[str] | None = (self.environment or {"params": {}})["params"].get("action_names")
+        return names
+
     def __repr__(self) -> str:
         made = self.environment or {"name": None, "params": {}}
         where = made["params"].get("id") or made["name"] or made["params"].get("title")
@@ -152,11 +172,12 @@ class Policy:
         from fedlsvi.report.notebook import html_of_pairs
 
         rows: list[tuple[str, Any]] = [("steps", self.horizon)]
-        if isinstance(values := getattr(self.build, "values", None), TabularValues):
-            chosen = np.bincount(values.policy[0])
+        values = self.build.values if isinstance(self.build, Built) else None
+        if isinstance(values, TabularValues):
+            chosen, names = np.bincount(values.policy[0]), self.action_names
             rows.append(("states", values.policy.shape[1]))
             rows.append(("actions at step 1", ", ".join(
-                f"{a}: {n:,}" for a, n in enumerate(chosen[:12]) if n
+                f"{names[a] if names else a}: {n:,}" for a, n in enumerate(chosen[:12]) if n
             )))  # fmt: skip
         return html_of_pairs(repr(self), rows)
 
@@ -207,11 +228,9 @@ class Policy:
     def _count_stateless(self) -> None:
         """Two calls in a row without a state act as at step 1 twice, which nobody wants."""
         if self.horizon > 1 and self.__dict__.get("_stateless"):
-            warnings.warn(
+            warn(
                 "predict(observation) without a state always acts as at step 1: pass the state it "
-                "returned, action, state = policy.predict(observation, state)",
-                FedLSVIWarning,
-                stacklevel=3,
+                "returned, action, state = policy.predict(observation, state)"
             )
         self.__dict__["_stateless"] = True
 
@@ -239,7 +258,7 @@ class Policy:
                 code="needs-mask",
             )
         if allowed is None:
-            return self.values.act(h, states)
+            return self._act(h, states)
         mask, shape = np.asarray(allowed), (len(states), self.spaces.n_actions)
         if mask.shape != shape or not (mask != 0).any(axis=1).all():
             raise InvalidInput(
@@ -247,7 +266,13 @@ class Policy:
                 "one allowed action per state",
                 code="bad-allowed",
             )
-        return self.values.act(h, states, np.ascontiguousarray(mask != 0))
+        return self._act(h, states, np.ascontiguousarray(mask != 0))
+
+    def _act(self, h: int, states: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        if isinstance(self.values, TabularValues):  # a table is looked up
+            return self.values.act(h, states, mask)
+        with one_blas_thread():
+            return self.values.act(h, states, mask)
 
 
 @dataclass(frozen=True)
@@ -264,56 +289,132 @@ class Worth:
     standard_error: float | None = None
     episodes: int | None = None
 
+    @classmethod
+    def of(cls, returns: np.ndarray) -> Worth:
+        """The mean of episodes that were played."""
+        n = len(returns)
+        error = float(returns.std(ddof=1) / n**0.5) if n > 1 else None
+        return cls(float(returns.mean()), error, n)
+
     def __str__(self) -> str:
         error = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
         return f"{self.mean:.4g}{error}"
 
 
-def worth_of(run: Run, env: Environment, episodes: int = EPISODES) -> dict[str, Worth]:
+def worth_of(
+    run: Run,
+    env: Environment,
+    episodes: int = EPISODES,
+    seconds: float | None = None,
+    tell: Callable[[float], None] = lambda played: None,
+) -> dict[str, Worth]:
     """What the learned policy is to be measured by; empty where nothing is known.
 
     Args:
         run: The run.
         env: Agent 0's environment.
         episodes: To play with each policy, where values are not known.
+        seconds: After which no further episode begins; None sets no limit.
+        tell: Called with the episodes that a policy has played, on average.
     """
     if env.recorded:
         return {"behaviour": Worth(env.mean_return)}  # type: ignore[attr-defined]
     if isinstance(env, FiniteMDP):
         return _exact(run, env)
+    integer("episodes", episodes, 1)
+    policies: dict[str, Policy | str] = {"learned": run.policy, "random": "random"}
+    if run.policy_w is not None:
+        policies["exploring"] = run.exploring_policy
+    if isinstance(env, ContinuousMDP):
+        return _simulated(policies, env, run.seed, episodes)
     if run.mean_returns is None:
         return {}
-    from fedlsvi.envs.gym.play import evaluate_policy
+    from fedlsvi.envs.gym.play import Trial
 
-    policies: dict[str, Policy | str] = {"learned": run.final_policy, "random": "random"}
-    if run.deployed is not None:
-        policies["exploring"] = run.policy
-    found = {}
+    with ExitStack() as stack:
+        trials = {
+            name: stack.enter_context(closing(Trial(policy, env, run.seed, env.horizon)))
+            for name, policy in policies.items()
+        }
+        _play(list(trials.values()), episodes, seconds, tell)
+        return {name: Worth.of(trial.evaluation.returns) for name, trial in trials.items()}
+
+
+def _play(
+    trials: list[Trial], episodes: int, seconds: float | None, tell: Callable[[float], None]
+) -> None:
+    """So many episodes with each policy, or as many as there is time for, and at least one. All
+    play the same number, from the same first states."""
+    world = trials[0].world
+    size, began, played = COPIES, perf_counter(), 0
+    if seconds is not None:
+        each = len(trials) * world.horizon * seconds_per_step(world)
+        size = max(1, min(world.lookahead(COPIES), int(seconds / each) if each else COPIES))
+    while played < episodes:
+        n, before = min(size, episodes - played), perf_counter()
+        for k, trial in enumerate(trials, start=1):
+            trial.play(n)
+            tell(played + n * k / len(trials))
+        played += n
+        now = perf_counter()
+        if seconds is not None and played < episodes and now - began + now - before > seconds:
+            warn(
+                f"{world.name} is slow: each policy was measured in {plural(played, 'episode')} "
+                f"instead of {episodes}, because {seconds:g} seconds would not do for more. "
+                "run.worth() gives the standard errors; seconds= gives more time"
+            )
+            return
+
+
+def _simulated(
+    policies: dict[str, Policy | str], env: ContinuousMDP, seed: int, episodes: int
+) -> dict[str, Worth]:
+    """As many episodes with each policy, side by side, from agent 0's first states and with the
+    same draws; and V* of these states where it is known."""
+    k0, k, H, A = env.draws_at_reset, env.draws_per_step, env.horizon, env.n_actions
+    u, chance = np.split(uniforms(seed, [0], 1, episodes, k0 + H * k + H, REFERENCE)[0], [-H], 1)
+    first, found = env.reset(u[:, :k0], np.zeros(episodes, np.int64)), {}
     for name, policy in policies.items():
-        played = evaluate_policy(policy, env, episodes, run.seed, horizon=env.horizon).returns
-        error = played.std(ddof=1) / len(played) ** 0.5 if len(played) > 1 else None
-        found[name] = Worth(
-            float(played.mean()), None if error is None else float(error), len(played)
-        )
+        x, total = first, np.zeros(episodes)
+        for h in range(1, H + 1):
+            if isinstance(policy, str):
+                mask = np.ones((episodes, A), bool) if env.allowed is None else env.allowed(h, x)
+                a = draw_allowed(chance[:, h - 1], mask)
+            else:
+                a = policy.actions(h, x)
+            rewards, x = env.step(h, x, a, u[:, k0 + (h - 1) * k : k0 + h * k])
+            total += rewards
+        found[name] = Worth.of(env.original(total))
+    if env.knows_values:
+        found["optimal"] = Worth.of(env.original(env.optimal_values_at(first)))
     return found
+
+
+def seconds_per_step(world: GymWorld) -> float:
+    """The least time that a step takes there; of a world that nobody has stepped yet, an episode
+    is played to find out."""
+    if world.step_seconds == float("inf"):
+        world.visited(1)
+    return world.step_seconds
 
 
 def _exact(run: Run, env: FiniteMDP) -> dict[str, Worth]:
     law = env.initial_law(0)
     values = {
-        "learned": env.policy_values(run.final_policy.table),
+        "learned": env.policy_values(run.policy.table),
         "optimal": env.optimal_values(),
         "uniform": env.uniform_values(),
     }
-    if run.deployed is not None:
-        values["exploring"] = env.policy_values(run.policy.table)
+    if run.policy_w is not None:
+        values["exploring"] = env.policy_values(run.exploring_policy.table)
     return {name: Worth(float(env.original(law @ v[0]))) for name, v in values.items()}
 
 
 def affordable(env: Any) -> int:
     """How many episodes a summary may play with each policy: fewer where steps are slow, and 0
     where not even `FEWEST` are quick."""
-    if not isinstance(env, GymWorld) or env.step_seconds == float("inf"):
+    if not isinstance(env, GymWorld):
         return EPISODES
-    found = int(SECONDS / (3 * env.horizon * env.step_seconds)) if env.step_seconds else EPISODES
+    each = 3 * env.horizon * seconds_per_step(env)
+    found = int(SECONDS / each) if each else EPISODES
     return min(EPISODES, found) if found >= FEWEST else 0

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fedlsvi.checks import refuse_unknown
+from fedlsvi.docstrings import parameter_texts
 from fedlsvi.errors import FedLSVIError, InvalidInput, UnknownName
 
 GROUP = "fedlsvi.registry"
@@ -63,7 +64,11 @@ class Entry:
 
     @cached_property
     def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.constructor)
+        made = inspect.signature(self.constructor)
+        kinds = [parameter.kind for parameter in made.parameters.values()]
+        settings: Any = getattr(self.constructor, "settings_type", None)
+        by_name = inspect.Parameter.VAR_KEYWORD in kinds and settings is not None
+        return inspect.signature(settings) if by_name else made
 
     def parameters(self) -> dict[str, Any]:
         """Parameters and their defaults, None where there is none."""
@@ -72,6 +77,17 @@ class Entry:
             for key, parameter in self._signature.parameters.items()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         } | self.defaults
+
+    def parameter_texts(self) -> dict[str, str]:
+        """What docstrings say of the parameters: the constructor's, or those of its settings."""
+        made = self.constructor
+        settings = inspect.getmro(getattr(made, "settings_type", object))
+        texts: dict[str, str] = {}
+        for documents in settings:
+            texts = parameter_texts(documents.__doc__) | texts
+        known = self.parameters()
+        inherited = {name: text for name, text in texts.items() if name in known}
+        return inherited | parameter_texts(made.__doc__)
 
     def takes_anything(self) -> bool:
         """Whether the constructor has **kwargs, so that its parameters cannot be checked here."""
@@ -166,7 +182,7 @@ def lazy_exports(
 
     Args:
         package: The package's `__name__`.
-        homes: Submodule → its public names, separated by spaces.
+        homes: Submodule → its public names, separated by spaces; ".NAME" is beside the package.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
     public = sorted(home)
@@ -174,7 +190,7 @@ def lazy_exports(
     def __getattr__(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        found = getattr(import_module(f"{package}.{home[name]}"), name)
+        found = getattr(import_module(f".{home[name]}", package), name)
         setattr(sys.modules[package], name, found)
         return found
 
@@ -203,7 +219,7 @@ def load_extensions() -> None:
         _load(point.name, f"an installed package's {GROUP}", point.load)
     for name in _parts(os.environ.get(VARIABLE, "")):
         load = partial(_load_file if name.endswith(".py") else import_module, name)
-        _load(name, f"--import or {VARIABLE}", load)
+        _load(name, f"the command line or {VARIABLE}", load)
 
 
 def refuse_unasked(entry: Any) -> None:
@@ -216,9 +232,10 @@ def refuse_unasked(entry: Any) -> None:
                 load_extensions()
                 if module not in sys.modules:
                     raise InvalidInput(
-                        f"{value!r} would import the module {module!r} and run its code: if you "
-                        f"trust it, give --import {module}, or import it in Python",
+                        f"{value!r} would import the module {module!r} and run its code",
                         code="module-not-imported",
+                        hint=f"if you trust it, import {module} first",
+                        shell_hint=f"if you trust it, give --import {module}",
                     )
             refuse_unasked(value)
     elif isinstance(entry, list | tuple):

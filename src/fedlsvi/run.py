@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fedlsvi.advice import (
+    Advice,
+    above_value_range,
+    agents_differ,
+    below_random,
+    features_say_little,
+    rewards_clipped,
+    time_matters,
+)
 from fedlsvi.checks import finite, number, plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.coverage import Coverage
-from fedlsvi.core.statistics import full
+from fedlsvi.core.statistics import every_step, full
 from fedlsvi.envs.allowed import RESTRICTED
 from fedlsvi.envs.base import Environment, in_own_units
-from fedlsvi.errors import FedLSVIError, InvalidInput
+from fedlsvi.errors import FedLSVIError, InvalidInput, warn
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
-from fedlsvi.policy import EPISODES, Policy, Worth, affordable, worth_of
+from fedlsvi.policy import EPISODES, PATIENCE, Policy, Worth, affordable, worth_of
+from fedlsvi.protocol.kept_models import KeptModels
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.records import Ending, Observer, RoundRecord, late_return
@@ -69,7 +80,9 @@ class Run(RunViews):
     ledger: Ledger
     """What was sent."""
     policy: Policy
-    """What was learned."""
+    """The one to use: without an exploration bonus, where the run ended with that pass."""
+    exploring_policy: Policy
+    """What the agents would follow next; the same where there was no such pass."""
     records: list[RoundRecord]
     """One for each round."""
     parameters: Parameters
@@ -81,8 +94,9 @@ class Run(RunViews):
     """Names and parameters of the environments: one entry, or one for each agent."""
     gram_packed: np.ndarray = field(repr=False)
     """(H, d, d), or (H, d) where features are one-hot and Gram matrices diagonal."""
-    models: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, repr=False)
-    """(w, Λ) after each round, where `keep_models` was asked for."""
+    models: KeptModels = field(default_factory=KeptModels, repr=False)
+    """(w, Λ) after each round, (H, d) and (H, d, d), where `keep_models` was asked for; `.packed`
+    has them as they are kept, Λ diagonal as (H, d)."""
     policies: list[np.ndarray] = field(default_factory=list, repr=False)
     """The policy table of each round, likewise."""
     algorithm: str = "fed-lsvi"
@@ -108,13 +122,16 @@ class Run(RunViews):
     """Who learned it, where it was played here."""
     memory: Snapshot | None = field(default=None, repr=False)
     """What `learn_more` starts from, where the run has no folder."""
-    deployed: Policy | None = field(default=None, repr=False)
-    """The policy without its exploration bonus, where the run ended with one (`exploit`)."""
-    deployed_w: np.ndarray | None = field(default=None, repr=False)
-    """(H, d), its weights."""
+    fit: np.ndarray | None = field(default=None, repr=False)
+    """(M, H, 5): how well the model fits the targets of each agent at each step, as
+    `core.model_fit` reads it; None where agents did not say."""
+    policy_w: np.ndarray | None = field(default=None, repr=False)
+    """(H, d), the weights of `policy`, where these are not `w`."""
     reward_range: tuple[float, float] | None = None
     """What 0 and 1 stand for there; None where only the environment itself says."""
-    _worth: dict[int, dict[str, Worth]] = field(default_factory=dict, repr=False, compare=False)
+    _worth: dict[tuple[int, float | None], dict[str, Worth]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     visits: VisitRecovery | None = field(default=None, repr=False)
     """What uploads give away about visits, as read from a folder; `recovery` is for every run."""
 
@@ -122,7 +139,8 @@ class Run(RunViews):
     def of(cls, session: Session, settings: Any, folder: str | None = None) -> Run:
         """The result of a session that has ended."""
         plan, player = session.plan, session.player
-        regret = session.regret
+        regret, exploring = session.regret, Policy.exploring_of(session)
+        shared = all(env is plan.envs[0] for env in plan.envs)
         return cls(
             regret=None if regret is None else regret[: player.t],
             ending=session.ending,
@@ -130,19 +148,20 @@ class Run(RunViews):
             w=player.w,
             gram_packed=player.gram,
             ledger=player.ledger,
-            policy=Policy.of(session),
-            deployed=Policy.deployed_of(session),
-            deployed_w=getattr(player, "deployed_w", None),
+            policy=Policy.of(session) or exploring,
+            exploring_policy=exploring,
+            policy_w=player.deployed_w,
+            fit=player.fit,
             records=session.records,
             parameters=plan.parameters,
             settings=settings,
             seed=plan.seed,
-            environment=plan.describe(),
-            models=session.models,
+            environment=[env.spec() for env in (plan.envs[:1] if shared else plan.envs)],
+            models=session.models or KeptModels(),
             policies=session.policies,
             algorithm=player.algorithm,
             counts=dict(player.counts),
-            raw_scalars_per_step=raw_scalars_per_step(plan),
+            raw_scalars_per_step=plan.raw_scalars_per_step,
             plan=plan,
             folder=folder,
             reward_range=plan.world.reward_range,
@@ -150,8 +169,9 @@ class Run(RunViews):
 
     @property
     def gram(self) -> np.ndarray:
-        """Λ_h, (H, d, d)."""
-        return full(self.gram_packed)
+        """Λ_h, (H, d, d): one matrix, to read, where all steps share it."""
+        p = self.parameters
+        return every_step(full(self.gram_packed[: p.matrices]), p.horizon)
 
     @cached_property
     def recovery(self) -> VisitRecovery | None:
@@ -206,48 +226,80 @@ class Run(RunViews):
 
     @property
     def final_policy(self) -> Policy:
-        """What is saved, evaluated, recorded and reported: without the exploration bonus where the
-        run ended with such a policy, else `policy`."""
-        return self.policy if self.deployed is None else self.deployed
+        """Deprecated: `policy`."""
+        warn("run.final_policy is now run.policy", DeprecationWarning)
+        return self.policy
 
     def exploit(self, pessimism: float | None = None) -> Policy:
-        """A policy to deploy: one more backward pass over the same sums, without the bonus.
+        """Deprecated: `policy`, or `policy_at`."""
+        warn("run.exploit() is now run.policy, or run.policy_at(pessimism)", DeprecationWarning)
+        return self.policy_at(self.parameters.pessimism if pessimism is None else pessimism)
+
+    def policy_at(self, pessimism: float) -> Policy:
+        """The policy of one more backward pass over the same sums, without the bonus.
+
+        The pass with the pessimism of the settings ended the run and is in its ledger. Another is
+        made here and now, from what the agents remember: it needs a run of this process whose
+        agents were here.
 
         Args:
-            pessimism: b ≥ 0: subtract b times the width instead, a lower confidence bound; None is
-                what the settings say. The pass of the settings ended the run itself and is in its
-                ledger. Another one is made here and now, from what the agents remember: it needs a
-                run of this process whose agents were here.
+            pessimism: b ≥ 0: subtract b times the width, a lower confidence bound.
         """
-        p = self.parameters
-        b = p.pessimism if pessimism is None else pessimism
-        number("pessimism", b, 0.0, "0 takes the estimates as they are", error=InvalidInput)
-        if self.deployed is not None and b == p.pessimism:
-            return self.deployed
-        from fedlsvi.continuation import exploited
+        number("pessimism", pessimism, 0.0, "0 takes the estimates as they are", error=InvalidInput)
+        if self.policy_w is not None and pessimism == self.parameters.pessimism:
+            return self.policy
+        from fedlsvi.continuation import policy_at
 
-        return exploited(self, float(b))
+        return policy_at(self, float(pessimism))
 
-    def references(self, episodes: int = EPISODES) -> dict[str, float]:
+    def references(
+        self,
+        episodes: int = EPISODES,
+        *,
+        seconds: float | None = PATIENCE,
+        progress: bool | None = None,
+    ) -> dict[str, float]:
         """Values to compare the learned policy with, in the environment's own units.
 
         Where the model is known: exact values of the learned, the optimal and the uniform policy
         in agent 0's environment. In a black box: mean returns of the learned and of the random
-        policy over that many episodes, which are played now. For a log: the mean return of the
-        logged episodes, since nothing can be played.
-        """
-        return {name: value.mean for name, value in self.worth(episodes).items()}
+        policy over that many episodes, which are played now; beside them V* of the same first
+        states, where it is known. For a log: the mean return of the logged episodes, since nothing
+        can be played.
 
-    def worth(self, episodes: int = EPISODES) -> dict[str, Worth]:
+        Args:
+            episodes: To play with each policy in a black box.
+            seconds: Where steps are slow, fewer episodes are played, so that they take about this
+                long; a warning then says how many. At least one; None sets no limit.
+            progress: A progress bar; None shows one in a terminal or a notebook.
+        """
+        worth = self.worth(episodes, seconds=seconds, progress=progress)
+        return {name: value.mean for name, value in worth.items()}
+
+    def worth(
+        self,
+        episodes: int = EPISODES,
+        *,
+        seconds: float | None = PATIENCE,
+        progress: bool | None = None,
+    ) -> dict[str, Worth]:
         """`references` with standard errors and numbers of episodes."""
-        if episodes not in self._worth:
-            self._worth[episodes] = worth_of(self, self._first_environment(), episodes)
-        return self._worth[episodes]
+        if seconds is not None:
+            number("seconds", seconds, 0.0, "None sets no limit", strict=True, error=InvalidInput)
+        asked = (episodes, seconds)
+        measured = self._worth.pop(asked, None)
+        if measured is None:
+            from fedlsvi.observers.progress import MeasuringBar
+
+            with closing(MeasuringBar(episodes, progress)) as tell:
+                measured = worth_of(self, first_environment(self), episodes, seconds, tell)
+        self._worth[asked] = measured
+        return measured
 
     @property
     def worth_known(self) -> dict[str, Worth]:
         """The result of the last call of `worth`; empty before."""
-        return self._worth.get(EPISODES, {})
+        return next(reversed(self._worth.values()), {})
 
     def __repr__(self) -> str:
         known = "" if self.regret is None else f", regret {self.regret[-1]:,.6g}"
@@ -260,20 +312,8 @@ class Run(RunViews):
 
     def original_value(self, value: Any) -> Any:
         """A value of a whole episode in the environment's own units."""
-        known = self.reward_range or self._first_environment().reward_range
+        known = self.reward_range or first_environment(self).reward_range
         return in_own_units(value, self.parameters.horizon, known)
-
-    def _first_environment(self) -> Environment:
-        """Agent 0's; a sentence where its folder cannot make it and nobody gave it."""
-        if self.plan is not None:
-            return self.plan.world
-        if self.world is not None:  # what `load` gives
-            return self.world()
-        raise InvalidInput(
-            "this run was pickled without its environment, because pickle cannot store it: use "
-            "the run that `learn` returned, or evaluate_policy(run.policy, env)",
-            code="not-pickled",
-        )
 
     @property
     def environment_name(self) -> str:
@@ -292,8 +332,9 @@ class Run(RunViews):
     def epsilon_spent(self) -> float | None:
         """ε of differential privacy at the δ that was set, for all rounds so far; None where no
         noise was added."""
-        release = self.parameters.release
-        return None if release is None else release.spent(self.rounds)
+        p = self.parameters  # in one trip, a pass after the last round takes no release
+        passed = self.policy_w is not None and p.exchange == "stepwise"
+        return p.epsilon_spent(self.rounds, passed)
 
     def summary(self, values: bool = True) -> dict[str, Any]:
         """The run in numbers, ready for JSON.
@@ -303,6 +344,7 @@ class Run(RunViews):
                 this plays up to 50 episodes with each, once for a run; fewer, or none, where steps
                 are slow.
         """
+        valued = self._valued() if values else None
         return {
             "algorithm": self.algorithm,
             "environment": self.environment_name,
@@ -316,9 +358,10 @@ class Run(RunViews):
             "counts": self.counts,
             "regret": None if self.regret is None else float(self.regret[-1]),
             "return": late_return(self.records, self.played),
-            "values": self._valued() if values else None,
-            "steps": _sum([record.steps for record in self.records]),
-            "clipped": _sum([record.clipped for record in self.records]),
+            "values": valued,
+            "advice": [asdict(advice) for advice in self.advice],
+            "steps": self._counted("steps"),
+            "clipped": self._counted("clipped"),
             "scalars": self.ledger.total,
             "scalars_by_category": self.ledger.scalars,
             "bytes": sum(self.ledger.bytes.values()),
@@ -344,12 +387,39 @@ class Run(RunViews):
         shortest = self.counts.get("shortest_log", 0) if self.parameters.logged else 0
         return [min(shortest, self.parameters.logged)] if shortest else []
 
+    @property
+    def advice(self) -> list[Advice]:
+        """What the run's numbers say against its settings, with the setting to change. Whatever
+        compares policies looks at the last call of `worth`, and a summary with values makes one."""
+        p, worth = self.parameters, self.worth_known
+        found = [
+            below_random(worth),
+            rewards_clipped(self._counted("steps"), self._counted("clipped"), p.horizon),
+        ]
+        if self.fit is not None:
+            # a model that misses steps misses agents and variance, too: one sentence about it
+            one_hot = p.packing == "diagonal"
+            found.append(
+                (time_matters(self.fit, p.ceilings, one_hot) if p.stationary else None)
+                or features_say_little(self.fit, worth)
+                or agents_differ(self.fit, p.ceilings)
+            )
+        if worth and p.value_range is not None:
+            ends = float(self.original_value(0.0)), float(self.original_value(1.0))
+            found.append(above_value_range(worth, p.value_range, ends))
+        return [advice for advice in found if advice is not None]
+
+    def _counted(self, what: str) -> int | None:
+        """The sum of what every round counted; None where one did not."""
+        counts = [getattr(record, what) for record in self.records]
+        return None if None in counts or not counts else sum(counts)
+
     def _valued(self) -> dict[str, Any] | None:
         """`worth` for a summary; None where the run has not ended or nothing is known here."""
         if self.played < self.parameters.episodes or (self.plan is None and self.world is None):
             return None
         try:
-            env = self._first_environment()
+            env = first_environment(self)
             found = self.worth(n) if (n := affordable(env)) else {}
         except (FedLSVIError, ImportError):
             return None
@@ -357,8 +427,8 @@ class Run(RunViews):
 
     @property
     def bounds(self) -> dict[str, Bound]:
-        """Theorems 1 (or 2, where ξ > 0) and 3, and the exact count of scalars where nobody was
-        away; Fed-LSVI's only."""
+        """Theorems 1 (or 2, where ξ > 0) and 3, the budget of rounds, and the exact count of
+        scalars where nobody was away; Fed-LSVI's only."""
         if self.algorithm != "fed-lsvi":
             return {}
         p = self.parameters
@@ -368,7 +438,9 @@ class Run(RunViews):
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
         # all play, and within a round every ratio stays below γ/Δt: a floor or budget may break it
         proper = p.min_round == 1 and p.rounds is None and not (p.stationary or p.some_away)
-        proper = proper and not (self.extended or p.logged or p.prior or p.taper or p.diversity)
+        proper = proper and not (
+            self.extended or p.logged or p.prior or p.taper or p.diversity or p.noisy
+        )
         applies = proper and p.lam >= 1.0 and p.beta >= proved * (1.0 - 1e-12)
         gamma = max(p.growth * T, 1.0) if p.growth else p.gamma  # the largest in force
         if p.xi == 0.0:
@@ -379,22 +451,30 @@ class Run(RunViews):
                 *size, T, gamma, p.beta, p.xi, p.lam, p.confidence
             )
             found["theorem_2"] = Bound(_regret(2), right, measured, applies=applies)
-        rounds = float(p.most_rounds(T))
         if not self.extended:  # else the first rounds had another γ
-            found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", rounds, self.rounds)
-        # with secure sums, and in one trip, nobody can be away
-        if self.ledger.alike or p.aggregation == "secure" or p.exchange == "one-trip":
+            if p.privacy is None:  # else no trigger ends a round
+                proven = float(p.proven_rounds(T))
+                found["theorem_3"] = Bound("rounds K ≤ Theorem 3, and ≤ T", proven, self.rounds)
+            if p.rounds is not None or p.min_round > 1:
+                allowed = float(p.allowed_rounds(T))
+                claim = "rounds K ≤ " + ("the budget" if allowed == p.rounds else "T/min_round")
+                found["budget"] = Bound(claim, allowed, self.rounds)
+        # sites' sums and tables of next states are never alike; with secure sums nobody can be away
+        unlike = p.aggregation == "secure" or (p.exchange == "one-trip" and not p.some_away)
+        if self.ledger.alike or unlike:
             signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
             rounds_sent = self.rounds + (p.logged > 0)  # logs take one more, without signals
             sent = (*size, p.packing, rounds_sent, signals)
-            scalars = theory.scalars_total(*sent, sites, p.stationary)
+            scalars = theory.scalars_total(*sent, sites, p.stationary, p.noisy)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
-                scalars = theory.scalars_one_trip(*sent, more, sites, p.states, p.stationary)
-            if self.deployed_w is not None:
-                scalars += theory.scalars_exploit(*size, sites)
+                kind = (sites, p.columns, p.stationary, p.noisy)
+                scalars = theory.scalars_one_trip(*sent, more, *kind)
+            if self.policy_w is not None:
+                trip = p.exchange == "one-trip"
+                scalars += theory.scalars_exploit(*size, sites, trip, self.fit is not None)
             # an engine whose agents cannot call asks them, beside the paper's messages
-            asked = rounds_sent + (self.deployed_w is not None)
+            asked = rounds_sent + (self.policy_w is not None)
             control = self.ledger.scalars["signal"] - (p.n_agents * asked + 2 * signals)
             claim = "scalars = closed formula" + (
                 f", and {control:,} of control" if control else ""
@@ -443,12 +523,14 @@ def _regret(theorem: int) -> str:
     return f"regret ≤ Theorem {theorem} at the β and λ in force"
 
 
-def _sum(counts: list[int | None]) -> int | None:
-    """The sum of what every round counted; None where one did not."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
-
-
-def raw_scalars_per_step(plan: Plan) -> int:
-    """ρ = s + 2; s = 1 where states are finite."""
-    return int(getattr(plan.world, "state_dim", 1)) + 2
+def first_environment(run: Run) -> Environment:
+    """Agent 0's; a sentence where the run's folder cannot make it and nobody gave it."""
+    if run.plan is not None:
+        return run.plan.world
+    if run.world is not None:  # what `load` gives
+        return run.world()
+    raise InvalidInput(
+        "this run was pickled without its environment, because pickle cannot store it: use "
+        "the run that `learn` returned, or evaluate_policy(run.policy, env)",
+        code="not-pickled",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,22 @@ from fedlsvi.policy import pickled
 
 if TYPE_CHECKING:
     from fedlsvi.run import Run
+
+
+def most_rounds(bounds: Mapping[str, Mapping[str, Any]]) -> str:
+    """What limits the number of rounds, in a few words: a budget of the settings, or a theorem.
+
+    Args:
+        bounds: As in a run's summary, by name.
+    """
+    proven, budget = bounds.get("theorem_3"), bounds.get("budget")
+    possible = ""
+    if proven is not None and proven["bound"] is not None:
+        possible = f"at most {proven['bound']:,.0f} are possible"
+    if budget is None:
+        return possible
+    name = budget["claim"].removeprefix("rounds K ≤ ")
+    return f"{name} is {budget['bound']:,.0f}" + (f"; without it {possible}" if possible else "")
 
 
 class RunViews:
@@ -50,18 +67,20 @@ class RunViews:
             env: Another environment than agent 0's.
         """
         from fedlsvi.envs.gym.play import evaluate_policy
+        from fedlsvi.run import first_environment
 
-        world = self._run._first_environment() if env is None else env
+        world = first_environment(self._run) if env is None else env
         seed = self._run.seed if seed is None else seed
         return evaluate_policy(
-            self._run.final_policy, world, episodes, seed, horizon=self._run.parameters.horizon
+            self._run.policy, world, episodes, seed, horizon=self._run.parameters.horizon
         )
 
     def report(self, folder: str | PathLike[str] | None = None) -> Path:
-        """Write report.html and its plots; returns the page.
+        """Write report.html and its plots into a folder, or one page; returns the page.
 
         Args:
-            folder: Where; None is the run's own folder.
+            folder: Where; None is the run's own folder. A name that ends in .html is that of the
+                page, which holds its figures.
         """
         from fedlsvi.report import write_report
 

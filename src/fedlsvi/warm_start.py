@@ -42,7 +42,7 @@ def prior_of(source: Any, weight: float = 1.0) -> Prior:
         )
     p = run.parameters
     seen = p.n_agents * (p.episodes + p.logged) * (p.horizon // p.matrices)
-    w = run.w if run.deployed_w is None else run.deployed_w
+    w = run.w if run.policy_w is None else run.policy_w
     gram = run.gram_packed[: p.matrices]
     title = f"the run in {run.folder}" if run.folder else "the earlier run"
     about = (_fingerprint(run), run.reward_range)

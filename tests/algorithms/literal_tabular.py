@@ -199,9 +199,10 @@ def literal_advantage(
 
 
 def literal_ucbvi(
-    envs: Any, M: int, T: int, seed: int, c: float, top: Sequence[float], late: float
+    envs: Any, M: int, T: int, seed: int, c: float, top: Sequence[float], late: float | None
 ) -> Outcome:
-    """Fed-UCBVI on explicit lists of transitions."""
+    """Fed-UCBVI on explicit lists of transitions; UCBVI, where any visit ends a round, if `late` is
+    None."""
     agents, out = worlds(envs, M, seed), Outcome()
     env = agents[0].env
     H, S, A = env.horizon, env.n_states, env.n_actions
@@ -213,6 +214,8 @@ def literal_ucbvi(
 
         def limit(m: int, h: int, x: int, pi: Array = pi, known: Any = known) -> float:
             key = (h, x, int(pi[h, x]))
+            if late is None:
+                return 1.0
             N, mine = sum(k.get(key, 0) for k in known), known[m].get(key, 0)
             return max(1.0, mine if late > N else N / M)
 

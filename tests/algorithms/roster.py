@@ -20,11 +20,18 @@ SCALES: dict[str, dict[str, Any]] = {
     "fedq-bernstein": {"c": 0.02},
     "fedq-advantage": {"c": 0.3},
     "fed-ucbvi": {"c": 0.3},
+    "ucbvi": {"c": 0.3},
+    "q-ucb2": {"c": 0.01},
+    "ucrl-vtr": {"c": 0.05},
+    "fed-ucrl-vtr": {"c": 0.05},
 }
 ANCHOR = "lsvi-ucb-pp"
 """One agent that stands for all: its agents cannot differ."""
 
-TABULAR = {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "fed-ucbvi"}
+TABULAR = {
+    "fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "fed-ucbvi", "ucbvi", "psrl", "q-ucb2",
+    "q-avg", "ucrl-vtr", "fed-ucrl-vtr",
+}  # fmt: skip
 CONTINUOUS = {
     "fed-lsvi", "stale", "periodic", "centralised", "independent", "low-switching", "rare-switch",
 }  # fmt: skip

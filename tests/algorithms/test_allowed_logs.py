@@ -14,10 +14,10 @@ from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, as_environment, logged_worlds, record_episodes, write_records
-from fedlsvi.envs.logged.allowed import seen_actions
-from fedlsvi.envs.logged.rows import InvalidRecord
-from fedlsvi.envs.logged.world import records
 from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.logs.allowed import seen_actions
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.logs.world import records
 from fedlsvi.remote.site_settings import SiteSettings
 from literal import literal_fed_lsvi
 from literal_pevi import pevi, transitions
@@ -219,6 +219,10 @@ def test_a_file_remembers_how_it_was_read(tmp_path: Path) -> None:
     world = logged_worlds(file, allowed="seen", at_least=3, **sizes)[0]
     again = records(**world.spec()["params"])
     assert (again.allowed == world.allowed).all()
+    mask = np.ones((S, A), bool)
+    mask[0, 1] = False
+    world = logged_worlds(file, allowed=mask, **sizes)[0]
+    assert (records(**world.spec()["params"]).allowed == world.allowed).all()
     run = fedlsvi.offline(file, progress=False, allowed="seen", at_least=3, **sizes)
     asked = ["offline", str(file), "--horizon", "3", "--states", "5", "--actions", "3"]
     assert main([*asked, "--seen", "3", "--out", str(tmp_path / "run")]) == 0
@@ -231,7 +235,7 @@ def test_a_site_names_it_in_its_own_settings(tmp_path: Path) -> None:
     class Federation:
         horizon, n_actions, n_states, reward_range = H, A, S, (0.0, 1.0)
         features, one_hot, dim = None, True, S * A
-        algorithm, logged = "pevi", 0
+        algorithm, logged, action_names = "pevi", 0, None
 
     write_records(logs()[0], tmp_path / "records.parquet")
     settings = tmp_path / "fedlsvi.toml"

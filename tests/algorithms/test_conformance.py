@@ -32,7 +32,8 @@ from literal import worlds
 EVERYONE = {
     "fed-lsvi", "independent", "centralised", "low-switching", "rare-switch", "coop-lsvi",
     "async-coop", "coopts-phe", "coopts-lmc", "fedq-hoeffding", "fedq-bernstein", "fedq-advantage",
-    "fed-ucbvi", "lsvi-ucb-pp", "stale", "periodic",
+    "fed-ucbvi", "lsvi-ucb-pp", "stale", "periodic", "ucbvi", "psrl", "q-ucb2", "q-avg",
+    "fed-sarsa", "ucrl-vtr", "fed-ucrl-vtr",
 }  # fmt: skip
 
 
@@ -46,13 +47,15 @@ def test_the_whole_roster_is_registered() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_learns_a_small_problem(name: str) -> None:
-    """Mean regret per agent and episode over the last tenth below 5 % of V*."""
+    """Mean regret per agent and episode over the last tenth below 5 % of V*; where nothing is
+    promised, 15 %."""
     env, T = tabular(), 3000
     run = learn(name, env, T)
     late = (run.regret[-1] - run.regret[-T // 10 - 1]) / (T // 10) / AGENTS
-    assert late < 0.05 * env.optimal_values()[0].mean()
+    limit = (0.05 if registry.entry(name).guarantee else 0.15) * env.optimal_values()[0].mean()
+    assert late < limit
     table = env.policy_values(run.policy.table)[0]  # what it reports is as good
-    assert (env.optimal_values()[0] - table).mean() < 0.05 * env.optimal_values()[0].mean()
+    assert (env.optimal_values()[0] - table).mean() < limit
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in TABULAR])
@@ -243,7 +246,8 @@ def test_sums_that_do_not_fit_are_refused(name: str, monkeypatch: pytest.MonkeyP
     """Before anything is allocated, and with a way out; Q-learners and Fed-LSVI's kin keep less."""
     monkeypatch.setattr("fedlsvi.algorithms.shared.lsvi_sums.LARGEST", 1000)
     small = {"fed-lsvi", "periodic", "stale", "low-switching", "rare-switch"}
-    if name in small | {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage"}:
+    small |= {"fedq-hoeffding", "fedq-bernstein", "fedq-advantage", "q-ucb2", "q-avg", "fed-sarsa"}
+    if name in small:
         learn(name, tabular(), 3)
     else:
         with refused(InvalidInput, "sums-too-large", name):

@@ -12,6 +12,7 @@ from fedlsvi.algorithms import registry
 from fedlsvi.algorithms.shared.settings import PRACTICAL
 from fedlsvi.core import theory
 from fedlsvi.envs import FiniteMDP
+from fedlsvi.groups import ProblemSize
 
 COOPERATIVE = ["coop-lsvi", "coopts-phe", "coopts-lmc"]
 RANDOMISED = ["coopts-phe", "coopts-lmc"]
@@ -161,7 +162,9 @@ def test_agents_that_learn_alone_do_not_pay_for_those_who_differ(name: str, pres
     def width(algorithm: str, M: int) -> float:
         settings = {"n_agents": M, "preset": preset, "confidence": 0.1}
         far, near = (
-            registry.make(algorithm, **settings, xi=xi).settings.resolve(50, 4, 6, True).beta
+            registry.make(algorithm, **settings, xi=xi)
+            .settings.resolve(ProblemSize(50, 4, 6, True))
+            .beta
             for xi in (0.01, 0.0)
         )
         if preset == "paper":  # Theorem 2 halves p inside of the logarithm

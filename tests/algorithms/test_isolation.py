@@ -17,7 +17,7 @@ from algorithms.roster import AGENTS, ANCHOR, NAMES, make, strangers
 from fedlsvi.algorithms.coop_lsvi import CoopLSVI, CoopPlay
 from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.comparator import Play
-from fedlsvi.algorithms.shared.regret_meter import GroupMeter, RegretMeter
+from fedlsvi.algorithms.shared.regret_meter import GroupMeter, RunMeter
 from fedlsvi.envs.base import Environment
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap
@@ -29,7 +29,7 @@ SEVERAL = [name for name in NAMES if name != ANCHOR]
 
 OUTSIDE = (
     Plan,
-    RegretMeter,
+    RunMeter,
     GroupMeter,
     Environment,
     FeatureMap,

@@ -16,6 +16,7 @@ from fedlsvi.algorithms.shared.lsvi_sums import LSVISums
 from fedlsvi.algorithms.shared.settings import LinearSettings
 from fedlsvi.envs import RandomMDP
 from fedlsvi.errors import InvalidInput
+from fedlsvi.experience.kinds import empty_values
 
 
 class Pooling(Play):
@@ -229,7 +230,7 @@ def late(self: Any, first: int, n: int) -> Any:
 def elsewhere(self: Any, plan: Any, settings: Any, keep_models: bool) -> None:
     """What it reports, and plays, is a policy that nobody renews."""
     Pooling.__init__(self, plan, settings, keep_models)
-    self.values = plan.values()
+    self.values = empty_values(plan)
 
 
 def signals_twice(self: Any, seen: Any) -> None:

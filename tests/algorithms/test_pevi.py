@@ -14,12 +14,12 @@ from fedlsvi import PEVI, FedLSVI
 from fedlsvi.algorithms import check_algorithm, registry
 from fedlsvi.core.theory import beta_pessimistic
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RandomMDP
-from fedlsvi.envs.logged import sources
-from fedlsvi.envs.logged.recording import record_episodes, write_records
-from fedlsvi.envs.logged.rows import InvalidRecord
-from fedlsvi.envs.logged.world import logged_worlds
 from fedlsvi.errors import InvalidEnvironment
-from fedlsvi.experience import logged
+from fedlsvi.experience import log_buffer
+from fedlsvi.logs import sources
+from fedlsvi.logs.recording import record_episodes, write_records
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.logs.world import logged_worlds
 from literal_pevi import pevi
 from repeats import repeats
 from transports_over_frames import over_frames
@@ -138,7 +138,7 @@ def test_blocks_cohorts_transports_and_spilled_states_change_no_bit(
         other = learn(**options)
         assert other.w.tobytes() == run.w.tobytes()
         assert other.gram.tobytes() == run.gram.tobytes()
-    monkeypatch.setattr(logged, "SPILL", 1)
+    monkeypatch.setattr(log_buffer, "SPILL", 1)
     assert learn().w.tobytes() == run.w.tobytes()
     monkeypatch.setattr(sources, "BLOCK", 5)
     assert np.abs(learn().w - run.w).max() < 1e-12

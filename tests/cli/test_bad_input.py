@@ -229,3 +229,16 @@ def test_hints_can_be_typed(
     assert message.code == code
     assert typed in message
     assert "features=" not in message
+
+
+def test_a_warning_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also one of the environment, before the run begins."""
+    monkeypatch.chdir(tmp_path)
+    slippery = ["--set", "env.kwargs.is_slippery=true", "--set", "env.horizon=20"]
+    play = ["--agents", "2", "--episodes", "3", "--out", "-"]
+    assert main(["run", "--env", "CliffWalking-v1", *slippery, *play]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "several rewards" in line]
+    assert len(said) == 1
+    assert said[0].startswith("fedlsvi: warning: in the table of CliffWalking-v1")

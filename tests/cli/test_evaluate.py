@@ -13,10 +13,14 @@ import pytest
 
 import fedlsvi
 from fedlsvi import FedLSVI
+from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.cli import main
-from fedlsvi.envs import FiniteMDP, RiverSwim
+from fedlsvi.envs import FiniteMDP, RiverSwim, logged_worlds, write_records
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.envs.gym.play import evaluate_policy
+from fedlsvi.remote.site_settings import environment
+from fedlsvi.storage import settings_file
+from recorded import recorded
 from shell import refused
 
 LAKE = ["--env", "FrozenLake-v1"]
@@ -29,7 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     run = FedLSVI(n_agents=2, value_range=1.0).learn(
         "FrozenLake-v1", episodes=60, horizon=20, progress=False, folder=where / "run"
     )
-    run.final_policy.save(where / "policy")
+    run.policy.save(where / "policy")
     return where / "run", where / "policy"
 
 
@@ -110,7 +114,7 @@ def test_a_policy_is_played_where_it_was_learned(
     env = as_environment("FrozenLake-v1", horizon=20, kwargs={"is_slippery": False})
     run = FedLSVI(1, value_range=1.0).learn(env, 20, progress=False)
     run.save("run")
-    run.final_policy.save("policy")
+    run.policy.save("policy")
     assert fedlsvi.load("run").policy.environment == run.environment[0]
     for folder in ("run", "policy"):
         for named in ([], LAKE):
@@ -130,12 +134,12 @@ def test_our_own_environments_are_played_and_recorded(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = FedLSVI(1).learn(RiverSwim(4, 8), 20, progress=False)
-    run.final_policy.save("swim")
+    run.policy.save("swim")
     means = [
         _evaluated(capsys, "swim", *named)["mean"]
         for named in ([], ["--env", "river-swim"], ["--env", "fedlsvi/RiverSwim-v0"])
     ]
-    assert means == [evaluate_policy(run.final_policy, RiverSwim(4, 8), 9).mean] * 3
+    assert means == [evaluate_policy(run.policy, RiverSwim(4, 8), 9).mean] * 3
     assert main(["record", "swim", "--env", "river-swim", "--out", "swim.txt"]) == 0
     assert "step 8 of 8" in Path("swim.txt").read_text()
 
@@ -146,7 +150,7 @@ def test_arrays_are_played_from_their_run_only(
     env = FiniteMDP(np.full((2, 2, 2), 0.5), np.ones((2, 2)), horizon=3)
     run = FedLSVI(1).learn(env, 9, progress=False)
     run.save("run")
-    fedlsvi.load("run").final_policy.save("policy")
+    fedlsvi.load("run").policy.save("policy")
     assert _evaluated(capsys, "run")["mean"] == 3.0
     assert refused(capsys, "evaluate", "policy").code == "no-environment"
 
@@ -189,7 +193,7 @@ def test_a_run_in_a_black_box_is_played_where_env_says(
     """Nothing makes the box again, but --env shows the same states and actions."""
     box = as_environment(lambda: gymnasium.make("FrozenLake-v1"), horizon=20, tables=False)
     run = FedLSVI(1, value_range=1.0).learn(box, 20, progress=False, folder="run")
-    expected = evaluate_policy(run.final_policy, "FrozenLake-v1", 9).mean
+    expected = evaluate_policy(run.policy, "FrozenLake-v1", 9).mean
     assert _evaluated(capsys, "run", *LAKE)["mean"] == expected
     assert main(["record", "run", *LAKE, "--out", "episode.txt"]) == 0
     capsys.readouterr()
@@ -206,4 +210,28 @@ def test_a_table_from_a_function_is_played_in_its_own_units(
         return gymnasium.make("CliffWalking-v1")
 
     run = FedLSVI(1).learn(cliff, 5, horizon=20, progress=False, folder="run")
-    assert _evaluated(capsys, "run")["mean"] == evaluate_policy(run.final_policy, cliff, 9).mean
+    assert _evaluated(capsys, "run")["mean"] == evaluate_policy(run.policy, cliff, 9).mean
+
+
+def test_a_site_with_a_world_estimates_from_a_log_of_another_form(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its features are its environment's own, which no file holds, and its logs have columns of
+    other names, which its settings translate."""
+    table = {"entry": "canary:make", "horizon": 5, "dim": 8}
+    env: Any = environment(table)
+    run = FedLSVI(1, gamma=20.0).learn(env, 60, progress=False)
+    run.policy.save("fedlsvi/trial/policy")
+    (log,), _ = recorded([env], [30], 5, env.n_actions)
+    assert log is not None
+    worlds = logged_worlds(log, horizon=5, n_actions=env.n_actions)
+    wanted = estimate_value(run.policy, worlds, run.plan.features, repeats=0)
+    log["pay"] = log.pop("reward")
+    write_records(log, "log.parquet")
+    settings = {"env": table, "data": {"file": "../log.parquet", "columns": {"reward": "pay"}}}
+    Path("local").mkdir()
+    Path("local/fedlsvi.toml").write_text(settings_file.dump(settings))
+    for kit in (".", "fedlsvi/trial"):
+        command = ["evaluate", kit, "--data", "log.parquet", "--repeats", "0", "--format", "json"]
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out)["value"] == pytest.approx(wanted.value)

@@ -65,7 +65,7 @@ def test_one_agents_environment_is_named(wards: str, capsys: pytest.CaptureFixtu
 
 def test_unusual_parameters_are_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = FedLSVI(2).learn(RiverSwim(4, 8), 20, progress=False)
-    run.final_policy.save("swim")
+    run.policy.save("swim")
     assert evaluated(capsys, "swim")["environment"] == "RiverSwim (n_states = 4, horizon = 8)"
     changed = evaluated(capsys, "swim", "--set", "env.initial=2")
     assert changed["environment"] == "RiverSwim (n_states = 4, horizon = 8, initial = 2)"
@@ -92,8 +92,8 @@ def test_each_agent_begins_where_it_did_in_the_run(
     run = FedLSVI(2).learn(worlds, 30, progress=False, folder="run")
     found = evaluated(capsys, "run", "--episodes", "9")["agents"]
     for m, env in enumerate(worlds):
-        assert found[m]["mean"] == evaluate_policy(run.final_policy, env, 9, agent=m).mean
-        record(run.final_policy, env, "episode.txt", agent=m)
+        assert found[m]["mean"] == evaluate_policy(run.policy, env, 9, agent=m).mean
+        record(run.policy, env, "episode.txt", agent=m)
         assert f"step 1 of 3, state {3 * m}\n" in Path("episode.txt").read_text()
     world = RiverSwim(4, 8, initial="uniform")
     ours, theirs = (evaluate_policy("random", world, 9, agent=m).returns for m in range(2))

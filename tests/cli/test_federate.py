@@ -147,7 +147,7 @@ def test_status_says_who_is_away_and_why_a_job_failed(
     found = {
         "name": "trial", "rounds": 7, "episodes": 1200, "of": 5000, "sites": ["north", "south"],
         "notes": ["round 7: agent 1 carried, away since round 5"], "processes": {},
-        "server": "answers", "connected": ["north"],
+        "server": "answers", "connected": ["north"], "live": None, "waits": "",
         "jobs": [{"id": "12", "name": "trial", "status": "FAILED", "reason": "agent 1 is silent"}],
     }  # fmt: skip
     monkeypatch.setattr(project, "status", lambda folder: found)

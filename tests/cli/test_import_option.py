@@ -33,13 +33,7 @@ gymnasium.register("Toy-v0", Toy)
 """
 
 
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test imports is gone after it."""
-    monkeypatch.setenv(extensions.VARIABLE, "")
-    monkeypatch.setattr(envs_registry.REGISTRY, "rows", dict(envs_registry.REGISTRY.rows))
-    monkeypatch.delitem(sys.modules, "my_room", raising=False)
-    extensions.load_extensions.cache_clear()
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 def test_a_file_is_imported_once(tmp_path: Path) -> None:

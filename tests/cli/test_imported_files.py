@@ -45,6 +45,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(extensions.VARIABLE, "")
     for registry in (envs_registry, algorithms_registry):
         monkeypatch.setattr(registry.REGISTRY, "rows", dict(registry.REGISTRY.rows))  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("my_room", "my_other", "my_twin", "my_pack", "my_pack.inner"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     extensions.load_extensions.cache_clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 from expecting import refused as expected
 from fedlsvi import algorithms, envs, features
 from fedlsvi.algorithms import registry as algorithm_registry
-from fedlsvi.cli import main
+from fedlsvi.cli import in_shell_words, main
 from fedlsvi.cli.command import new_folder
 from fedlsvi.envs import registry as env_registry
 from fedlsvi.errors import FolderExists, InvalidEnvironment, InvalidInput, UnknownName
@@ -108,8 +109,12 @@ def test_the_way_to_go_on_can_be_pasted(
      (features, "unknown-features")],
 )  # fmt: skip
 def test_an_unknown_name_may_be_of_a_module_that_was_not_named(module: Any, code: str) -> None:
-    with expected(UnknownName, code, "--import"):
+    with expected(UnknownName, code, "import the module") as caught:
         module.registry.entry("my-own")
+    assert "--" not in str(caught.value)  # in Python, Python's words
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert "--import FILE" in in_shell_words(copied)
+    assert "import the module" not in in_shell_words(copied)
 
 
 def test_a_constructor_that_returns_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 
 import fedlsvi
-from fedlsvi.algorithms.fitted_q_evaluation import ENGINES
+from fedlsvi.algorithms.fitted_q_evaluation import ENGINES, estimate_value
+from fedlsvi.algorithms.shared.plain_policies import Always
 from fedlsvi.cli import main
-from fedlsvi.envs import RandomMDP, record_episodes, write_records
+from fedlsvi.envs import RandomMDP, logged_worlds, record_episodes, write_records
 from fedlsvi.storage import evaluations
 
 
@@ -77,11 +81,145 @@ def test_a_value_is_estimated_from_logs(
     assert not Path("policy/evaluations.json").exists()
 
 
+@pytest.mark.usefixtures("logs")
+def test_an_estimate_keeps_to_the_range_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Returns of at most 1: neither estimate, interval nor bounds are above, whether the range
+    comes from the run, from its policy or from the command line."""
+    for name in ("north", "south"):
+        log = record_episodes(RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1), 8)
+        log["reward"] = np.where(log["step"] == 3, 0.99, 0.0)
+        write_records({k: v for k, v in log.items() if k != "probability"}, f"{name}.csv")
+    files = ["north.csv", "south.csv"]
+    run = fedlsvi.offline(files, folder="run", value_range=1.0, progress=False)
+    run.policy.save("policy")
+    fedlsvi.offline(files, folder="other", progress=False)
+    words = ["--data", files[0], "--data", files[1], "--repeats", "40"]
+    for where, more in (("run", []), ("policy", []), ("other", ["--value-range", "1"])):
+        assert main(["evaluate", where, *words, *more, "--format", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["optimistic"] == 1.0
+        assert 0.0 <= found["low"] <= found["value"] <= found["high"] <= 1.0
+        assert found["value"] + found["unseen"] <= 1.0
+    assert main(["evaluate", "other", *words, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["optimistic"] > 1.0
+    assert main(["evaluate", "run", *words]) == 0
+    assert "no importance sampling" in capsys.readouterr().out
+    assert main(["report", "run"]) == 0
+    assert "column 'probability'" in html.unescape(section(Path("run/report.html"))[0])
+    assert main(["evaluate", "run", *words, "--value-range", "0.5"]) == 2
+    assert "--value-range" in capsys.readouterr().err
+
+
+def clinic(path: str, seed: int = 0) -> None:
+    """A table whose columns have other names, and whose actions are words."""
+    log = record_episodes(RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1), 20, seed=seed)
+    log["dose"] = np.array(["none", "low", "high"])[log.pop("action")]
+    log["patient"] = log.pop("episode")
+    write_records(log, path)
+
+
+@pytest.mark.parametrize("given", ["file", "arrays", "warm"])
+def test_logs_are_evaluated_as_the_run_has_read_its_own(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Columns and names of actions are in the run folder, also where no file was; --column and
+    --actions override them."""
+    monkeypatch.chdir(tmp_path)
+    clinic("ward.csv")
+    clinic("other.csv", seed=1)
+    columns = {"episode": "patient", "action": "dose"}
+    names = ["none", "low", "high"]
+    own: dict[str, Any] = {"columns": columns, "progress": False, "folder": "run"}
+    data: Any = "ward.csv"
+    if given == "warm":
+        env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+        logs = logged_worlds(data, like=env, columns=columns, action_names=names)
+        fedlsvi.FedLSVI(1).learn(env, 5, data=logs, progress=False, folder="run")
+    else:
+        if given == "arrays":
+            data = pandas.read_csv(data)
+        fedlsvi.offline(data, action_names=names, **own)
+    words = ["evaluate", "run", "--data", "other.csv", "--repeats", "0", "--format", "json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    renamed = pandas.read_csv("other.csv").rename(columns={"dose": "drug"})
+    renamed["drug"] = renamed["drug"].str.upper()
+    renamed.to_csv("renamed.csv", index=False)
+    words[3] = "renamed.csv"
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "--column action=" in said
+    assert "columns=" not in said
+    more = ["--column", "action=drug", "--actions", "NONE,LOW,HIGH"]
+    assert main([*words, *more]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert main([*words[:-2], *more[:2]]) == 2
+    assert "HIGH" in capsys.readouterr().err
+
+
+def test_words_for_actions_that_a_policy_numbers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clinic("ward.csv")
+    log = record_episodes(RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1), 20)
+    fedlsvi.offline(log, folder="run", progress=False)
+    words = ["evaluate", "run", "--data", "ward.csv", "--column", "episode=patient", "--column",
+             "action=dose", "--repeats", "0"]  # fmt: skip
+    assert main(words) == 2
+    assert "--actions" in capsys.readouterr().err
+    assert main([*words, "--actions", "none,low,high"]) == 0
+
+
+def test_errors_of_logs_have_the_words_of_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clinic("ward.csv")
+    assert main(["data", "ward.csv"]) == 2
+    assert "--column episode=NAME" in capsys.readouterr().err
+    named = ["--column", "episode=patient", "--column", "action=dose"]
+    assert main(["data", "ward.csv", *named, "--horizon", "2"]) == 2
+    assert "--horizon" in capsys.readouterr().err
+    assert main(["data", "ward.csv", *named, "--reward-range", "0", "0.1"]) == 2
+    assert "--reward-range" in capsys.readouterr().err
+    assert main(["data", "ward.csv", *named, "--actions", "4"]) == 2
+    assert "--actions NAME" in capsys.readouterr().err
+    assert main(["data", "ward.csv", *named]) == 0
+    assert "0 = high, 1 = low, 2 = none" in capsys.readouterr().out
+    assert main(["data", "ward.csv", *named, "--actions", "none,low,high", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["action_names"] == ["none", "low", "high"]
+
+
 def section(page: Path) -> tuple[str, str]:
     """What a page says under *estimated* and under *measured*."""
     text = page.read_text().partition(">Estimated and measured value<")[2].partition("<h2>")[0]
     _, estimated, measured = text.split("<h3>")
     return estimated, measured
+
+
+@pytest.mark.usefixtures("logs")
+def test_data_shows_a_policy_beside_plain_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same numbers as `evaluate`, and of rules that need no learning."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    run = fedlsvi.offline(["north.csv"], folder="run", n_states=4, n_actions=3, progress=False)
+    words = ["data", "south.csv", "--policy", "run", "--repeats", "10"]
+    assert main([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert list(found) == ["learned", "behaviour cloning", "always action 0", "random"]
+    assert main(["evaluate", "run", "--data", "south.csv", "--repeats", "10", "--format",
+                 "json"]) == 0  # fmt: skip
+    assert json.loads(capsys.readouterr().out) == found["learned"]
+    # uniform behaviour: what random earns by importance sampling is what the log earned
+    assert found["random"]["importance"] == pytest.approx(found["random"]["behaviour"])
+    always = estimate_value(Always(0), logged_worlds("south.csv", like=env), run.plan.features,
+                            repeats=10)  # fmt: skip
+    assert found["always action 0"] == pytest.approx(always.row())
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for row in found.values():
+        assert f"{row['value']:.4g}" in said
+        assert f"{row['robust']:.4g}" in said
 
 
 @pytest.mark.usefixtures("logs")
@@ -102,7 +240,17 @@ def test_the_report_keeps_estimated_and_measured_apart(
     assert [one["stationary"] for one in evaluations.read("run")["estimated"]] == [True, False]
     run.report()
     estimated, measured = section(Path("run/report.html"))
-    for number in ("value", "low", "high", "unseen", "optimistic", "importance"):
+    for number in (
+        "value",
+        "low",
+        "high",
+        "unseen",
+        "optimistic",
+        "importance",
+        "robust",
+        "robust_low",
+        "robust_high",
+    ):
         assert f"{found[number]:,.4g}" in estimated, number
     assert f"{found['behaviour']:,.4g}" in measured
     assert f"{found['value']:,.4g}" not in measured

@@ -15,10 +15,13 @@ from click.shell_completion import ShellComplete
 
 import fedlsvi
 from expecting import refused as raises_refused
+from fedlsvi import json_log
 from fedlsvi.cli import SECTIONS, commands, main
 from fedlsvi.cli.command import new_folder
 from fedlsvi.cli.machine import TAUS
 from fedlsvi.errors import InvalidInput
+from fedlsvi.learner import FedLSVI
+from fedlsvi.registry import Entry
 from shell import refused
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -323,13 +326,60 @@ def test_runs_are_listed(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert refused(capsys, "list", "features", "runs").code == "bad-folder"
 
 
-def test_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     rows = {row["name"]: row for row in as_json(capsys, "list", "settings")["settings"]}
     assert rows["gamma"]["parameters"] == {"default": "auto"}
-    assert "periodic" in rows["period"]["summary"]
+    assert rows["gamma"]["algorithms"] == ["fed-lsvi", "stale"]
+    assert "Episodes between two" in rows["period"]["summary"]
+    text = said(capsys, "list", "settings")
+    assert "docs/" not in text  # the text itself, also where there is no clone
+    assert max(map(len, text.splitlines())) <= 80
+    for name, row in rows.items():
+        assert not row["summary"].startswith("("), f"{name} is not documented"
 
 
-@pytest.mark.parametrize("verb", ["report", "evaluate"])
+def test_a_setting_says_what_its_docstring_says() -> None:
+    class Documented(FedLSVI):
+        """Another.
+
+        Args:
+            n_agents: M.
+            haste: In all
+                its lines: whole.
+
+        Attributes:
+            name: What it is called.
+
+        More text.
+        """
+
+        name = "documented"
+
+        def __init__(self, n_agents: int = 1, haste: float = 4.0) -> None:
+            super().__init__(n_agents)
+
+    assert Entry("documented", Documented, "").parameter_texts() == {
+        "n_agents": "M.", "haste": "In all its lines: whole.", "name": "What it is called.",
+    }  # fmt: skip
+    assert Entry("nothing", lambda: None, "").parameter_texts() == {}
+
+
+def test_privacy_of_several_seeds(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the README makes them: it said "no versions.json"."""
+    main([*LINE, "--seeds", "0:2", "--out", "runs/first"])
+    capsys.readouterr()
+    each = as_json(capsys, "privacy", "runs/first/")
+    assert list(each) == ["runs/first/seed-0", "runs/first/seed-1"]
+    assert each["runs/first/seed-1"] == as_json(capsys, "privacy", "runs/first/seed-1/")
+    text = said(capsys, "privacy", "runs/first")
+    assert text.count("smallest upload") == 2
+    assert "runs/first/seed-1:" in text
+
+
+@pytest.mark.parametrize("verb", ["report", "evaluate", "privacy"])
 def test_a_folder_of_runs_names_them(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([*LINE, "--seeds", "0:2", "--out", "runs/many"])
     capsys.readouterr()
@@ -360,3 +410,23 @@ def test_demo_without_matplotlib_is_refused_at_once(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "fedlsvi[plot]" in refused(capsys, "demo")
+
+
+def test_a_run_writes_a_log_of_its_own(tmp_path: Path) -> None:
+    """Its begin, rounds and end as JSON lines for their owner alone, above a level; a resumed run
+    appends."""
+    log, folder = tmp_path / "log.jsonl", tmp_path / "run"
+    words = ["run", "--env", "river-swim", "--agents", "2", "--episodes", "20", "-q"]
+    assert main([*words, "--out", str(folder), "--log", str(log)]) == 0
+    assert log.stat().st_mode & 0o777 == 0o600
+    rounds = fedlsvi.load(folder).records
+    said = [(line["level"], line["message"]) for line in json_log.read(log)]
+    ends = [("INFO", f"round {record.k} ends at episode {record.last}") for record in rounds]
+    assert [row for row in said if row[1].startswith("round ")] == ends
+    assert (said[0][1], said[-1][1]) == ("this run begins", "this run ends")
+    assert main(["resume", str(folder), "--episodes", "30", "-q", "--log", str(log)]) == 0
+    assert len(list(json_log.read(log))) > len(said)
+    only = [*words, "--out", "-", "--log-level", "warning"]
+    assert main([*only, "--log", str(tmp_path / "quiet.jsonl")]) == 0
+    assert list(json_log.read(tmp_path / "quiet.jsonl")) == []
+    assert main([*only, "--log", str(tmp_path / "nowhere" / "log.jsonl")]) == 2

@@ -32,7 +32,7 @@ def test_every_registered_environment_keeps_the_contract(name: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_the_record_holds_every_parameter(name: str) -> None:
     unused = (
-        {"repeat", "clip_rewards", "allowed"} if name == "gymnasium" else set()
+        {"repeat", "clip_rewards", "allowed", "actions"} if name == "gymnasium" else set()
     )  # recorded where used
     assert set(make(name).describe()) | unused == set(entry(name).parameters())
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedlsvi.core.discrete_gaussian import LARGEST, discrete_gaussian
+from fedlsvi.core.discrete_gaussian import (
+    LARGEST,
+    LARGEST_ROUNDING,
+    discrete_gaussian,
+    randomly_rounded,
+)
 
 KEY = bytes(range(32))
 
@@ -106,3 +111,37 @@ def test_a_key_and_a_label_decide() -> None:
 def test_what_it_cannot_draw(key: bytes, sigma: int) -> None:
     with pytest.raises(ValueError, match="discrete_gaussian needs"):
         discrete_gaussian(key, b"", np.array([sigma]))
+
+
+def literally_rounded(bits: Bits, number: int, sigma: int) -> int:
+    """k with probability ∝ exp(−(k − c)²/2σ²), c in units of 2^-16, as the module's docstrings."""
+    one = 1 << 16
+    whole, part = divmod(number, one)
+    while True:
+        e = bits.laplace(sigma)
+        above = (abs(e) * one - part - sigma * one) ** 2
+        if e < 0:
+            above = (abs(e) * one + part - sigma * one) ** 2 + 4 * part * sigma * one
+        if bits.exp(above, 2 * (sigma * one) ** 2):
+            return whole + e
+
+
+def test_random_rounding_is_that_of_the_literal_sampler() -> None:
+    numbers = np.array([0, 1, -1, 65_535, -65_535, 1 << 40, -(1 << 40) - 12_345, 98_304])
+    for sigma in (1, 9, LARGEST_ROUNDING):
+        drawn = randomly_rounded(KEY, b"round", numbers, sigma)
+        label = len(b"round").to_bytes(8, "little") + b"round"
+        bits = Bits(shake_256(label + KEY).digest(1 << 14))
+        assert drawn.tolist() == [literally_rounded(bits, int(c), sigma) for c in numbers]
+
+
+@pytest.mark.parametrize("part", [0, 1 << 14, 1 << 15, 60_000])
+def test_random_rounding_has_its_distribution(part: int) -> None:
+    sigma, n = 3, 100_000
+    drawn = randomly_rounded(KEY, b"law", np.full(n, (7 << 16) + part), sigma)
+    support = np.arange(7 - 15, 7 + 17)
+    law = np.exp(-np.square(support - 7 - part / 65_536) / (2 * sigma**2))
+    seen = np.array([(drawn == k).sum() for k in support])
+    law = law / law.sum() * n
+    often = law > 5
+    assert chisquare(seen[often], law[often] * seen[often].sum() / law[often].sum()).pvalue > 1e-4

@@ -13,6 +13,7 @@ from expecting import refused
 from fedlsvi.config import Settings
 from fedlsvi.core.fixed_point import LARGEST, add, decode, encode, rounding, scale_bits
 from fedlsvi.errors import InvalidInput, InvalidSetting
+from fedlsvi.groups import ProblemSize
 
 reals = st.floats(-1000.0, 1000.0)
 
@@ -66,14 +67,16 @@ def test_bound_of_all_agents_together_fits() -> None:
 
 def test_scale_of_a_large_run_worked_by_hand() -> None:
     """T = 10⁶, M = 10, H = 10: Σ|b| ≤ 10⁷·11 < 2^27, and 62 − 27 = 35."""
-    p = Settings(n_agents=10, aggregation="exact", preset="paper").resolve(10**6, 10, 4, False)
+    p = Settings(n_agents=10, aggregation="exact", preset="paper").resolve(
+        ProblemSize(10**6, 10, 4, False)
+    )
     assert (p.largest_target, p.scale_bits) == (11.0, 35)
 
 
 def test_settings_that_leave_too_few_bits_are_refused() -> None:
     large = Settings(n_agents=10**6, aggregation="exact")
     with refused(InvalidSetting, "too-few-bits", "20"):
-        large.resolve(10**6, 10, 4, False)
+        large.resolve(ProblemSize(10**6, 10, 4, False))
 
 
 def test_secure_with_two_agents_is_refused() -> None:

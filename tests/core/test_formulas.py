@@ -75,7 +75,9 @@ def test_backup_is_equation_5(seed, beta):
     y = factor.whiten(phi.reshape(-1, d)).reshape(S, A, d)
     values, greedy = np.empty(S), np.empty(S, np.int32)
     norms = np.empty(S)
-    backup(y, w @ factor.lower, beta, 1.5, values, greedy, norms, EVERY, UNKEPT)
+    backup(
+        y, w @ factor.lower, np.array([beta, 0.0, 0.0]), 1.5, values, greedy, norms, EVERY, UNKEPT
+    )
     np.testing.assert_allclose(values, np.clip(score.max(axis=1), 0.0, 1.5), atol=1e-10)
     assert np.array_equal(greedy, score.argmax(axis=1))
     chosen = y[np.arange(S), greedy]
@@ -86,7 +88,8 @@ def test_ties_go_to_the_lowest_action_and_ignore_the_clip():
     """Two actions above the ceiling: the larger unclipped score wins; equal ones: the first."""
     index, gram = np.arange(3).reshape(1, 3), np.ones(3)
     values, greedy = np.empty(1), np.empty(1, np.int32)
-    backup_diagonal(index, np.array([4.0, 5.0, 5.0]), gram, 0.0, 2.0, values, greedy, EVERY, UNKEPT)
+    w, bonus = np.array([4.0, 5.0, 5.0]), np.zeros(3)
+    backup_diagonal(index, w, gram, bonus, 2.0, values, greedy, EVERY, UNKEPT)
     assert (values[0], greedy[0]) == (2.0, 1)
 
 

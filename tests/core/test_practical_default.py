@@ -12,31 +12,50 @@ from fedlsvi.config import Parameters, Settings
 from fedlsvi.core import theory
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
+from fedlsvi.groups import ProblemSize
 
 M, T, H, D = 4, 3_000, 3, 5
 
 
 def numbers(T: int = T, one_hot: bool = False, **given: Any) -> Parameters:
-    return Settings(**{"n_agents": M} | given).resolve(T, H, D, one_hot)
+    return Settings(**{"n_agents": M} | given).resolve(ProblemSize(T, H, D, one_hot))
 
 
 def test_eager_within_what_the_raw_data_pays() -> None:
-    """c = 1 + 1/M; a round takes 2MH(P + d) + 3M scalars, the pass at the end 2MHd + M, and the
-    data has 3MTH."""
+    """c = 1 + 1/M; a round takes 2MH(P + d) + 3MH + 3M scalars, the pass at the end 2MHd + 5MH + M,
+    and the data has 3MTH."""
     p = numbers()
-    each, first = 2 * M * H * (15 + D) + 3 * M, M * (H * (15 + D) + 3)
-    last = 2 * M * H * D + M
+    each, first = 2 * M * H * (15 + D) + 3 * M * H + 3 * M, M * (H * (15 + D + 1) + 3)
+    last = 2 * M * H * D + 5 * M * H + M
     assert (p.cap, p.rounds) == (1.25, (3 * M * T * H - first - last) // each)
     assert numbers(policy="explore").rounds == (3 * M * T * H - first) // each
-    most = theory.scalars_total(D, H, M, p.packing, p.rounds, M * p.rounds) + last
+    most = theory.scalars_total(D, H, M, p.packing, p.rounds, M * p.rounds, noisy=True) + last
     assert most <= theory.scalars_raw(H, M, T) < most + each
-    first = M * (H * 10 + 3)
-    assert numbers(one_hot=True).rounds == (3 * M * T * H - first - last) // (240 + 12)
+    first = M * (H * 11 + 3)
+    assert numbers(one_hot=True).rounds == (3 * M * T * H - first - last) // (276 + 12)
 
 
 @pytest.mark.parametrize("episodes", [1, 50, 500])
 def test_short_runs_may_have_forty_rounds(episodes: int) -> None:
     assert numbers(episodes).rounds == 40
+
+
+@pytest.mark.parametrize(("given", "least"), [
+    ({}, 320),
+    ({"aggregation": "exact"}, 320),
+    ({"aggregation": "secure"}, 40),
+    ({"gamma": 1.0, "rounds": 5}, 5),
+    ({"exchange": "one-trip"}, 320),
+])  # fmt: skip
+def test_where_states_are_finite_learning_comes_first(given: dict[str, Any], least: int) -> None:
+    """Where ends are public every round of the budget is played, and 40 stay the least."""
+    settings = Settings(**{"n_agents": M} | given)
+    assert settings.resolve(ProblemSize(50, H, D, one_hot=True, states=9)).rounds == least
+
+
+def test_vectors_keep_forty() -> None:
+    """A round takes a pass over the whole history there."""
+    assert Settings(n_agents=M).resolve(ProblemSize(50, H, D, one_hot=False)).rounds == 40
 
 
 def test_a_default_run_sends_no_more_than_its_raw_data() -> None:
@@ -87,12 +106,12 @@ def test_a_floor_keeps_the_default() -> None:
 def test_comparators_keep_their_own_times(name: str) -> None:
     """Only Fed-LSVI, and its ablation with the same trigger, have a cap and a budget; pevi plays
     nothing and has its one round."""
-    p = algorithms.make(name, n_agents=M).settings.resolve(T, H, D, True)
+    p = algorithms.make(name, n_agents=M).settings.resolve(ProblemSize(T, H, D, True))
     assert (p.cap, p.rounds) == (None, None)
 
 
 def test_the_ablation_has_the_trigger_of_fed_lsvi() -> None:
-    p = algorithms.make("stale", n_agents=M).settings.resolve(T, H, D, False)
+    p = algorithms.make("stale", n_agents=M).settings.resolve(ProblemSize(T, H, D, False))
     assert p.trigger == numbers(policy="explore").trigger  # it has no pass at the end
 
 

@@ -1,4 +1,4 @@
-"""How much noise is needed: every neighbour of small problems, and the tree, by brute force."""
+"""How much noise is needed: every neighbour of small problems, by brute force."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from fedlsvi.config import Settings
-from fedlsvi.core.prefix_tree import changed, levels, nodes
-from fedlsvi.protocol.aggregation import FixedPointSums
-from fedlsvi.protocol.messages import Increments
-from fedlsvi.protocol.one_trip import next_states
+from fedlsvi.groups import ProblemSize
+from fedlsvi.privacy.sums import FixedPointSums
+from fedlsvi.protocol.messages import NextStates, Upload
 from fedlsvi.protocol.transport import layout
 
 STATES, ACTIONS, H = 3, 2, 2
@@ -40,7 +39,14 @@ def parameters(kind: str, **settings: Any) -> Any:
         privacy={"epsilon": 1.0, "delta": 1e-5}, **settings,
     )  # fmt: skip
     return chosen.resolve(
-        100, H, phi.shape[-1], kind == "one-hot", states=STATES, nonnegative=kind == "nonnegative"
+        ProblemSize(
+            100,
+            H,
+            phi.shape[-1],
+            kind == "one-hot",
+            states=STATES,
+            nonnegative=kind == "nonnegative",
+        )
     )
 
 
@@ -66,8 +72,8 @@ def episodes(kind: str, p: Any) -> np.ndarray:
         if p.packing == "diagonal":
             packed = np.diagonal(gram, axis1=1, axis2=2)
         flat = table.ravel()
-        following = next_states([np.flatnonzero(flat)], [flat[flat != 0]], flat.size)
-        reply = Increments(packed[None].copy(), u[None].copy(), (following,))
+        following = NextStates.shorter(np.flatnonzero(flat), flat[flat != 0], flat.size)
+        reply = Upload(1, packed[None].copy(), u[None].copy(), (following,))
         every.append(sums.words(reply).view(np.int64))
     return np.array(every)
 
@@ -80,7 +86,7 @@ def test_no_neighbour_is_farther_than_the_sensitivity(kind: str, stationary: boo
     scaled = episodes(kind, p) / release.shares(1)
     square = np.square(scaled).sum(axis=1)
     apart = np.sqrt(np.max(square[:, None] + square[None] - 2.0 * scaled @ scaled.T))
-    allowed = release.mu / np.sqrt(release.levels)
+    allowed = release.mu / release.factors.norm
     assert apart <= allowed
     if not stationary:  # and no less would do: the noise is not larger than it must be
         assert apart >= 0.98 * allowed
@@ -91,7 +97,7 @@ def test_a_user_counts_as_often_as_she_comes() -> None:
     privacy = {"epsilon": 1.0, "delta": 1e-5, "unit": "user", "episodes_per_user": 3}
     chosen = Settings(n_agents=4, exchange="one-trip", aggregation="exact", rounds=5,
                       privacy=privacy)  # fmt: skip
-    three = chosen.resolve(100, H, 2, False, states=STATES).release
+    three = chosen.resolve(ProblemSize(100, H, 2, False, states=STATES)).release
     assert three is not None
     assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-3)
 
@@ -103,16 +109,3 @@ def test_shares_add_up_to_the_noise_that_is_needed(parties: int) -> None:
     total = np.sqrt(parties * np.square(shared.astype(float)))
     assert np.all(total >= alone - 1)
     assert np.all(total <= 1.01 * alone)
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 8, 33, 40])
-def test_the_tree_covers_every_prefix_once_and_no_round_too_often(rounds: int) -> None:
-    used = set()
-    for k in range(1, rounds + 1):
-        covered = [r for level, j in nodes(k) for r in range(j << level, (j + 1) << level)]
-        assert sorted(covered) == list(range(k))
-        used |= set(nodes(k))
-        fresh, gone = changed(k)
-        assert set(nodes(k)) == (set(nodes(k - 1)) - set(gone)) | set(fresh)
-    often = [sum(j << level <= r < (j + 1) << level for level, j in used) for r in range(rounds)]
-    assert max(often) == often[0] == levels(rounds)

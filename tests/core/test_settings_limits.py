@@ -15,9 +15,10 @@ from expecting import refused
 from fedlsvi import FedLSVI, checks
 from fedlsvi.config import Settings
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP, RiverSwim, xi_close
+from fedlsvi.envs.per_agent import own_features
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
 from fedlsvi.features import FourierFeatures
-from fedlsvi.protocol.plan import make_plan, own_features
+from fedlsvi.protocol.plan import make_plan
 from fedlsvi.run import Bound
 from fedlsvi.storage.run_header import describe
 
@@ -86,6 +87,32 @@ def test_what_no_memory_holds_is_refused_before_it_begins(
     monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
     with refused(InvalidSetting, "too-large", named):
         FedLSVI(n_agents).prepare(RiverSwim(**env), episodes)
+
+
+def test_a_million_agents_that_are_added_are_allowed_where_memory_suffices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine of 8 GiB too; they were refused, because each had sums of its own."""
+    monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
+    env = RandomLinearMDP(60, 3, 20, 10, seed=0)
+    together: Any = {"exchange": "one-trip", "aggregation": "exact"}
+    session = FedLSVI(10**6, **together).prepare(env, 9)
+    assert session.player.parameters.n_agents == 10**6
+    session.close()
+    with refused(InvalidSetting, "too-large", "one-trip", "exact"):
+        FedLSVI(10**6).prepare(env, 9)
+    with refused(InvalidSetting, "too-large", "20000000"):
+        FedLSVI(2 * 10**7, **together).prepare(env, 9)
+
+
+def test_the_longest_round_that_is_certain_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round of all episodes: its log, or its counts, are kept of every agent."""
+    monkeypatch.setattr(checks.os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**21}.get)
+    env = RandomLinearMDP(50, 3, 20, 10, seed=0)
+    long: Any = {"exchange": "one-trip", "aggregation": "exact", "rounds": 1}
+    FedLSVI(10**5, **long).prepare(env, 100).close()
+    with refused(InvalidSetting, "too-large", "100000"):
+        FedLSVI(10**5, **long).prepare(env, 10**4)
 
 
 @pytest.mark.parametrize("kind", ["CartPole-v1", "tent"])

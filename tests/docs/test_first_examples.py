@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partialmethod
 from pathlib import Path
@@ -11,15 +12,16 @@ import numpy as np
 import pytest
 
 from fedlsvi import FedLSVI
+from fedlsvi.core import theory
 from fedlsvi.envs import FiniteMDP
 from fedlsvi.features import AggregateFeatures
-from repeats import repeats
+from repeats import only_ci, repeats
 
 ROOT = Path(__file__).parents[2]
 
 FIRST = {
     "README.md": (0, "30_000", 3.042),
-    "README.md, FrozenLake": (1, "5_000", 0.546),
+    "docs/settings.md": (0, "5_000", 0.546),
     "docs/tutorial.md": (0, "5_000", 3.397),
     "docs/howto-environments.md": (0, "2_000", 0.546),
     "docs/howto-environments.md, CartPole": (3, "30", 50.0),
@@ -58,6 +60,59 @@ def test_it_learns_with_any_seed(where: str, monkeypatch: pytest.MonkeyPatch) ->
         chance = known.get("uniform", known.get("random"))
         assert known.get("optimal", best) == pytest.approx(best, abs=2e-3)
         assert known["learned"] > chance + 0.9 * (best - chance), known
+
+
+def test_a_page_says_from_when_on_sums_are_fewer_numbers() -> None:
+    page = (ROOT / "docs" / "trigger.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*H = (\d+) \| (.*)d = ([\d,]+) \| ([\d,]+)", page, re.MULTILINE)
+    assert len(rows) == 4
+    for H, kind, d, said in rows:
+        steps, dim = int(H), int(d.replace(",", ""))
+        packing: Any = "diagonal" if "one-hot" in kind else "packed"
+        raw = theory.scalars_raw(steps, 1, 1, 4 + 2 if "Fourier" in kind else 3)
+        shared = bool(kind)  # the first example has a model for each step
+        sums = theory.scalars_per_round(dim, steps, 1, packing, 1, stationary=shared, noisy=True)
+        assert math.ceil(sums / raw) == int(said.replace(",", ""))
+
+
+@pytest.mark.filterwarnings("ignore::fedlsvi.errors.FedLSVIWarning")
+def test_the_policy_that_stood_still_walks() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "troubleshooting", "exec", dont_inherit=True), names)
+    assert names["run"].references()["learned"] == pytest.approx(-13.0)
+
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
+
+
+def numbers(text: str) -> list[tuple[float, int]]:
+    """Every number of a text, and how many decimals it has."""
+    found = [word.rstrip(",").replace(",", "") for word in NUMBER.findall(text)]
+    return [(float(word), len(word.partition(".")[2])) for word in found]
+
+
+@pytest.mark.parametrize("last", [0, pytest.param(6, marks=only_ci)])
+def test_the_tutorial_prints_what_it_says(
+    last: int, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clause that follows a block gives numbers that it prints."""
+    if last:
+        pytest.importorskip("icu_sepsis")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "page"}
+    blocks = re.findall(r"```python\n(.*?)```\s+(.*?)(?=[;(]|\.\s|\Z)", page, re.DOTALL)
+    checked = []
+    for k, (block, clause) in enumerate(blocks[: last + 1]):
+        exec(compile(block, "tutorial", "exec", dont_inherit=True), names)
+        printed = [value for value, _ in numbers(capsys.readouterr().out)]
+        if re.search("It prints|these values are", clause):
+            checked.append(k)
+            for value, decimals in numbers(clause):
+                assert value in [round(one, decimals) for one in printed], f"block {k}: {clause}"
+    assert checked == [k for k in (0, 2, 4, 6) if k <= last]
 
 
 def test_the_tutorial_says_the_dimension_that_its_features_have() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import fedlsvi
+from fedlsvi.config import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +49,11 @@ def test_constraints_name_exact_versions_and_no_index() -> None:
         assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line
 
 
+APART = {"trackio"}
+"""Extras for an environment of their own: they take none of the versions that others are pinned to.
+All versions of Trackio that have what we use want Pillow < 13."""
+
+
 def test_constraints_meet_every_extra() -> None:
     """Each package that an extra asks for is pinned, at a version that the extra takes."""
     pins = {
@@ -53,9 +61,14 @@ def test_constraints_meet_every_extra() -> None:
         for name, version in (line.split("==") for line in read("constraints.txt").splitlines())
     }
     project = tomllib.loads(read("pyproject.toml"))["project"]
-    asked = chain(project["dependencies"], *project["optional-dependencies"].values())
-    for requirement in map(Requirement, asked):
-        if requirement.name != "fedlsvi":
+    extras = project["optional-dependencies"]
+    apart = {Requirement(line).name for name in APART for line in extras.pop(name)}
+    assert apart.isdisjoint(pins)
+    for requirement in map(Requirement, chain(project["dependencies"], *extras.values())):
+        if requirement.name == "fedlsvi":
+            assert not requirement.extras & APART
+        else:
+            assert requirement.name not in apart
             pin = pins.get(canonicalize_name(requirement.name))
             assert pin is not None, requirement.name
             assert requirement.specifier.contains(pin), (str(requirement), pin)
@@ -76,3 +89,22 @@ def test_the_sidebar_lists_nothing_twice() -> None:
     ]
     assert len(set(titles)) == len(titles)
     assert not {title.removeprefix("# ") for title in titles} & set(captions)
+
+
+def test_the_page_of_deviations_is_what_settings_and_docstrings_say() -> None:
+    """Otherwise: python docs/deviations.py."""
+    spec = spec_from_file_location("deviations", ROOT / "docs" / "deviations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    deviations = module_from_spec(spec)
+    spec.loader.exec_module(deviations)
+    for path, tables in zip(deviations.WRITTEN, (2, 1), strict=True):
+        page = path.read_text(encoding="utf-8")
+        assert page.count("<!-- end -->") == tables
+        assert deviations.written(page) == page
+    used = re.findall(r"^\| `(\w+)`", deviations.defaults(), re.MULTILINE)
+    assert sorted(used) == [
+        "beta", "bonus", "cap", "diversity", "lam", "policy", "rounds", "stationary", "taper",
+    ]  # fmt: skip
+    others = re.findall(r"^\| `(\w+)`", deviations.options(), re.MULTILINE)
+    assert {*used, *others, *deviations.THE_PAPERS_OWN} == {f.name for f in fields(Settings)}

@@ -10,7 +10,7 @@ ROW = re.compile(r"^\| (?P<claim>.+) \| `(?P<file>tests/\S+\.py)::(?P<test>test_
 
 
 def test_every_claim_names_a_test_that_exists() -> None:
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    page = (ROOT / "studies" / "security.md").read_text(encoding="utf-8")
     rows = list(ROW.finditer(page))
     tables = re.findall(r"\| claim \| test \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
     assert sum(table.count("\n") for table in tables) == len(rows) > 25

@@ -118,7 +118,8 @@ def test_mean_returns_are_those_of_the_episodes_however_the_work_is_cut() -> Non
     """Rewards 0 and 1 stand for −1 and 3: a return is 4·Σr − H."""
     session = FedLSVI(3).prepare(Slide(), 40, 5, features=TILES, cohorts=2)
     records = list(session.rounds())
-    paid = np.concatenate([c.experience.rewards for c in session.player.cohorts])  # type: ignore[attr-defined]
+    stores = [m for c in session.player.cohorts for m in c.experience.memory.stores]  # type: ignore[attr-defined]
+    paid = np.stack([m.rewards[: m.steps].reshape(m.episodes, -1).T for m in stores])
     for record in records:
         earned = 4.0 * paid[:, :, record.first - 1 : record.last].sum(axis=1) - 3.0
         assert record.mean_return == pytest.approx(earned.mean())
@@ -154,3 +155,20 @@ def test_what_is_left_out_is_not_asked_for() -> None:
         FedLSVI(1).learn(Slide(), 5, progress=False)
     with refused(InvalidEnvironment, "unknown-values", "optimal_values_at"):
         Slide().optimal_values_at(np.zeros((1, 1)))
+
+
+def test_references_in_a_simulator_that_knows_its_values() -> None:
+    """Played and computed values of the same policy agree, and none is above the optimum."""
+    env = ContinuousLinearMDP(dim=4, horizon=3)
+    run = FedLSVI(2).learn(env, 200, progress=False)
+    worth = run.worth(2_000)
+    assert list(worth) == ["learned", "random", "exploring", "optimal"]
+    x = np.linspace(0.0005, 0.9995, 1_000)[:, None]
+    exact = env.policy_values_at(run.policy.actions, x).mean()
+    learned, best = worth["learned"], worth["optimal"]
+    assert learned.standard_error is not None
+    assert best.standard_error is not None
+    assert abs(learned.mean - exact) < 4 * learned.standard_error
+    assert abs(best.mean - env.optimal_values_at(x).mean()) < 4 * best.standard_error
+    assert best.mean >= learned.mean > worth["random"].mean
+    assert run.worth(100)["learned"].episodes == 100

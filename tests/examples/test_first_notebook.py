@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,17 @@ def check(notebook: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_runs(tmp_path: Path) -> None:
+    """And shows what it showed when it was stored."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
-    check(executed(NOTEBOOK, {}, tmp_path))
+    here = executed(NOTEBOOK, {}, tmp_path)
+    check(here)
+    stored = pytest.importorskip("nbformat").read(NOTEBOOK, as_version=4)
+    now, then = (
+        ast.literal_eval(outputs(notebook, "run.references()")[-1]["data"]["text/plain"])
+        for notebook in (here, stored)
+    )
+    assert now == pytest.approx(then, rel=1e-6)
 
 
 def test_the_notebook_shows_its_results() -> None:

@@ -8,9 +8,10 @@ import pytest
 from agreement import compare
 from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, Garnet, RandomMDP, as_environment
-from fedlsvi.experience import finite, kinds
-from fedlsvi.experience.finite_sparse import SparseExperience
+from fedlsvi.experience import kinds, table_source
+from fedlsvi.experience.cell_counts import CellCounts
 from fedlsvi.experience.kinds import prefers_sparse
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.run import Run
 from problems import Setting, transition_rewards
 
@@ -47,7 +48,7 @@ def test_sparse_is_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     run = _learn(name)
     assert run.plan is not None
-    assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)
+    assert isinstance(cohort_of(run.plan, 0, 3).experience.memory, CellCounts)
     assert run.taus == dense.taus
     assert np.array_equal(run.gram_packed, dense.gram_packed)
     assert np.allclose(run.w, dense.w, rtol=0.0, atol=1e-12)
@@ -61,7 +62,7 @@ def test_no_cut_of_the_work_changes_a_bit(monkeypatch: pytest.MonkeyPatch) -> No
     whole = _learn("different")
     for options in ({"cohorts": 3}, {"block": 2}, {"threads": 1}):
         assert np.array_equal(_learn("different", **options).w, whole.w)
-    monkeypatch.setattr(finite, "LOG_BYTES", 1)  # every round spills over
+    monkeypatch.setattr(table_source, "LOG_BYTES", 1)  # every round spills over
     again = FedLSVI(3, gamma=200.0, lam=0.05, beta=0.3)
     spilled = again.learn(PROBLEMS["different"], 600, 3, progress=False)
     monkeypatch.undo()
@@ -94,9 +95,9 @@ def test_taxi_fits_into_memory_and_learns() -> None:
     env = as_environment("Taxi-v4", horizon=8)
     run = FedLSVI(2, gamma=20.0, lam=1e-4, beta=0.03, diversity=0).learn(env, 60, 0, progress=False)
     assert run.plan is not None
-    experience = run.plan.cohort(0, 2).experience
-    assert isinstance(experience, SparseExperience)
-    assert experience.response.nbytes < 2**20
+    memory = cohort_of(run.plan, 0, 2).experience.memory
+    assert isinstance(memory, CellCounts)
+    assert memory.counts.nbytes < 2**20
     assert run.w.shape == (8, 3000)
 
 
@@ -108,4 +109,4 @@ def test_cells_are_those_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     run, _ = compare(problem, Setting(M=3, T=40, gamma=6.0, seed=1))
     assert run.plan is not None
-    assert isinstance(run.plan.cohort(0, 3).experience, SparseExperience)
+    assert isinstance(cohort_of(run.plan, 0, 3).experience.memory, CellCounts)

@@ -11,7 +11,7 @@ import pytest
 
 from fedlsvi import FedLSVI, resume
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.experience.stepped import GymExperience
+from fedlsvi.experience.experience import Experience
 from fedlsvi.protocol.messages import Upload
 from fedlsvi.protocol.transport import InProcess
 from transports_over_frames import assert_same, over_frames
@@ -41,7 +41,12 @@ def fading() -> Any:
 
 def learn(floor: int = FLOOR, **options: Any) -> Any:
     # where each step has its matrix, and no pass follows the last round
-    own = {"stationary": False, "policy": "explore", **options.pop("settings", {})}
+    own = {
+        "stationary": False,
+        "policy": "explore",
+        "bonus": "constant",
+        **options.pop("settings", {}),
+    }
     learner = FedLSVI(n_agents=3, gamma=8.0, min_round=floor, **own)
     return learner.learn(fading(), 60, 2, features="rbf", progress=False, **options)
 
@@ -51,13 +56,13 @@ def test_steps_that_few_episodes_reached_wait(monkeypatch: pytest.MonkeyPatch) -
     episodes; Λ_h and b_h are sums over the same episodes after every round."""
     totals = np.zeros((3, H, 64, 64))
     waited = told = 0
-    summarise = GymExperience.summarise
+    summarise = Experience.summarise
 
     def checked(world: Any, h: int) -> Any:
         nonlocal waited, told
         gram, b = summarise(world, h)
         d = world.dim
-        for i, store in enumerate(world.stores):
+        for i, store in enumerate(world.memory.stores):
             square = np.zeros((d, d))
             square[np.triu_indices(d)] = gram[i]
             totals[world.agents[i], h - 1, :d, :d] += square
@@ -66,10 +71,10 @@ def test_steps_that_few_episodes_reached_wait(monkeypatch: pytest.MonkeyPatch) -
                 waited += 1
             else:
                 told += 1
-                new = lengths[world._uploaded[i, h - 1] :]
+                new = lengths[world.memory.uploaded[i, h - 1] :]
                 assert np.count_nonzero(new >= h) >= FLOOR
             # Λ so far, and b, by a plain loop over the episodes that were told
-            upto, at, sums, response = world._due[i, h - 1], 0, np.zeros((d, d)), np.zeros(d)
+            upto, at, sums, response = world.memory.due[i, h - 1], 0, np.zeros((d, d)), np.zeros(d)
             for e, length in enumerate(lengths):
                 if e < upto and length >= h:
                     row = at + h - 1
@@ -86,7 +91,7 @@ def test_steps_that_few_episodes_reached_wait(monkeypatch: pytest.MonkeyPatch) -
                 np.testing.assert_allclose(b[i], response, atol=1e-10)
         return gram, b
 
-    monkeypatch.setattr(GymExperience, "summarise", checked)
+    monkeypatch.setattr(Experience, "summarise", checked)
     run = learn()
     assert run.summary()["smallest_upload"] >= FLOOR
     assert waited > 0

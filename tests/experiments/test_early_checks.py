@@ -62,4 +62,4 @@ def test_a_bound_that_is_infinite_is_left_out(capsys: pytest.CaptureFixture[str]
     assert main([*line, "--set", "beta=1e308", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs_made"] == 1
     (kept,) = Path("c/runs.jsonl").read_text().splitlines()
-    assert set(json.loads(kept)["outcome"]["bounds"]) == {"theorem_3", "scalars"}
+    assert set(json.loads(kept)["outcome"]["bounds"]) == {"theorem_3", "budget", "scalars"}

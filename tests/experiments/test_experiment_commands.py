@@ -139,11 +139,14 @@ def test_other_features_in_the_same_file_are_another_question(
 @pytest.mark.parametrize("name", ["fed-lsvi", *PRACTICAL])
 def test_the_default_scale_is_the_one_in_force(name: str, preset: str) -> None:
     """Given as a setting, it changes nothing."""
-    shared = {"episodes": 30, "n_agents": 2, "preset": preset, "env": {"name": "random-linear"}}
+    # value-targeted regression needs features of (x, a, x')
+    env = "random-linear-mixture" if name.endswith("ucrl-vtr") else "random-linear"
+    shared = {"episodes": 30, "n_agents": 2, "preset": preset, "env": {"name": env}}
     question = compare.Question.parse(shared, [name], [0])
     scale = tune.Tuning(question, [0], [1]).scales[name]
     left_out = runner.play(question.table(name, 0))
     own = {scale.parameter: scale.default} | ({"taper": True} if scale.tapered else {})
+    own |= {"bonus": "noise"} if scale.noisy else {}
     given = runner.play(question.table(name, 0) | own)
     assert given.regret == left_out.regret
     assert given.beta == left_out.beta
@@ -249,6 +252,10 @@ def test_reproduce_writes_a_page_with_a_verdict(
     assert f"**Verdict: {verdict}.**" in page
     assert "`fedlsvi reproduce --quick trigger`" in page
     assert Path("r/trigger.png").exists()
+    with Path("r/trigger.csv").open(newline="") as numbers:
+        header, *rows = csv.reader(numbers)
+    assert [row[0].split(" ")[0] for row in rows] == ["1", "8", "64"]
+    assert {len(row) for row in rows} == {len(header)}
     assert verdict in Path("r/README.md").read_text()
     assert main(arguments) == 0
     assert "(0 new runs" in capsys.readouterr().out

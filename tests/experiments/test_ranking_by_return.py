@@ -12,6 +12,7 @@ import pytest
 from fedlsvi.cli import main
 from fedlsvi.experiments import ranking
 from fedlsvi.experiments.runner import Outcome
+from fedlsvi.report.model_class import ModelClass
 from fedlsvi.report.plotting import make_figure
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -30,9 +31,10 @@ def test_the_highest_return_comes_first() -> None:
     found = {name: [_outcome(name, v)] for name, v in (("a", -9.5), ("b", 3.0), ("c", 1.0))}
     rows = ranking.standings(found)
     assert [row.name for row in rows] == ["b", "c", "a"]
-    header, body = ranking.table(rows)
-    assert header[2] == "return, last tenth"
-    assert [row[2] for row in body] == ["3.000", "1.000", "-9.500"]
+    header, body = ranking.table(rows, ModelClass(dict.fromkeys("abc", True)))
+    assert header[2:4] == ["one model for", "return, last tenth"]
+    assert [row[2] for row in body] == ["all steps"] * 3
+    assert [row[3] for row in body] == ["3.000", "1.000", "-9.500"]
     drawn = ranking.panels(found, "bca")
     assert list(drawn) == ["returns", "worth"]
     assert make_figure(list(drawn.values())).axes[0].get_ylim()[0] < -9.0
@@ -47,7 +49,7 @@ def test_scalars_decide_where_nothing_else_is_known() -> None:
     runs = {"a": _outcome("a", None, 7), "b": _outcome("b", 2.0, 5)}
     rows = ranking.standings({name: [run] for name, run in runs.items()})
     assert [row.name for row in rows] == ["b", "a"]
-    assert ranking.table(rows)[0][2] == "group regret"
+    assert ranking.table(rows, ModelClass(dict.fromkeys("ab", False)))[0][3] == "group regret"
     silent = replace(runs["a"], curve={"t": [1, 20], "scalars": [0, 7]})
     assert ranking.panels({"a": [silent], "b": [runs["b"]]}, "ab") == {}
 

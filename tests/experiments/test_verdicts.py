@@ -11,8 +11,8 @@ import pytest
 
 from fedlsvi.core import theory
 from fedlsvi.experiments import reproduce, sweeps
+from fedlsvi.experiments.claims import averages, gaps, single_agent
 from fedlsvi.experiments.runner import Outcome, RunSpec
-from fedlsvi.experiments.studies import single_agent
 from fedlsvi.experiments.sweeps import random_linear, run_spec
 from fedlsvi.experiments.verdicts import Check, Finding, Verdict, above, always, below, overall
 from fedlsvi.report.intervals import Interval
@@ -246,3 +246,55 @@ def test_communication_needs_flat_scalars() -> None:
 
     assert made_up("communication", law).verdict is HOLDS
     assert made_up("communication", lambda c, r: law(c, r, False)).verdict is FAILS
+
+
+def test_two_laws_of_growth_are_told_apart_by_the_halves_of_log_t() -> None:
+    T = 4.0 ** np.arange(4, 11)
+    runs = np.stack([7.0 + 3.0 * np.log(T), 7.0 + 3.0 * np.sqrt(T)])
+    assert gaps.halves(T, runs) == pytest.approx([1.0, gaps.between(T) ** 2])
+    assert gaps.between(T) == pytest.approx(8.0**0.5)
+
+
+@pytest.mark.parametrize(
+    ("gap_left", "shrinking", "said"),
+    [(np.log, np.sqrt, HOLDS), (np.sqrt, np.sqrt, FAILS), (np.log, np.log, FAILS)],
+)
+def test_gaps_need_a_logarithm_and_a_measure_that_sees_a_root(
+    gap_left: Callable[[int], float], shrinking: Callable[[int], float], said: Verdict
+) -> None:
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
+        grows = shrinking if cell.labels["arm"] == "shrinking" else gap_left
+        return 50.0 + 10.0 * float(grows(cell.table["episodes"])) * _noise(rng) ** 0.1, 40
+
+    assert made_up("gaps", law).verdict is said
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(100, HOLDS), (20, FAILS), (3000, OPEN)])
+def test_a_period_is_read_at_the_rounds_of_the_trigger(rounds: int, said: Verdict) -> None:
+    """A period's regret is 1,000/√K: 100 at K = 100, which is above 1.1·80, and 224 at 20."""
+
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
+        K = cell.labels.get("K")
+        return (80.0 if rounds == 100 else 250.0, rounds) if K is None else (1000.0 / K**0.5, K)
+
+    found = made_up("periods", law)
+    assert found.verdict is said
+    measured = {"1.25 [1.25, 1.25] times": 100, "0.89 [0.89, 0.89] times": 20}
+    assert measured.get(found.checks[0].measured, 3000) == rounds
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.5, HOLDS), (1.5, FAILS)])
+def test_averages_are_judged_at_their_best(factor: float, said: Verdict) -> None:
+    arms = list(averages.ARMS)
+
+    def law(cell: RunSpec, rng: np.random.Generator) -> tuple[float, int]:
+        at = arms.index(cell.labels["arm"])
+        return 100.0 * (at if at else factor) * _noise(rng), 40
+
+    found = made_up("averages", law)
+    assert found.verdict is said
+    assert all(arms[1] in check.measured for check in found.checks)
+
+
+def test_averages_may_have_more_rounds_than_fed_lsvi() -> None:
+    assert averages.EPISODES["full"] / averages.PERIOD > 320

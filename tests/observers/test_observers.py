@@ -15,7 +15,7 @@ from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.envs import RiverSwim
 from fedlsvi.errors import InvalidInput, StoreError
-from fedlsvi.observers import CSVLog, JSONLLog, MLflow, TensorBoard, WandB, metrics
+from fedlsvi.observers import CSVLog, JSONLLog, MLflow, TensorBoard, Trackio, WandB, metrics
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.run import Run
 
@@ -128,12 +128,15 @@ def test_mlflow(monkeypatch: pytest.MonkeyPatch, active: str | None) -> None:
     assert module.names() == [*began, "log_params", *["log_metrics"] * run.rounds, *ended]
 
 
-def test_wandb(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = Pretender("wandb")
+@pytest.mark.parametrize("tracker", [WandB, Trackio])
+def test_wandb_and_what_is_called_like_it(
+    tracker: type[WandB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Pretender(tracker.package)
     session = SimpleNamespace(log=module.note("log"), finish=module.note("finish"))
     module.init = module.note("init", session)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    run = _learn(WandB(project="lake"))
+    monkeypatch.setitem(sys.modules, tracker.package, module)
+    run = _learn(tracker(project="lake"))
     assert module.calls[0] == ("init", {"project": "lake"})
     assert module.names() == ["init", *["log"] * run.rounds, "finish"]
     assert module.calls[-2][1][0]["episode"] == 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomLinearMDP, RandomMDP, RiverSwim
 from fedlsvi.errors import TrafficWarning
-from fedlsvi.observers.traffic import Traffic
+from fedlsvi.observers.traffic import Traffic, TrafficWatch
 
 LINEAR = RandomLinearMDP(8, 3, 4, horizon=3, seed=0, initial="uniform")
+PRIVACY = {"epsilon": 1.0, "delta": 1e-6}
 TABLE = RandomMDP(n_states=4, n_actions=2, horizon=3, seed=0)
 
 
@@ -79,8 +81,18 @@ def test_no_alarm_where_neither_happens(budget: str) -> None:
     run, said = caught(episodes=2000, **{budget: {"rounds": 8, "min_round": 100}[budget]})
     assert run.scalars_raw is not None
     assert run.ledger.total <= run.scalars_raw
-    assert (min(r.length for r in run.records) > 1) == (said == [])
-    assert all("min_round" in text for text in said)
+    assert said == []
+    found: list[str] = []
+    watch_again(run, found)
+    assert (min(r.length for r in run.records) > 1) == (found == [])
+
+
+def watch_again(run: Run, said: list[str], **facts: Any) -> None:
+    """What the server of a federation with this run would have said."""
+    watch = TrafficWatch(replace(traffic(run), **facts), federated=True, say=said.append)
+    watch.before()
+    for record in run.records:
+        watch(record)
 
 
 def test_certain_things_are_said_once_and_before_the_run() -> None:
@@ -94,8 +106,13 @@ def test_certain_things_are_said_once_and_before_the_run() -> None:
     assert run.ledger.total > run.scalars_raw
     assert seen == [1] * 50
     assert "rounds=" in str(found[0].message)
-    assert "min_round=" in str(found[0].message)
+    assert "min_round=" not in str(found[0].message)
     assert found[0].filename == __file__
+    told: list[str] = []
+    watch_again(run, told)
+    assert len(told) == 1
+    assert "rounds=" in told[0]
+    assert "min_round=" in told[0]
 
 
 def test_what_only_the_run_shows_is_said_when_it_happens() -> None:
@@ -106,9 +123,22 @@ def test_what_only_the_run_shows_is_said_when_it_happens() -> None:
     assert run.scalars_raw is not None
     assert run.ledger.total > run.scalars_raw
     assert min(r.length for r in run.records) == 1
-    assert len(said) == 2
-    assert "min_round=10" in said[0]
-    assert f"rounds={traffic(run).paid}" in said[1]
+    told: list[str] = []
+    watch_again(run, told)
+    assert len(told) == 2
+    assert "min_round=10" in told[0]
+    assert said == told[1:]
+    assert f"rounds={traffic(run).paid}" in said[0]
+
+
+def test_single_episodes_matter_to_who_receives_them() -> None:
+    """In a simulation nobody does, and masks or noise hide them."""
+    said: list[str] = []
+    watch_again(run := learn(gamma=1.0, rounds="off"), said, raw=None, hidden=True)
+    assert said == []
+    assert traffic(run).single
+    for protected in ({"aggregation": "secure"}, {"aggregation": "exact", "privacy": PRIVACY}):
+        assert traffic(learn(episodes=30, **protected)).hidden
 
 
 def test_the_budget_that_is_named_pays(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,15 +78,15 @@ def test_automatic_packing_is_packed_for_dense_features() -> None:
 
 
 @pytest.mark.parametrize("problem", [simplex(20), one_hot(20), chain()], ids=lambda p: p.name)
-def test_final_policy_is_greedy_in_the_final_model(problem: Problem) -> None:
-    """run.policy is what the last synchronisation left; steps count from 1, also in `action`."""
+def test_the_exploring_policy_is_greedy_in_the_final_model(problem: Problem) -> None:
+    """It is what the last synchronisation left; steps count from 1, also in `action`."""
     s = Setting(M=3, T=40, gamma=5.0, seed=20)
     run, literal = compare(problem, s)
-    model, table = run.models[-1], np.asarray(run.policy.table)
+    model, table = run.models[-1], np.asarray(run.exploring_policy.table)
     greedy = Greedy(feature_lookup(problem.phi), model, s.beta, literal, table)
     for h in range(1, problem.horizon + 1):
         for x in range(problem.one.n_states):
-            assert run.policy.action(x, h) == table[h - 1, x] == greedy(h, x)
+            assert run.exploring_policy.action(x, h) == table[h - 1, x] == greedy(h, x)
 
 
 def test_bounds_stand_beside_what_was_measured() -> None:

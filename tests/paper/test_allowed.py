@@ -18,6 +18,7 @@ from fedlsvi.envs.allowed import draw_allowed, restrict, take_allowed
 from fedlsvi.envs.registry import from_spec
 from fedlsvi.errors import InvalidEnvironment, InvalidInput, InvalidSetting
 from fedlsvi.policy import Policy
+from fedlsvi.remote.federation import Federation
 from literal import Array, backward_values
 from problems import (
     Problem,
@@ -110,7 +111,7 @@ def test_no_other_action_is_taken_on_finite_states(own: dict[str, Any]) -> None:
     counts = np.einsum("hii->hi", run.gram).reshape(H, S, A) - run.parameters.lam
     assert not counts[:, ~table].any()
     assert table[np.arange(S), run.policy.table].all()
-    assert table[np.arange(S), run.exploit().table].all()
+    assert table[np.arange(S), run.policy.table].all()
     total = counts.sum() / (0.81 if phi is not None else 1.0)
     steps = H * 2 * T * (H if run.parameters.stationary else 1)
     assert total == pytest.approx(steps)
@@ -153,7 +154,7 @@ def test_the_optimum_is_that_of_the_allowed_actions() -> None:
 def test_it_learns_the_best_allowed_policy() -> None:
     env = restrict(one_hot(5, S=5, A=4, H=4).one, mask(2, 5, 4))
     run = FedLSVI(4, gamma=50.0).learn(env, 3_000, progress=False)
-    value = env.policy_values(run.exploit().table)[0, 0]
+    value = env.policy_values(run.policy.table)[0, 0]
     assert value == pytest.approx(env.optimal_values()[0, 0], abs=0.02)
 
 
@@ -207,10 +208,18 @@ def test_a_function_that_allows_nothing_is_refused_where_it_does() -> None:
         restrict(problem.envs, np.ones((3, 3), bool))
 
 
-def test_the_server_of_one_trip_does_not_know_masks() -> None:
-    env = restrict(one_hot(0).one, mask(0, 4, 2))
+def test_one_trip_needs_one_mask_that_the_server_knows() -> None:
+    """It equals the literal code where masks are the same (tests/matrix)."""
+    env = one_hot(0).one
+    masks = [restrict(env, mask(seed, 4, 2)) for seed in (0, 1)]
     with refused(InvalidSetting, "one-trip-masks"):
-        FedLSVI(2, exchange="one-trip").learn(env, 5, progress=False)
+        FedLSVI(2, exchange="one-trip").learn(masks, 5, progress=False)
+    sizes = {"dim": 8, "n_states": 4, "n_actions": 2, "one_hot": True}
+    how = {"features": {"name": "one-hot"}, "settings": {"exchange": "one-trip"}}
+    federation = Federation("masks", 5, env.horizon, **sizes, **how)
+    federation.plan([env] * 2, 2)
+    with refused(InvalidSetting, "one-trip-masks"):
+        federation.plan([masks[0]] * 2, 2)
 
 
 def test_every_algorithm_knows_masks_or_says_that_it_does_not() -> None:
@@ -257,8 +266,6 @@ def test_transports_and_restarts_give_the_same_bits(tmp_path: Any) -> None:
     assert_same(here, problem.learn(SETTING, transport=over_frames(3)))
     with refused(InvalidSetting, "masks-differ"):
         problem.learn(SETTING, transport=over_frames(1))
-    with refused(InvalidSetting, "masks-differ"):
-        problem.learn(SETTING, participation=0.5)
     env = restrict(make("garnet", n_states=5), mask(1, 5, make("garnet", n_states=5).n_actions))
     learner = FedLSVI(2, gamma=5.0)
     whole = learner.learn(env, 40, progress=False)
@@ -268,7 +275,7 @@ def test_transports_and_restarts_give_the_same_bits(tmp_path: Any) -> None:
 
     loaded = fedlsvi.load(tmp_path / "run")  # the environment comes from its record
     assert np.array_equal(loaded.policy.table, whole.policy.table)
-    assert np.array_equal(loaded.exploit().table, whole.exploit().table)
+    assert np.array_equal(loaded.policy.table, whole.policy.table)
 
 
 def test_a_saved_policy_keeps_to_its_mask(tmp_path: Any) -> None:
@@ -304,7 +311,7 @@ def test_a_saved_policy_of_continuous_states_has_to_be_told(tmp_path: Any) -> No
 
 def test_allowed_actions_are_drawn_alike() -> None:
     table = mask(5, 4, 6)
-    drawn = draw_allowed(np.random.default_rng(0), np.repeat(table, 5_000, axis=0))
+    drawn = draw_allowed(np.random.default_rng(0).random(20_000), np.repeat(table, 5_000, axis=0))
     for row, some in zip(table, drawn.reshape(4, -1), strict=True):
         share = np.bincount(some, minlength=6) / len(some)
         assert np.abs(share - row / row.sum()).max() < 0.03

@@ -12,10 +12,12 @@ import fedlsvi
 from agreement import assert_agrees
 from expecting import refused
 from fedlsvi import FedLSVI
-from fedlsvi.config import PRACTICAL_DIVERSITY, Settings
+from fedlsvi.config import Settings
 from fedlsvi.core.perturbation import directions
 from fedlsvi.envs import FiniteMDP, RiverSwim
+from fedlsvi.envs.allowed import restrict
 from fedlsvi.errors import InvalidSetting
+from fedlsvi.groups import PRACTICAL_DIVERSITY
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.remote.federation import Federation
 from literal import tapered
@@ -26,6 +28,7 @@ from problems import (
     continuous,
     deterministic,
     heterogeneous,
+    masks_of_their_own,
     one_hot,
     starts_per_agent,
     transition_rewards,
@@ -92,6 +95,27 @@ def test_the_same_bits_over_frames(problem: Problem) -> None:
     here = problem.learn(s, diversity=0.3)
     assert_same(here, problem.learn(s, diversity=0.3, transport=over_frames(2)))
     assert_same(here, problem.learn(s, diversity=0.3, cohorts=3, block=7, threads=1))
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_agents_with_masks_of_their_own(stationary: bool) -> None:
+    """Each is measured by what it may do; on every path."""
+    problem, tables = masks_of_their_own()
+    if stationary:
+        problem, tables = chain(), [np.array([[0, 1], [1, 1], [1, 0], [1, 1]], bool)] * 3
+        problem = Problem("masked", restrict(problem.envs, tables[0]), problem.phi)
+    allowed = [lambda h, x, t=table: np.flatnonzero(t[x]).tolist() for table in tables]
+    own = {"diversity": 0.4, "stationary": stationary}
+    run = problem.learn(S, **own)
+    assert_agrees(run, problem.literal(S, allowed=allowed, **own))
+    assert_same(run, problem.learn(S, transport=over_frames(3), **own))
+
+
+def test_on_continuous_states_returns_are_measured_in_place_of_regret() -> None:
+    run = continuous().learn(S, diversity=0.4)
+    assert_agrees(run, continuous().literal(S, diversity=0.4))
+    assert run.regret is None
+    assert run.mean_returns.shape == (run.rounds,)
 
 
 def test_other_ways_to_send() -> None:
@@ -169,13 +193,12 @@ def test_what_is_refused() -> None:
     for wrong in (-0.1, 1.5, "often", True):
         with refused(InvalidSetting, "bad-diversity", "diversity"):
             FedLSVI(2, diversity=wrong)  # type: ignore[arg-type]
-    with refused(InvalidSetting, "bad-diversity", "Drift"):
-        continuous().learn(S, diversity=0.2)
+
+
+def test_by_default_it_is_off_where_it_was_not_studied() -> None:
     one, mask = chain().one, np.ones((4, 2), bool)
     mask[0, 0] = False
     masked = FiniteMDP(one.P, one.r, horizon=5, initial=0, allowed=mask)
-    with refused(InvalidSetting, "bad-diversity", "allowed"):
-        make_plan(Settings(2, diversity=0.2), masked, 10, 0)
     assert make_plan(Settings(2), masked, 10, 0).parameters.diversity == 0.0
     assert continuous().learn(S, preset="practical").parameters.diversity == 0.0
 

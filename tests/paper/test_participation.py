@@ -19,11 +19,7 @@ from fedlsvi.core.participation_schedule import ParticipationSchedule, deserted,
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
-from fedlsvi.learner import drive
 from fedlsvi.observers.traffic import Traffic
-from fedlsvi.protocol.participation import partial_participation
-from fedlsvi.protocol.session import FederatedPlayer, Session
-from fedlsvi.remote.federation import Federation
 from fedlsvi.report.groups import Group
 from fedlsvi.report.run_page import described, late_loss
 from literal_participation import assert_ledger_counts_who_was_there, there
@@ -37,7 +33,6 @@ from problems import (
     one_hot,
     simplex,
 )
-from transports_over_frames import over_frames
 from variants import assert_kept, literal_options, paid
 
 S = Setting(M=4, T=40, gamma=9.0, seed=5, lam=0.5)
@@ -87,16 +82,16 @@ def test_steps_may_share_a_model(problem: Problem) -> None:
 @pytest.mark.parametrize("problem", [simplex(3), continuous_linear()], ids=lambda p: p.name)
 def test_with_everybody_there_it_is_the_plain_run(problem: Problem) -> None:
     """The other path, bit by bit: regret, too."""
-    learner = FedLSVI(4, gamma=9.0, policy="explore")
-    plain = learner.prepare(problem.envs, 60, 3)
-    transport, cohorts = partial_participation(plain.plan)
-    other = Session(FederatedPlayer(plain.plan.parameters, transport, plain.plan, cohorts))
-    for session in (plain, other):
-        drive(session, [])
-    assert other.player.w.tobytes() == plain.player.w.tobytes()
-    assert other.player.gram.tobytes() == plain.player.gram.tobytes()
+    plain, other = (
+        FedLSVI(4, gamma=9.0, policy="explore", present=stays).learn(
+            problem.envs, 60, 3, progress=False
+        )
+        for stays in (None, [[m, 1, 60] for m in range(4)])
+    )
+    assert other.w.tobytes() == plain.w.tobytes()
+    assert other.gram.tobytes() == plain.gram.tobytes()
     np.testing.assert_allclose(other.regret, plain.regret, rtol=1e-12)
-    assert other.player.ledger.scalars == plain.player.ledger.scalars
+    assert other.ledger.scalars == plain.ledger.scalars
 
 
 def test_reports_count_who_played() -> None:
@@ -211,13 +206,6 @@ def test_what_leaves_nobody_or_means_nothing_is_refused(own: dict[str, Any], cod
         FedLSVI(n_agents=2, **own).learn(RandomLinearMDP(), 30, progress=False)
 
 
-@pytest.mark.parametrize("transport", [over_frames(2), "ray"], ids=["frames", "ray"])
-def test_where_absence_is_real_it_is_not_simulated(transport: Any) -> None:
-    learner = FedLSVI(n_agents=2, participation=0.5)
-    with refused(InvalidSetting, "bad-participation"):
-        learner.learn(RandomLinearMDP(), 30, progress=False, transport=transport)
-    for own in ({"participation": 0.5}, {"present": [[0, 1, 3]]}):
-        with refused(InvalidSetting, "bad-participation"):
-            Federation("trial", episodes=30, horizon=5, dim=8, settings=own).check(2)
+def test_masks_cancel_only_over_all() -> None:
     with refused(InvalidSetting, "bad-participation"):
         FedLSVI(n_agents=4, participation=0.5, aggregation="secure")

@@ -17,12 +17,15 @@ from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import FiniteMDP, RandomLinearMDP, RiverSwim
 from fedlsvi.errors import InvalidSetting, MessageRefused
-from fedlsvi.experience import kinds, stationary_vectors
+from fedlsvi.experience import kinds, pooled_history
 from fedlsvi.features import RBFFeatures
+from fedlsvi.groups import ProblemSize
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.protocol.session import FederatedPlayer, Session
+from fedlsvi.remote.contribution import Contribution
 from fedlsvi.remote.endpoint_factory import guard_for
 from fedlsvi.remote.federation import Federation
+from guarded import judge
 from literal import Array
 from problems import Drift, Problem, Setting, bumps, chain, deterministic, one_hot, simplex
 from transports_over_frames import assert_same, over_frames
@@ -102,7 +105,7 @@ def test_memory_changes_nothing(problem: Problem, monkeypatch: pytest.MonkeyPatc
     s = Setting(2, 150, 30.0, 3, 0.5)
     here = problem.learn(s, stationary=True)
     for kept in (0, 10_000, 100_000):
-        monkeypatch.setattr(stationary_vectors, "KEPT_BYTES", kept)
+        monkeypatch.setattr(pooled_history, "KEPT_BYTES", kept)
         assert_same(here, problem.learn(s, stationary=True))
 
 
@@ -201,7 +204,7 @@ def test_formulas_by_hand() -> None:
     assert (
         theory.scalars_total(3, 5, 2, "packed", 4, 7, stationary=True) == 2 * 24 + 4 * (84 + 2) + 14
     )
-    p = Settings(2, gamma=10.0, lam=0.5, stationary=True).resolve(100, 5, 3, False)
+    p = Settings(2, gamma=10.0, lam=0.5, stationary=True).resolve(ProblemSize(100, 5, 3, False))
     expected = 1 + 20 + 3 / np.log(2) * np.log1p(2 * 5 * 100 / (0.5 * 3))
     assert p.most_rounds(100) == pytest.approx(min(expected, 100))
 
@@ -209,7 +212,7 @@ def test_formulas_by_hand() -> None:
 def test_the_guard_knows_how_much_an_episode_adds() -> None:
     """Λ^loc of n episodes has a trace of nH, and b is bounded at the steps without one."""
     env = deterministic(0).one
-    plan = make_plan(Settings(2, gamma=8.0, stationary=True), env, 40, 0)
+    plan = make_plan(Settings(2, gamma=8.0, stationary=True, bonus="constant"), env, 40, 0)
     session = Session(FederatedPlayer.of(plan, 1))
     guard, cohort = guard_for(plan), session.player.cohorts[0]
     server = session.player.server  # type: ignore[attr-defined]
@@ -221,22 +224,22 @@ def test_the_guard_knows_how_much_an_episode_adds() -> None:
     stop = fedlsvi.protocol.messages.Stop(signal.t)
     guard.sends(stop)
     upload: Any = cohort.receive(stop)
-    guard.upload(0, 2, 3, upload)
+    judge(guard, 0, upload)
     more = upload.gram.copy()
     more[1] *= 40.0
     with pytest.raises(MessageRefused):
-        guard.upload(0, 2, 3, type(upload)(3, more, upload.b))
-    guard.accept(0, upload)
+        judge(guard, 0, type(upload)(3, more, upload.b))
+    guard.accept(0, Contribution(3, upload.gram, upload.b))
     server.gram[2] += server._unpack(upload.gram.sum(axis=0))
     model = server.model(3)
     guard.sends(model)
     lower: Any = cohort.receive(model)
     assert lower.gram.shape == (2, 0)
-    guard.upload(0, 2, 2, lower)
+    judge(guard, 0, lower)
     with pytest.raises(MessageRefused):
-        guard.upload(0, 2, 2, type(lower)(2, lower.gram, lower.b * 50.0))
+        judge(guard, 0, type(lower)(2, lower.gram, lower.b * 50.0))
     with pytest.raises(MessageRefused):
-        guard.upload(0, 2, 2, type(lower)(2, lower.gram, lower.b * np.nan))
+        judge(guard, 0, type(lower)(2, lower.gram, lower.b * np.nan))
 
 
 def test_regret_is_lower_where_steps_are_alike() -> None:

@@ -14,7 +14,9 @@ from agreement import assert_close
 from fedlsvi import FedLSVI
 from fedlsvi.envs import Garnet
 from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.experience import finite, kinds
+from fedlsvi.experience import dense_counts, kinds, state_round, table_source
+from fedlsvi.protocol import transport
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.server import Server
 from problems import Problem, Setting, chain, continuous, deterministic, heterogeneous, simplex
 
@@ -141,7 +143,7 @@ def test_long_rounds_change_no_bit_either(
     s = Setting(M=3, T=500, gamma=gamma, seed=14)
     expected = fingerprint(problem.learn(s))
     for log_bytes in (64 * 2**20, 0):  # nothing but the smallest log: rounds spill into counts
-        monkeypatch.setattr("fedlsvi.experience.finite.LOG_BYTES", log_bytes)
+        monkeypatch.setattr("fedlsvi.experience.table_source.LOG_BYTES", log_bytes)
         for way in ({"block": 50}, {"block": 64, "cohorts": 3}, {"threads": 2}, {"cohorts": 2}):
             assert fingerprint(problem.learn(s, **way)) == expected, f"changed by {way}"
 
@@ -150,16 +152,21 @@ def test_long_rounds_change_no_bit_either(
 def test_a_round_that_ends_within_what_was_counted(
     dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cohort looks far ahead and spills, and then another one fires long before that."""
+    """A cohort looks far ahead and spills, and then another one fires long before that: as at sites
+    that play on until they hear of it."""
+    monkeypatch.setattr(
+        transport, "deliver_to",
+        lambda cohorts, message: [cohort.receive(message) for cohort in cohorts],
+    )  # fmt: skip
     env = Garnet(8, 3, 2, horizon=3, seed=2, initial="uniform")
-    monkeypatch.setattr(finite, "LOG_BYTES", 0)
+    monkeypatch.setattr(table_source, "LOG_BYTES", 0)
     if not dense:
         monkeypatch.setattr(kinds, "DENSE_BYTES", 0)
     M, T = 4, 4_000
     learner, played = FedLSVI(M, gamma=600.0, beta=0.3, stationary=False), []
     monkeypatch.setattr(
-        finite.FiniteExperience, "_forget",
-        lambda world, forget=finite.FiniteExperience._forget: (played.append(1), forget(world)),
+        state_round.StateRound, "empty",
+        lambda log, empty=state_round.StateRound.empty: (played.append(1), empty(log)),
     )  # fmt: skip
     whole = learner.learn(env, T, 1, progress=False)
     assert np.trace(whole.gram[0]) == pytest.approx(M * T, abs=1.0)  # one-hot: visits, and λ·d
@@ -172,11 +179,11 @@ def test_a_round_that_ends_within_what_was_counted(
 
 def test_a_short_round_of_which_a_part_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """As at a site that looked far ahead twice and is then told to stop early."""
-    monkeypatch.setattr(finite, "LOG_BYTES", 0)
-    plan = FedLSVI(2).prepare(simplex(14).envs, 400, 3).plan
+    monkeypatch.setattr(table_source, "LOG_BYTES", 0)
+    plan = FedLSVI(2, bonus="constant").prepare(simplex(14).envs, 400, 3).plan
     uploads = []
     for windows in ((20,), (10, 64), (64, 64)):
-        cohort = plan.cohort(0, 2)
+        cohort = cohort_of(plan, 0, 2)
         cohort.start(Server(plan.layout, 1.0, 9.0, 0.5, 400).parameters())
         for n in windows:
             cohort.experience.explore(n)
@@ -188,10 +195,10 @@ def test_a_short_round_of_which_a_part_was_counted(monkeypatch: pytest.MonkeyPat
 def test_a_table_of_outer_products_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """φφᵀ read from a table, as on small problems, or formed again for each transition."""
     problem, s = simplex(14, S=12, A=4, d=9), Setting(M=9, T=40, gamma=6.0, seed=14)
-    assert finite.outer_products(problem.phi).shape == (12 * 4, 9 * 10 // 2)
+    assert dense_counts.outer_products(problem.phi).shape == (12 * 4, 9 * 10 // 2)
     expected = fingerprint(problem.learn(s))
-    monkeypatch.setattr(finite, "OUTER_BYTES", 0)
-    assert finite.outer_products(problem.phi).size == 0
+    monkeypatch.setattr(dense_counts, "OUTER_BYTES", 0)
+    assert dense_counts.outer_products(problem.phi).size == 0
     assert fingerprint(problem.learn(s)) == expected
 
 

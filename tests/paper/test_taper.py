@@ -12,9 +12,10 @@ import fedlsvi
 from agreement import assert_agrees, assert_close
 from expecting import refused
 from fedlsvi import FedLSVI, algorithms
-from fedlsvi.config import PRACTICAL_BETA, Settings
+from fedlsvi.config import Settings
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.experiments.tune import scale_of
+from fedlsvi.groups import PRACTICAL_BETA, ProblemSize
 from fedlsvi.policy import Policy
 from literal import tapered
 from literal_lsvi import literal_lsvi_ucb, literal_pooled_lsvi_ucb
@@ -51,7 +52,8 @@ def test_it_is_the_literal_loop(problem: Problem, stationary: bool, v: float | N
 def test_the_default_is_this_rule(problem: Problem) -> None:
     """c·(H − h + 1); a β that is given, the theorem's and the paper's are the same at each step."""
     H = problem.horizon
-    run = FedLSVI(S.M, gamma=S.gamma, lam=S.lam, stationary=False).learn(
+    own = {"stationary": False, "bonus": "constant"}
+    run = FedLSVI(S.M, gamma=S.gamma, lam=S.lam, **own).learn(
         problem.envs, S.T, S.seed, features=problem.features, progress=False, keep_models=True
     )
     beta = [PRACTICAL_BETA * (H - h + 1) for h in range(1, H + 1)]
@@ -59,9 +61,9 @@ def test_the_default_is_this_rule(problem: Problem) -> None:
     assert_agrees(run, problem.literal(S, beta=beta, clip=clip(H), advice=advice))
     given: dict[str, Any]
     for given in ({"beta": 1.0}, {"beta": "theory"}, {"preset": "paper"}):
-        assert not Settings(2, **given).resolve(50, H, 4, False).taper
+        assert not Settings(2, **given).resolve(ProblemSize(50, H, 4, False)).taper
     assert not run.bounds["theorem_1"].applies
-    paper = Settings(2, preset="paper", taper=True).resolve(50, 4, 4, False)
+    paper = Settings(2, preset="paper", taper=True).resolve(ProblemSize(50, 4, 4, False))
     assert paper.taper_factors.tolist() == [1.0, 0.75, 0.5, 0.25]
 
 
@@ -102,7 +104,7 @@ def test_over_frames_in_folders_and_in_policy_files(problem: Problem, tmp_path: 
     assert here.parameters.taper
     there = learn(transport=over_frames(2))
     assert_same(here, there)
-    assert here.deployed_w.tobytes() == there.deployed_w.tobytes()
+    assert here.policy_w.tobytes() == there.policy_w.tobytes()
     with pytest.raises(Killed):
         learn(folder=tmp_path / "run", checkpoint_seconds=0.0, observers=[kill])
     given = {} if problem.finite else {"env": problem.one, "features": problem.features}
@@ -111,7 +113,7 @@ def test_over_frames_in_folders_and_in_policy_files(problem: Problem, tmp_path: 
     stored = fedlsvi.load(tmp_path / "whole", **given)
     phi = {} if problem.finite else {"features": problem.features}
     x = np.arange(problem.one.n_states) if problem.finite else np.linspace(0.0, 1.0, 60)[:, None]
-    for name in ("policy", "final_policy"):
+    for name in ("policy", "exploring_policy"):
         mine = getattr(here, name)
         mine.save(tmp_path / name)
         for other in (getattr(stored, name), Policy.load(tmp_path / name, **phi)):
@@ -122,8 +124,10 @@ def test_over_frames_in_folders_and_in_policy_files(problem: Problem, tmp_path: 
 
 
 def test_tuning_keeps_the_rule_and_nothing_else_is_taken() -> None:
-    p = Settings(2).resolve(50, 4, 5, False)
+    p = Settings(2).resolve(ProblemSize(50, 4, 5, False))
     assert scale_of("fed-lsvi", p).tapered
-    assert not scale_of("fed-lsvi", Settings(2, beta=1.0).resolve(50, 4, 5, False)).tapered
+    assert not scale_of(
+        "fed-lsvi", Settings(2, beta=1.0).resolve(ProblemSize(50, 4, 5, False))
+    ).tapered
     with refused(InvalidSetting, "bad-taper", "'slowly'"):
         Settings(2, taper="slowly")  # type: ignore[arg-type]

@@ -16,15 +16,16 @@ from fedlsvi.algorithms import registry
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomMDP, write_records
-from fedlsvi.envs.logged.rows import InvalidRecord
 from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, StoreError
 from fedlsvi.experience import kinds
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.messages import Stop
 from fedlsvi.protocol.plan import make_plan
 from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.retry_policy import RetryPolicy
+from guarded import judge
 from literal import Array
 from problems import Drift, Problem, Setting, bumps, chain, continuous, deterministic, one_hot
 from problems import simplex as simplex_problem
@@ -98,7 +99,54 @@ def test_a_step_that_few_logged_episodes_reached_is_left_out() -> None:
     """Under a floor of 8 the third agent's 7 episodes say nothing, and late steps of the first
     neither; both play on."""
     check(one_hot(3), min_round=8)
+    check(one_hot(3), min_round=8, exchange="one-trip", policy="explore")
     check(continuous(), min_round=8)
+
+
+FINITE = [
+    (problem, stationary)
+    for stationary, kinds_ in ((False, PER_STEP), (True, POOLED))
+    for problem in kinds_
+    if problem.finite
+]
+
+
+@pytest.mark.parametrize(
+    ("problem", "stationary"), FINITE, ids=lambda p: getattr(p, "name", str(p))
+)
+def test_in_one_trip_the_end_of_a_logged_episode_is_a_column(
+    problem: Problem, stationary: bool
+) -> None:
+    """The literal loop once more; and the same bits over frames, with a policy to deploy."""
+    own: dict[str, Any] = {"stationary": stationary, "exchange": "one-trip", "policy": "exploit"}
+    run = check(problem, **own)
+    assert run.bounds["scalars"].measured == run.bounds["scalars"].bound
+    data, _ = logs_of(problem)
+    by_step = problem.learn(S, data=data, **own | {"exchange": "stepwise"})
+    assert np.abs(run.policy_w - by_step.policy_w).max() < 1e-8
+    assert_same(run, problem.learn(S, data=data, transport=over_frames(2), **own))
+    exact = problem.learn(S, data=data, aggregation="exact", **own)
+    secure = problem.learn(S, data=data, aggregation="secure", transport=over_frames(3), **own)
+    assert exact.w.tobytes() == secure.w.tobytes()
+    assert exact.policy_w.tobytes() == secure.policy_w.tobytes()
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+def test_what_follows_an_end_is_worth_the_same_in_one_trip(stationary: bool) -> None:
+    """Rewards from −1 on: 0, which every step after an end pays, is inside their range."""
+    problem, span = one_hot(3), (-1.0, 2.0)
+    data, _ = recorded(env := problem.one, EPISODES, 3, 2, span)
+    env.reward_range = span
+    runs = [
+        FedLSVI(3, exchange=exchange, stationary=stationary, policy="exploit").learn(
+            env, 12, data=data, progress=False
+        )
+        for exchange in ("stepwise", "one-trip")
+    ]
+    assert runs[0].plan.logs[0].absorbing_reward == runs[1].parameters.after > 0.0
+    assert runs[0].taus == runs[1].taus
+    assert np.abs(runs[0].w - runs[1].w).max() < 1e-9
+    assert np.abs(runs[0].policy_w - runs[1].policy_w).max() < 1e-9
 
 
 @pytest.mark.parametrize("stationary", [False, True])
@@ -131,7 +179,7 @@ def test_the_same_bits_however_it_runs(problem: Problem, stationary: bool) -> No
     ):  # fmt: skip
         there = problem.learn(S, data=data, **own, **how)
         assert_same(here, there)
-        assert np.array_equal(here.deployed_w, there.deployed_w)
+        assert np.array_equal(here.policy_w, there.policy_w)
     exact = problem.learn(S, data=data, aggregation="exact", **own)
     secure = problem.learn(S, data=data, aggregation="secure", transport=over_frames(3), **own)
     assert exact.w.tobytes() == secure.w.tobytes()
@@ -201,9 +249,8 @@ def test_it_goes_on_and_exploits_with_its_logs() -> None:
     assert_same(whole, half.learn_more(23, progress=False))
     short = learner.learn(problem.one, 1, data=data, progress=False)  # its only round is cut
     assert_same(whole, short.learn_more(39, progress=False))
-    assert np.array_equal(whole.exploit().table, whole.deployed.table)
-    again = whole.exploit(pessimism=0.5)
-    assert again.table.shape == whole.deployed.table.shape
+    again = whole.policy_at(0.5)
+    assert again.table.shape == whole.policy.table.shape
 
 
 @pytest.mark.parametrize("stationary", [False, True])
@@ -245,10 +292,6 @@ def test_what_cannot_begin_warm_is_refused(tmp_path: Path) -> None:
     problem = one_hot(3)
     data, _ = logs_of(problem)
     env = problem.one
-    with refused(InvalidSetting, "bad-exchange", "stepwise"):
-        problem.learn(S, data=data, exchange="one-trip", policy="explore")
-    with refused(InvalidSetting, "bad-participation"):
-        problem.learn(S, data=data, participation=0.5, policy="explore")
     with refused(InvalidRecord, "wrong-number-of-logs", "2", "3"):
         problem.learn(S, data=data[:2])
     with refused(InvalidRecord, "nothing-to-learn-from", "1"):
@@ -257,9 +300,6 @@ def test_what_cannot_begin_warm_is_refused(tmp_path: Path) -> None:
         FedLSVI(2).learn([None, None], 5, data=[data[0], data[2]], progress=False)
     with refused(InvalidInput, "no-warm-start", "centralised"):
         registry.make("centralised", n_agents=3).learn(env, 5, data=data, progress=False)
-    with refused(InvalidSetting, "bad-absent", "carry"):
-        frames = over_frames(3, retry=RetryPolicy(absent="carry"))
-        problem.learn(S, data=data, transport=frames)
     before = FedLSVI(2).learn(RandomMDP(5, 2, 3), 5, progress=False)
     with refused(InvalidSetting, "other-prior", "10", "8"):
         problem.learn(S, warm_start=before)
@@ -277,7 +317,7 @@ def test_the_round_of_the_logs_comes_once_and_is_checked() -> None:
     problem = one_hot(3)
     data, _ = logs_of(problem)
     plan = problem.learn(S, data=data).plan
-    cohort = plan.cohort(0, 3)
+    cohort = cohort_of(plan, 0, 3)
     order = RequestOrder(plan.parameters)
     server = FedLSVI(3, preset="paper", lam=S.lam).prepare(problem.one, S.T).player.server
     order.follow(start := server.parameters())
@@ -293,15 +333,13 @@ def test_the_round_of_the_logs_comes_once_and_is_checked() -> None:
     guard = guard_for(plan)
     guard.sends(start)
     guard.sends(Stop(0))
-    guard.upload(0, 3, 3, upload)
+    judge(guard, 0, upload)
     longer, _ = logs_of(problem, [40, 0, 7])
-    more = make_plan(
-        plan_settings(), problem.one, S.T, S.seed,
-        logs=problem.learn(S, data=longer).plan.logs,
-    ).cohort(0, 3)  # fmt: skip
+    logs = problem.learn(S, data=longer).plan.logs
+    more = cohort_of(make_plan(plan_settings(), problem.one, S.T, S.seed, logs=logs), 0, 3)
     more.start(start)
     with pytest.raises(Refusal):
-        guard.upload(0, 3, 3, more.receive(Stop(0)))
+        judge(guard, 0, more.receive(Stop(0)))
 
 
 def plan_settings() -> Any:

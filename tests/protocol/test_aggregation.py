@@ -12,9 +12,8 @@ from expecting import refused
 from fedlsvi import FedLSVI, load
 from fedlsvi.core.fixed_point import rounding
 from fedlsvi.errors import InvalidSetting
-from fedlsvi.protocol.aggregation import FixedPointSums
+from fedlsvi.privacy.sums import FixedPointSums, FloatSums
 from fedlsvi.protocol.messages import Upload
-from fedlsvi.protocol.server import FloatSums
 from fedlsvi.protocol.transport import InProcess
 from transports_over_frames import assert_same
 

@@ -14,7 +14,6 @@ from fedlsvi.envs import ContinuousLinearMDP, Garnet, RandomLinearMDP, gymnasium
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
-    Increments,
     Keep,
     KeyRequest,
     Layout,
@@ -76,7 +75,7 @@ def test_no_message_changes_after_it_was_sent(env: Any, features: Any, packing: 
     ("layout", "upload"),
     [
         (Layout(2, 3, 1, "packed"), Upload),
-        (Layout(2, 3, 1, "packed", states=4), Increments),
+        (Layout(2, 3, 1, "packed", states=4), Upload),
         (Layout(2, 3, 1, "packed", secure=True), MaskedUpload),
         (Layout(2, 3, 1, "packed", secure=True, states=4), MaskedUpload),
     ],
@@ -87,8 +86,9 @@ def test_each_request_has_one_kind_of_answer(layout: Layout, upload: type) -> No
         (Start(w, gram, 1.0, 1.0, 9), nothing), (KeyRequest(), SiteKey), (Roster(()), nothing),
         (Explore(4), Signal), (Stop(4), upload), (Model(3, w[2], gram[2]), upload),
         (Model(2, w[1], gram[1]), upload), (Model(1, w[0], gram[0]), nothing),
-        (Models(w, gram), nothing), (Keep(4), nothing), (Exploit(0.0), upload),
+        (Models(w, gram), nothing), (Keep(4), nothing),
+        (Exploit(0.0), nothing if layout.states else upload),
     ]  # fmt: skip
     assert [layout.reply_to(request) for request, _ in expected] == [kind for _, kind in expected]
     steps = [layout.step_after(request) for request, kind in expected if kind is upload]
-    assert steps == ([1] * 4 if layout.states else [3, 2, 1, 3])
+    assert steps == ([1] * 3 if layout.states else [3, 2, 1, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from expecting import refused
 from fedlsvi import FedLSVI, resume
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import InvalidSetting, MessageRefused
-from fedlsvi.experience.finite_sparse import SparseExperience
+from fedlsvi.experience.cell_counts import CellCounts
 from fedlsvi.learner import drive
-from fedlsvi.protocol.messages import Increments, Layout, Models, NextStates, Stop
+from fedlsvi.protocol.cohorts import cohort_of
+from fedlsvi.protocol.messages import Layout, Models, NextStates, Stop, Upload
 from fedlsvi.protocol.transport import InProcess
 from fedlsvi.remote.codec import Address, decode_reply, encode
 from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.storage.run_writer import RunWriter, begin
 from transports_over_frames import assert_same, dying, over_frames
 
@@ -82,9 +83,9 @@ def test_numbered_observations_of_a_black_box() -> None:
 def test_a_sparse_table_of_next_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Experience that keeps only the cells P can reach sends the same increments."""
     dense = learn(problems.one_hot())
-    monkeypatch.setattr("fedlsvi.protocol.plan.prefers_sparse", lambda *size: True)
+    monkeypatch.setattr("fedlsvi.experience.kinds.prefers_sparse", lambda *size: True)
     sparse = learn(problems.one_hot())
-    assert isinstance(sparse.plan.cohort(0, 1).experience, SparseExperience)
+    assert isinstance(cohort_of(sparse.plan, 0, 1).experience.memory, CellCounts)
     assert_alike(dense, sparse)
     assert sparse.ledger.scalars == dense.ledger.scalars
     by_step = learn(problems.transition_rewards())
@@ -123,12 +124,12 @@ def test_one_upload_for_each_synchronisation(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_increments_of_the_round_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features sum to one, so that the entries of N_h count the episodes of the round."""
-    seen: list[Increments] = []
+    seen: list[Upload] = []
     deliver = InProcess.deliver
 
     def spy(self: InProcess, message: Any) -> Any:
         replies = deliver(self, message)
-        seen.extend(reply for reply in replies if isinstance(reply, Increments))
+        seen.extend(reply for reply in replies if isinstance(reply, Upload))
         return replies
 
     monkeypatch.setattr(InProcess, "deliver", spy)
@@ -177,19 +178,14 @@ def test_a_budget_of_scalars_is_refused() -> None:
         FedLSVI(n_agents=2, exchange="one-trip", scalars=10_000)
 
 
-def test_agents_that_stay_away_are_refused() -> None:
-    with refused(InvalidSetting, "bad-absent"):
-        learn(PROBLEM, transport=over_frames(2, retry=RetryPolicy(60.0, 2, absent="carry")))
-
-
 # frames and checks
 
 LAYOUT = Layout(3, 2, 2, "packed", states=4)
 ADDRESS = Address(1, 2, 3, 4, 1, 2)
 
 
-def reply(*following: NextStates) -> Increments:
-    return Increments(np.ones((2, 2, 3)), np.ones((2, 2, 2)), following)
+def reply(*following: NextStates) -> Upload:
+    return Upload(1, np.ones((2, 2, 3)), np.ones((2, 2, 2)), following)
 
 
 SPARSE = NextStates(np.array([0, 5]), np.array([1.0, 2.0]))
@@ -201,12 +197,12 @@ NOTHING = NextStates(np.empty(0, np.int64), np.empty(0))
 def test_increments_survive_a_frame(following: tuple[NextStates, NextStates]) -> None:
     sent = reply(*following)
     _, got = decode_reply(encode(sent, ADDRESS), LAYOUT)
-    assert isinstance(got, Increments)
+    assert isinstance(got, Upload)
     for mine, theirs in zip(got.following, following, strict=True):
         assert mine.cells.tolist() == theirs.cells.tolist()
         assert mine.values.tolist() == theirs.values.tolist()
         assert mine.whole == theirs.whole
-    assert (got.gram.tolist(), got.u.tolist()) == (sent.gram.tolist(), sent.u.tolist())
+    assert (got.gram.tolist(), got.b.tolist()) == (sent.gram.tolist(), sent.b.tolist())
 
 
 @pytest.mark.parametrize("cells", [[-1, 3], [3, 8], [5, 5], [5, 2]])
@@ -227,11 +223,11 @@ def test_what_no_agent_could_have_seen_is_refused() -> None:
             def exchange(frames: Any, deadline: float) -> Any:
                 for c, data in inner(frames, deadline):
                     address, came = decode_reply(data, transport.layout)
-                    if isinstance(came, Increments) and c == 1:
+                    if isinstance(came, Upload) and c == 1:
                         values = came.following[0].values.copy()
                         values[0] += add
                         lie = NextStates(came.following[0].cells, values)
-                        changed = Increments(came.gram, came.u, (lie, *came.following[1:]))
+                        changed = replace(came, following=(lie, *came.following[1:]))
                         data = encode(changed, address)
                     yield c, data
 

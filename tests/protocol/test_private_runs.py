@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import problems
 from expecting import refused
 from fedlsvi import STOP, FedLSVI, load, resume
 from fedlsvi.config import Settings
-from fedlsvi.core.prefix_tree import nodes
 from fedlsvi.core.statistics import full
 from fedlsvi.errors import InvalidInput, InvalidSetting, MessageRefused, UnknownName
-from fedlsvi.protocol import gram_repair, private_noise, private_trip, simulated_sites
+from fedlsvi.groups import ProblemSize
+from fedlsvi.privacy import gram_repair
+from fedlsvi.privacy import noise as private_noise
+from fedlsvi.privacy.noise import PrefixNoise
+from fedlsvi.protocol import one_trip, protected
 from fedlsvi.protocol.messages import Stop
-from fedlsvi.protocol.private_noise import NodeNoise
 from fedlsvi.report.protections import protections
 
 PRIVACY = {"epsilon": 2.0, "delta": 1e-6}
@@ -46,8 +49,9 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     would change what directions without data are worth."""
     nothing = lambda key, label, sigma: np.zeros(sigma.size, np.int64)  # noqa: E731
     monkeypatch.setattr(private_noise, "discrete_gaussian", nothing)
+    monkeypatch.setattr(private_noise, "randomly_rounded", lambda key, label, c, r: c >> 16)
     monkeypatch.setattr(gram_repair, "SHIFT", 0.0)
-    monkeypatch.setattr(private_trip, "constant_direction", lambda values: np.zeros(values.dim))
+    monkeypatch.setattr(one_trip, "constant_direction", lambda values: np.zeros(values.dim))
 
 
 @pytest.mark.usefixtures("silence")
@@ -68,11 +72,12 @@ def test_without_noise_it_is_the_same_algorithm(aggregation: str, stationary: bo
 
 
 def literal_models(
-    phi: np.ndarray, gram: np.ndarray, u: np.ndarray, following: np.ndarray, p: Any, nodes_: int
+    phi: np.ndarray, gram: np.ndarray, u: np.ndarray, following: np.ndarray, p: Any, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(w, Λ) of all steps from noisy sums, straight from the formulas of docs/privacy.md."""
+    """(w, Λ) of all steps from noisy sums, from the formulas of studies/protections.md,
+    after round k."""
     H, d = u.shape
-    r = p.release.sigma * np.sqrt(2.0 * d * nodes_)
+    r = p.release.sigma * np.sqrt(2.0 * d * p.release.factors.summed[k - 1])
     ws, grams, V = np.zeros((H, d)), np.zeros((H, d, d)), np.zeros(len(phi))
     for h in range(H - 1, -1, -1):
         values, vectors = np.linalg.eigh(gram[h])
@@ -90,21 +95,27 @@ def literal_models(
 
 
 def test_models_are_those_of_the_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the pass after the last round too, which takes nothing but what was released."""
     seen = []
-    original = private_trip.PrivateOneTrip.broadcast
+    original = one_trip.OneTrip.broadcast
 
     def spy(self: Any, message: Any) -> Any:
         replies = original(self, message)
         if isinstance(message, Stop):
-            seen.append((self.noisy.copy(), self.u.copy(), self.following.copy()))
+            seen.append((self.repair.noisy.copy(), self.u.copy(), self.following.copy()))
         return replies
 
-    monkeypatch.setattr(private_trip.PrivateOneTrip, "broadcast", spy)
-    run = learn(cohorts=3)
+    monkeypatch.setattr(one_trip.OneTrip, "broadcast", spy)
+    run = learn(cohorts=3, settings={"policy": "exploit"})
     for k, (sums, (w, gram)) in enumerate(zip(seen, run.models, strict=True), start=1):
-        literal_w, literal_gram = literal_models(PROBLEM.phi, *sums, run.parameters, len(nodes(k)))
+        literal_w, literal_gram = literal_models(PROBLEM.phi, *sums, run.parameters, k)
         assert np.allclose(full(gram), literal_gram, rtol=1e-9, atol=1e-9)
         assert np.allclose(w, literal_w, rtol=1e-7, atol=1e-7)
+    without_bonus = replace(run.parameters, beta=0.0)
+    literal_w, _ = literal_models(PROBLEM.phi, *seen[-1], without_bonus, 6)
+    assert np.allclose(run.policy_w, literal_w, rtol=1e-7, atol=1e-7)
+    assert run.bounds["scalars"].measured == run.bounds["scalars"].bound
+    assert run.epsilon_spent == 2.0
 
 
 def test_rounds_end_by_the_schedule_whatever_is_seen() -> None:
@@ -114,13 +125,13 @@ def test_rounds_end_by_the_schedule_whatever_is_seen() -> None:
     assert all(set(record.triggers) == {(m, 1) for m in range(5)} for record in one.records[:-1])
 
 
-def test_sums_have_the_noise_of_the_nodes_and_nothing_else(
+def test_sums_have_the_noise_of_all_rounds_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever knows every site's key can take the noise off again: whole counts are left."""
     problem, seen = problems.one_hot(), list[np.ndarray]()
-    monkeypatch.setattr(simulated_sites, "new_noise_key", lambda: KEY)
-    original = private_trip.PrivateOneTrip.broadcast
+    monkeypatch.setattr(protected, "new_noise_key", lambda: KEY)
+    original = one_trip.OneTrip.broadcast
 
     def spy(self: Any, message: Any) -> Any:
         replies = original(self, message)
@@ -128,12 +139,12 @@ def test_sums_have_the_noise_of_the_nodes_and_nothing_else(
             seen.append(self.following.copy())
         return replies
 
-    monkeypatch.setattr(private_trip.PrivateOneTrip, "broadcast", spy)
+    monkeypatch.setattr(one_trip.OneTrip, "broadcast", spy)
     run = learn(problem=problem, cohorts=3, settings={"stationary": False})
     release = run.parameters.release
-    parties = [NodeNoise(KEY, first, release.shares(3 - 1), 6) for first in (0, 1, 3)]
+    parties = [PrefixNoise(KEY, first, release.shares(3 - 1), release) for first in (0, 1, 3)]
     for record, following in zip(run.records, seen, strict=True):
-        drawn = sum(noise._node(node) for noise in parties for node in nodes(record.k))
+        drawn = sum(noise.words(record.k, since=0).view(np.int64) for noise in parties)
         counts = following.ravel() - np.ldexp(drawn[-following.size :], -release.bits)
         assert np.array_equal(counts, np.rint(counts))
         assert counts.min() == 0.0
@@ -183,22 +194,50 @@ def test_a_longer_run_is_another_run() -> None:
         run.learn_more(10)
 
 
+def release(rounds: int) -> Any:
+    known = {"n_agents": 3, "aggregation": "exact", "exchange": "one-trip", "privacy": PRIVACY}
+    return (
+        Settings(**known, rounds=rounds).resolve(ProblemSize(4000, 2, 2, False, states=3)).release
+    )
+
+
 def test_after_the_last_round_there_is_no_noise_to_be_had() -> None:
-    noise = NodeNoise(KEY, 0, np.full(4, 100), 6)
+    noise = PrefixNoise(KEY, 0, np.full(4, 100), release(6))
     noise.words(6)
     for k in (0, 7):
         with refused(MessageRefused, "budget-spent", "6"):
             noise.words(k)
 
 
-def test_uploads_of_all_rounds_add_up_to_the_nodes_of_the_last() -> None:
-    sigma, whole = np.array([50, 1000, 2**20]), np.zeros(3, np.uint64)
-    noise = NodeNoise(KEY, 2, sigma, 40)
+def test_uploads_add_up_to_the_noise_of_a_prefix() -> None:
+    """Literally: w_k is D·z rounded at random, so that B·z is off by a few roundings; the same on
+    whatever way it is asked for."""
+    sigma, whole, plan = np.array([64, 1000, 2**20]), np.zeros(3, np.uint64), release(40)
+    noise = PrefixNoise(KEY, 2, sigma, plan)
+    d = np.ldexp(plan.factors.mixing.astype(float), -16)
     for k in range(1, 41):
         whole = whole + noise.words(k)
-        fresh = NodeNoise(KEY, 2, sigma, 40)
-        expected = sum(fresh._node(node) for node in nodes(k))
-        assert np.array_equal(whole.view(np.int64), expected)
+        fresh = PrefixNoise(KEY, 2, sigma, plan)
+        assert np.array_equal(whole, fresh.words(k, since=0))
+        expected = d[:k].sum(axis=0)[:k] @ np.array(noise._new)
+        away = np.abs(whole.view(np.int64) - expected)
+        assert away.max() <= 6.0 * plan.rounding * np.sqrt(k)
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_noise_has_the_covariance_that_hides_a_round(parties: int) -> None:
+    """C·w of many draws: independent, and with no less than the σ that privacy needs, which shares
+    of several parties have only together."""
+    plan, many = release(5), 20_000
+    sigma = np.full(many, -(-(2**16) // round(np.sqrt(parties))))
+    drawn = np.zeros((5, many))
+    for party in range(parties):
+        noise = PrefixNoise(KEY, party, sigma, plan)
+        drawn += np.array([noise.words(k).view(np.int64) for k in range(1, 6)], float)
+    new = np.linalg.inv(np.ldexp(plan.factors.mixing.astype(float), -16)) @ drawn
+    needed = parties * float(sigma[0]) ** 2
+    spread = np.cov(new) / needed
+    assert np.allclose(spread, np.eye(5), atol=5.0 * np.sqrt(2.0 / many))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +266,7 @@ def test_uploads_of_all_rounds_add_up_to_the_nodes_of_the_last() -> None:
 def test_bad_settings_get_a_sentence(changes: dict[str, Any], kind: Any, code: str) -> None:
     usual = {"n_agents": 5, "exchange": "one-trip", "aggregation": "exact", "privacy": PRIVACY}
     with refused(kind, code):
-        Settings(**{**usual, **changes}).resolve(60, 3, 4, False, states=5)  # type: ignore[arg-type]
+        Settings(**{**usual, **changes}).resolve(ProblemSize(60, 3, 4, False, states=5))  # type: ignore[arg-type]
 
 
 def test_two_honest_sites_are_the_least() -> None:

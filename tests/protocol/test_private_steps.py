@@ -8,17 +8,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from sklearn.preprocessing import FunctionTransformer
 
 import problems
 from expecting import refused
 from fedlsvi import STOP, FedLSVI, load, resume
 from fedlsvi.config import Settings
-from fedlsvi.core.prefix_tree import nodes
 from fedlsvi.core.statistics import full
 from fedlsvi.envs.gym.convert import as_environment
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol import gram_repair, private_noise, simulated_sites
-from fedlsvi.protocol.private_noise import StepNoise
+from fedlsvi.features import RBFFeatures, SklearnFeatures
+from fedlsvi.groups import ProblemSize
+from fedlsvi.privacy import gram_repair
+from fedlsvi.privacy import noise as private_noise
+from fedlsvi.privacy.noise import StepNoise
+from fedlsvi.protocol import protected
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.private_steps import PrivateSteps
 from fedlsvi.report.protections import protections
 from repeats import repeats
@@ -72,6 +77,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise that is always zero, and nothing added to Λ for it."""
     nothing = lambda key, label, sigma: np.zeros(sigma.size, np.int64)  # noqa: E731
     monkeypatch.setattr(private_noise, "discrete_gaussian", nothing)
+    monkeypatch.setattr(private_noise, "randomly_rounded", lambda key, label, c, r: c >> 16)
     monkeypatch.setattr(gram_repair, "SHIFT", 0.0)
 
 
@@ -115,11 +121,12 @@ def test_models_are_those_of_the_formulas(sums: list[Any], preset: str) -> None:
     for k, (steps, (w, gram)) in enumerate(zip(sums, run.models, strict=True), start=1):
         for h, (noisy, b) in steps.items():
             values, vectors = np.linalg.eigh(noisy)
-            r = release.sigma * np.sqrt(2.0 * p.dim * len(nodes(k)))
+            summed = release.factors.summed[k - 1]
+            r = release.sigma * np.sqrt(2.0 * p.dim * summed)
             lifted = np.maximum(values, 0.0) + p.lam + 0.1 * r
             if preset == "paper":  # of three sites two must do: 3/2 of the variance
                 tail = np.sqrt(2.0 * np.log(2.0 * p.horizon * 6 / p.confidence))
-                r = release.sigma * np.sqrt(1.5 * len(nodes(k))) * (np.sqrt(2.0 * p.dim) + tail)
+                r = release.sigma * np.sqrt(1.5 * summed) * (np.sqrt(2.0 * p.dim) + tail)
                 lifted = np.maximum(values + 2.0 * r, 0.0) + p.lam
             literal = (vectors * lifted) @ vectors.T
             assert np.allclose(full(gram)[h - 1], literal, rtol=1e-9, atol=1e-9)
@@ -131,7 +138,7 @@ def test_sums_have_the_noise_of_sites_and_nothing_else(
 ) -> None:
     """Whoever knows every site's key can take the noise off again: one-hot counts are left, and
     the responses of the last step are sums of rewards of all rounds."""
-    monkeypatch.setattr(simulated_sites, "new_noise_key", lambda: KEY)
+    monkeypatch.setattr(protected, "new_noise_key", lambda: KEY)
     PROBLEMS["one-hot"] = problems.one_hot()
     run = learn("one-hot", cohorts=3, settings={"stationary": False})
     del PROBLEMS["one-hot"]
@@ -140,8 +147,9 @@ def test_sums_have_the_noise_of_sites_and_nothing_else(
     before = np.zeros(release.dim)
     for record, steps in zip(run.records, sums, strict=True):
         for h, (noisy, b) in steps.items():
-            drawn = sum(site.trees[h - 1]._node(node) for site in parties
-                        for node in nodes(record.k))  # fmt: skip
+            drawn = sum(
+                site.grams[h - 1].words(record.k, since=0).view(np.int64) for site in parties
+            )
             counts = noisy - np.ldexp(drawn.astype(float), -release.bits)
             assert np.array_equal(counts, np.rint(counts))
             assert counts.min() >= 0.0
@@ -169,8 +177,8 @@ def test_noise_is_fresh_for_every_round_and_step_and_of_the_size_that_is_needed(
     ])  # fmt: skip
     assert abs(many.mean()) < 4.0 / np.sqrt(many.size)
     assert abs(many.var() - 1.0) < 4.0 * np.sqrt(2.0 / many.size)
-    trees = [tree._node((0, 0)).tobytes() for tree in site.trees]
-    assert len(set(trees)) == 3
+    grams = [gram.words(1).tobytes() for gram in site.grams]
+    assert len(set(grams)) == 3
     for k in (0, 7):
         with refused(MessageRefused, "budget-spent", "6"):
             site.response(k, 1)
@@ -185,7 +193,7 @@ def test_rounds_end_by_the_schedule_and_the_ledger_by_its_formula(name: str) -> 
     assert len({str(record.triggers) for record in run.records[:-1]}) == 1
     assert run.bounds["scalars"].holds
     with refused(InvalidSetting, "bad-policy"):  # one more pass would be one more release
-        run.exploit()
+        run.policy_at(0.0)
     assert run.summary(values=False)["epsilon_spent"] == 2.0
 
 
@@ -194,7 +202,7 @@ def test_rounds_end_by_the_schedule_and_the_ledger_by_its_formula(name: str) -> 
 def test_resumed_it_goes_on_with_the_same_noise(
     tmp_path: Path, name: str, aggregation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulated_sites, "new_noise_key", lambda: KEY)
+    monkeypatch.setattr(protected, "new_noise_key", lambda: KEY)
     whole = learn(name, aggregation, cohorts=3)
     stop = lambda record: STOP if record.k == 3 else None  # noqa: E731
     learn(name, aggregation, folder=tmp_path / "run", observers=[stop], checkpoint_seconds=0,
@@ -219,9 +227,6 @@ def test_the_report_says_how_the_budget_was_divided(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"participation": 0.5}, "bad-participation"),
-        ({"present": [[m, 1, 60] for m in range(5)]}, "bad-participation"),
-        ({"policy": "exploit"}, "bad-policy"),
         ({"aggregation": "float"}, "privacy-needs-integers"),
         ({"privacy": {"epsilon": 1e-12, "delta": 1e-9}}, "too-few-bits"),
     ],
@@ -229,7 +234,7 @@ def test_the_report_says_how_the_budget_was_divided(tmp_path: Path) -> None:
 def test_bad_settings_get_a_sentence(changes: dict[str, Any], code: str) -> None:
     usual = {"n_agents": 5, "aggregation": "exact", "privacy": PRIVACY}
     with refused(InvalidSetting, code):
-        Settings(**{**usual, **changes}).resolve(60, 3, 4, False)  # type: ignore[arg-type]
+        Settings(**{**usual, **changes}).resolve(ProblemSize(60, 3, 4, False))  # type: ignore[arg-type]
 
 
 def test_nothing_waits_for_others_in_a_private_run() -> None:
@@ -237,7 +242,7 @@ def test_nothing_waits_for_others_in_a_private_run() -> None:
     learner = FedLSVI(n_agents=5, aggregation="exact", privacy=PRIVACY, stationary=False)
     made = learner.prepare(PROBLEMS["stepped"].envs, 2000, 3, features="rbf").plan
     assert made.parameters.min_round == 10
-    assert made.cohort(0, 2).experience.floor == 1
+    assert cohort_of(made, 0, 2).experience.memory.floor == 1
 
 
 def test_more_after_an_end_than_values_may_be_is_refused() -> None:
@@ -308,7 +313,23 @@ def test_stepped_worlds_over_frames(
 ) -> None:
     from fedlsvi.remote import site_noise
 
-    for module in (simulated_sites, site_noise):
+    for module in (protected, site_noise):
         monkeypatch.setattr(module, "new_noise_key", lambda: KEY)
     here = learn("stepped", aggregation, cohorts=3)
     assert_same(learn("stepped", aggregation, transport=over_frames(3, tmp_path)), here)
+
+
+def test_features_fitted_to_states_are_in_no_budget() -> None:
+    """Centres are means of observed states: refused unless these are said to be public."""
+    env = problems.continuous().envs
+    seen = np.random.default_rng(0).random((40, 1))
+    about: dict[str, Any] = {"epsilon": 5.0, "delta": 1e-6}
+    for features in (RBFFeatures.from_states(seen, 3), SklearnFeatures(FunctionTransformer())):
+        options: dict[str, Any] = {"n_agents": 3, "aggregation": "exact", "rounds": 4}
+        with refused(InvalidSetting, "fitted-features"):
+            FedLSVI(**options, privacy=about).prepare(env, 40, 0, features=features)
+        public = about | {"public_features": True}
+        FedLSVI(**options, privacy=public).prepare(env, 40, 0, features=features)
+        FedLSVI(n_agents=3).prepare(env, 40, 0, features=features)
+    with refused(InvalidSetting, "bad-public_features"):
+        FedLSVI(**options, privacy=about | {"public_features": 1})

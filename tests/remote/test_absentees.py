@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +17,25 @@ from fedlsvi import FedLSVI, resume
 from fedlsvi.core.statistics import pack, unpack
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.learner import drive
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.messages import Keep, Model, Stop, Upload, gram_of
 from fedlsvi.protocol.server import Server
 from fedlsvi.remote.audit import Audit, verify
-from fedlsvi.remote.codec import decode_reply, encode, run_id
-from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
-from fedlsvi.remote.frame_transport import ThreadTransport
+from fedlsvi.remote.codec import decode_reply, encode
+from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.storage.run_writer import RunWriter, begin
+from lossy import Silence, between, lossy
+from patience import PATIENCE
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=False)
 POOLED = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=True)
+COMING = FedLSVI(
+    n_agents=4, gamma=8.0, beta=0.5, lam=0.5, stationary=False, policy="explore", participation=0.6
+)
 EPISODES = 40
-RETRY = RetryPolicy(30.0, 1, absent="carry")
-
-Silence = Callable[[int], str | None]
-"""Of the n-th exchange: whether the request to cohort 1 is lost, or its reply, or neither."""
-
-
-class Lossy(ThreadTransport):
-    """Loses messages of cohort 1; a deadline passes with each exchange, and nobody has to wait."""
-
-    silence: Silence = staticmethod(lambda n: None)
-    said: list[type]
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.exchanges, self.said = 0, []
-        self.clock = lambda: self.exchanges * self.retry.deadline
-
-    def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
-        self.exchanges += 1
-        self.said.append(type(self.request))
-        lost = self.silence(self.exchanges) if 1 in frames else None
-        kept = {c: frame for c, frame in frames.items() if c != 1 or lost != "request"}
-        # cohort 1 first, so that what it says without being waited for is heard
-        for c, data in sorted(super().exchange(kept, deadline), key=lambda come: come[0] != 1):
-            if c != 1 or lost is None:
-                yield c, data
-
-
-def lossy(silence: Silence, folder: Path, retry: RetryPolicy = RETRY, cohorts: int = 2) -> Any:
-    def make(plan: Any) -> Lossy:
-        run = run_id(plan.parameters, plan.seed)
-        made = endpoint_factories(plan, cohorts, folder, durable=False, threads=1)
-        transport = Lossy(plan.parameters, made, run, retry, guard_for(plan))
-        transport.silence = silence
-        return transport
-
-    return make
+RETRY = RetryPolicy(PATIENCE, 1, absent="carry")
 
 
 def play(
@@ -86,10 +54,6 @@ def play(
     return session
 
 
-def between(first: int, last: int, kind: str = "request") -> Silence:
-    return lambda n: kind if first <= n <= last else None
-
-
 def notes(session: Any) -> list[str]:
     return [note for record in session.records for note in record.notes]
 
@@ -98,25 +62,30 @@ def check_accounts(session: Any) -> None:
     """Played once more with everybody present and the models that this run had in its rounds: Λ has
     every episode of every agent exactly once, and w comes from fresh responses of all. Of a cohort
     that is still away, Λ and b have what it sent up to the last episode that was accepted."""
-    server, carried, p = (
-        session.player.server,
-        session.player.transport.membership.absentees,
-        session.plan.parameters,
+    server, p = session.player.server, session.plan.parameters
+    carried, away = (
+        session.player.transport.reachability.absentees,
+        session.player.transport.membership.away,
     )
     H, layout = p.horizon, session.player.server.layout
-    cohort = session.plan.cohort(0, 4)
+    cohort = cohort_of(session.plan, 0, 4)
     cohort.start(Server(layout, p.lam, p.gamma, p.beta, p.episodes).parameters())
     gram, b = np.zeros_like(session.player.transport.guard.gram), np.zeros((4, H, p.dim))
     upto = np.full((4, H), EPISODES)
-    if carried.away:
-        assert list(carried.away) == [1]
+    if away:
+        assert list(away) == [1]
         upto[2:] = carried.upto[1]
+    attendance = session.player.transport.membership.attendance
     for record, (w, model) in zip(session.records, session.models, strict=True):
         upload = cohort.receive(Stop(record.last))
+        came = None
+        if attendance is not None:
+            came = np.isin(np.arange(4), attendance.schedule.during(record.k, record.first - 1))
         for h in range(H, 0, -1):
             counted = record.last <= upto[:, h - 1]
             gram_of(gram, h, H)[counted] += upload.gram[counted]
-            b[counted, h - 1] = upload.b[counted]
+            fresh = counted if came is None else counted & came
+            b[fresh, h - 1] = upload.b[fresh]
             small = np.diagonal(model[h - 1]) if layout.packing == "diagonal" else model[h - 1]
             sent = pack(small, layout.packing)[: layout.gram_size(h)]
             upload = cohort.receive(Model(h, w[h - 1], sent))
@@ -138,7 +107,7 @@ def test_nobody_away_is_the_run_without_carry(tmp_path: Path) -> None:
     session = play(problems.simplex(), lambda n: None, tmp_path)
     assert session.player.server.w.tobytes() == here.w.tobytes()
     assert session.player.server.gram.tobytes() == here.gram_packed.tobytes()
-    assert len(session.player.transport.membership.absentees.past) <= 2
+    assert len(session.player.transport.reachability.absentees.past) <= 2
     assert not notes(session)
 
 
@@ -149,7 +118,7 @@ def test_silence_of_one_exchange_a_round_or_several(
     problem: Any, kind: str, length: int, tmp_path: Path
 ) -> None:
     session = play(problem, between(20, 19 + length, kind), tmp_path)
-    assert not session.player.transport.membership.absentees.away
+    assert not session.player.transport.membership.away
     assert any("agents 2 to 3 carried" in note for note in notes(session))
     assert any("agents 2 to 3 taken back" in note for note in notes(session))
     check_accounts(session)
@@ -163,7 +132,7 @@ def test_silence_at_every_position_of_a_round(position: int, kind: str, tmp_path
     session = play(problems.one_hot(), between(21 + position, 21 + position, kind), tmp_path)
     lost = {t.__name__ for t in session.player.transport.said[20:29]}
     assert {"Explore", "Stop", "Model", "Keep"} <= lost
-    assert not session.player.transport.membership.absentees.away
+    assert not session.player.transport.membership.away
     check_accounts(session)
 
 
@@ -177,7 +146,19 @@ def test_silence_where_steps_share_a_matrix(
     silence = between(21 + position, 20 + position + length, kind)
     session = play(problems.one_hot(), silence, tmp_path, learner=POOLED)
     assert any("agents 2 to 3 carried" in note for note in notes(session))
-    assert not session.player.transport.membership.absentees.away
+    assert not session.player.transport.membership.away
+    check_accounts(session)
+
+
+@pytest.mark.parametrize("start", range(20, 32, 3))
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
+def test_who_is_away_by_schedule_when_its_site_is_back(
+    problem: Any, start: int, tmp_path: Path
+) -> None:
+    """What it plays late comes with the response of that round: Λ and b are of the same episodes,
+    also of an agent that is away when its site has just returned."""
+    session = play(problem, between(start, start + 10), tmp_path, learner=COMING)
+    assert any("agents 2 to 3 taken back" in note for note in notes(session))
     check_accounts(session)
 
 
@@ -203,11 +184,12 @@ def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
     """Its Gram matrices stay, its responses are the last ones, and every record names it."""
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path)
     carried, counted = (
-        session.player.transport.membership.absentees,
+        session.player.transport.reachability.absentees,
         session.player.transport.guard.gram,
     )
-    assert list(carried.away) == [1]
-    lost = carried.away[1]
+    away = session.player.transport.membership.away
+    assert list(away) == [1]
+    lost = away[1]
     for record in session.records[lost:]:
         assert record.notes == [f"round {record.k}: agents 2 to 3 carried, away since round {lost}"]
     assert (carried.upto[1] == counted[:, 2:].sum(axis=2).T).all()
@@ -217,17 +199,17 @@ def test_away_for_ever_keeps_what_was_accepted(tmp_path: Path) -> None:
 
 
 def test_a_cohort_that_stays_away_too_long_is_excluded(tmp_path: Path) -> None:
-    retry = RetryPolicy(30.0, 1, absent="carry", carry=3)
+    retry = RetryPolicy(PATIENCE, 1, absent="carry", carry=3)
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path, retry)
     assert list(session.player.transport.membership.excluded) == [1]
     assert any("excluded (away for 3 rounds)" in note for note in notes(session))
     assert not session.player.transport.guard.gram[:, 2:].any()
-    assert len(session.player.transport.membership.absentees.past) <= 2
+    assert len(session.player.transport.reachability.absentees.past) <= 2
 
 
 def test_nobody_left_is_said(tmp_path: Path) -> None:
     session = LEARNER.prepare(problems.one_hot().envs, EPISODES, 1, transport=lossy(
-        lambda n: "request" if n > 20 else None, tmp_path))  # fmt: skip
+        lambda n: "request" if n > 20 else None, tmp_path, RETRY))  # fmt: skip
     transport: Any = session.player.transport
     inner = transport.exchange
     transport.exchange = lambda frames, deadline: (
@@ -251,7 +233,7 @@ def test_the_ledger_and_the_log_of_a_site_agree(
         folder = tmp_path / str(positions[-1])
         session = LEARNER.prepare(
             problems.one_hot().envs, EPISODES, 1,
-            transport=lossy(lambda n: kind if n in positions else None, folder),  # noqa: B023
+            transport=lossy(lambda n: kind if n in positions else None, folder, RETRY),  # noqa: B023
         )  # fmt: skip
         transport: Any = session.player.transport
         transport.handlers[1].outbox = Audit(folder / "sent.jsonl", durable=False)
@@ -268,7 +250,11 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     problem = problems.one_hot()
     folder, journals = tmp_path / "run", tmp_path / "journals"
     session = LEARNER.prepare(
-        problem.envs, EPISODES, 1, transport=lossy(between(20, 32), journals), keep_models=True
+        problem.envs,
+        EPISODES,
+        1,
+        transport=lossy(between(20, 32), journals, RETRY),
+        keep_models=True,
     )
     transport: Any = session.player.transport
     inner = transport.exchange
@@ -285,11 +271,11 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
     made: list[Any] = []
 
     def again(plan: Any) -> Any:
-        made.append(lossy(lambda n: None, journals)(plan))
+        made.append(lossy(lambda n: None, journals, RETRY)(plan))
         return made[0]
 
     done = resume(folder, env=problem.envs, transport=again, progress=False)
-    assert not made[0].membership.absentees.away
+    assert not made[0].membership.away
     assert any("carried" in note for record in done.records for note in record.notes)
     counts = made[0].guard.gram
     assert (counts.sum(axis=2) == EPISODES).all()
@@ -299,7 +285,7 @@ def test_resume_with_a_cohort_away(stop: int, tmp_path: Path) -> None:
 
 def test_resume_of_a_run_with_agents_away_needs_carry(tmp_path: Path) -> None:
     session = play(problems.one_hot(), lambda n: "request" if n > 20 else None, tmp_path / "one")
-    arrays, plain = session.player.transport.membership.state()
+    arrays, plain = session.player.transport.reachability.state()
     arrays |= session.player.transport.guard.state()
     plain |= {"cuts": session.player.transport.cuts, "epoch": 1}
     other = lossy(lambda n: None, tmp_path / "two", RetryPolicy())(session.plan)
@@ -311,7 +297,7 @@ def test_resume_of_a_run_with_agents_away_needs_carry(tmp_path: Path) -> None:
 def test_what_is_owed_is_checked(tmp_path: Path) -> None:
     """A cohort that comes back with more than it can have seen is refused."""
     session = LEARNER.prepare(
-        problems.one_hot().envs, EPISODES, 1, transport=lossy(between(20, 32), tmp_path)
+        problems.one_hot().envs, EPISODES, 1, transport=lossy(between(20, 32), tmp_path, RETRY)
     )
     transport: Any = session.player.transport
     handler, lied = transport.handlers[1], []
@@ -319,11 +305,7 @@ def test_what_is_owed_is_checked(tmp_path: Path) -> None:
 
     def lies(frame: bytes) -> bytes:
         address, reply = decode_reply(honest(frame), transport.layout)
-        if (
-            isinstance(reply, Upload)
-            and 1 in transport.membership.absentees.away
-            and address.round == 4
-        ):
+        if isinstance(reply, Upload) and 1 in transport.membership.away and address.round == 4:
             reply = Upload(reply.h, reply.gram + 1.0, reply.b)
             lied.append(reply.h)
         return encode(reply, address)

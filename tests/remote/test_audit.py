@@ -23,6 +23,7 @@ from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 from transports_over_frames import over_frames
 
 
@@ -71,7 +72,7 @@ def run_with_a_late_site(folder: Path, absent: Any, late: range) -> tuple[Path, 
     def transport(plan: Any) -> Late:
         made = endpoint_factories(plan, 3, folder / "journals", durable=False, threads=1)
         run = run_id(plan.parameters, plan.seed)
-        retry = RetryPolicy(30.0, 1, absent=absent)
+        retry = RetryPolicy(PATIENCE, 1, absent=absent)
         found = Late(plan.parameters, made, run, retry, guard_for(plan))
         site: Any = found.handlers[1]
         site.outbox = Audit(folder / "1.jsonl", durable=False)

@@ -23,6 +23,7 @@ from fedlsvi.remote.flare import job as engine
 from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 from transports_over_frames import over_frames
 
 EPISODES = 100
@@ -64,7 +65,7 @@ def at_the_end(t: int) -> Signal:
 @pytest.mark.parametrize("overshoot", ["cut", "keep"])
 @pytest.mark.parametrize("lie", [far, at_the_end])
 def test_a_signal_beyond_what_was_asked_names_its_sender(lie: Any, overshoot: str) -> None:
-    session = session_with_a_liar(overshoot, RetryPolicy(60.0, 1), lie)
+    session = session_with_a_liar(overshoot, RetryPolicy(PATIENCE, 1), lie)
     with refused(Refusal, "impossible-message", "agent 2, round 3", "signal's t") as caught:
         drive(session, [])
     start, asked = session.player.server.t, session.player.transport.asked
@@ -75,7 +76,7 @@ def test_a_signal_beyond_what_was_asked_names_its_sender(lie: Any, overshoot: st
 @pytest.mark.parametrize("overshoot", ["cut", "keep"])
 @pytest.mark.parametrize("lie", [far, at_the_end])
 def test_the_others_go_on_without_a_liar(lie: Any, overshoot: str) -> None:
-    retry = RetryPolicy(60.0, 1, refused="exclude")
+    retry = RetryPolicy(PATIENCE, 1, refused="exclude")
     session = session_with_a_liar(overshoot, retry, lie)
     drive(session, [])
     assert list(session.player.transport.membership.excluded) == [LIAR]
@@ -120,14 +121,16 @@ class Site:
 
     def handle(self, frame: bytes) -> bytes:
         address, message = decode_request(frame, self.handler.layout)
-        if isinstance(message, Explore) and self.told.wait(self.retry):
+        if isinstance(message, Explore) and self.waits > 0:
+            self.waits -= 1
+            assert self.told.wait(PATIENCE)
             self.told.clear()
             return encode(Signal.silence(), address)
         reply: bytes = self.handler.handle(frame)
         return reply
 
-    retry = 0.0
-    """Seconds until an honest site comes to its own trigger."""
+    waits = 0
+    """How often an honest site is told before it comes to its own trigger."""
 
 
 class Liar(Site):
@@ -151,7 +154,9 @@ class Liar(Site):
         return Signal(t, np.array([2]), np.array([1])) if t else Signal.silence()
 
 
-def flare(made: Any, retry: RetryPolicy, liar: type[Site] = Liar, **options: Any) -> Flare:
+def flare(
+    made: Any, retry: RetryPolicy, liar: type[Site] = Liar, waits: int = 1, **options: Any
+) -> Flare:
     handlers = [make() for make in made]
     kinds = (Site, liar, Site)
     proxies = [kind(handler) for kind, handler in zip(kinds, handlers, strict=True)]
@@ -161,14 +166,14 @@ def flare(made: Any, retry: RetryPolicy, liar: type[Site] = Liar, **options: Any
         proxy.transport = transport
     for key, value in options.items():
         setattr(proxies[1], key, value)
-    proxies[0].retry = proxies[2].retry = 30.0
+    proxies[0].waits = proxies[2].waits = waits
     return transport
 
 
 @pytest.mark.parametrize("answer", [4, 2, 0])
 def test_who_answers_another_episode_than_it_announced_is_named(answer: int) -> None:
     """The others were sent to episode 1 and would be asked to play up to episode 4."""
-    transport = opened(partial(flare, answer=answer), "none", RetryPolicy(60.0, 1))
+    transport = opened(partial(flare, answer=answer), "none", RetryPolicy(PATIENCE, 1))
     with refused(Refusal, "impossible-message", "agent 2, round 1", f"signal's t is {answer}"):
         transport.wait(0, 100)
     transport.close()
@@ -176,7 +181,7 @@ def test_who_answers_another_episode_than_it_announced_is_named(answer: int) -> 
 
 def test_who_was_lost_may_be_silent_where_somebody_was_earlier() -> None:
     """It announced episode 5, died, and was sent to episode 3 when it was asked again."""
-    transport: Any = opened(partial(flare, liar=Site), "none", RetryPolicy(60.0, 1))
+    transport: Any = opened(partial(flare, liar=Site), "none", RetryPolicy(PATIENCE, 1))
     transport.request, transport._announced = Explore(5), {1: 5}
     with refused(Refusal, "impossible-message", "signal's t is 0", "5"):
         transport.check_reply(1, Signal.silence())
@@ -189,8 +194,7 @@ def test_who_was_lost_may_be_silent_where_somebody_was_earlier() -> None:
 
 
 def test_the_others_are_asked_again_without_it() -> None:
-    transport: Any = opened(flare, "none", RetryPolicy(60.0, 1, refused="exclude"))
-    transport.proxies[0].retry = transport.proxies[2].retry = 0.5
+    transport: Any = opened(flare, "none", RetryPolicy(PATIENCE, 1, refused="exclude"))
     signal = transport.wait(0, 100)
     assert list(transport.membership.excluded) == [1]
     assert (signal.t, signal.agents.tolist()) == (5, [0, 1, 3, 4, 5])
@@ -202,7 +206,8 @@ def test_what_is_announced_after_the_answer_is_the_answer_or_nothing(
     announced: int, passed: list[int]
 ) -> None:
     """Who has answered cannot send the others elsewhere while they explore, nor afterwards."""
-    transport: Any = opened(partial(flare, first="answer"), "none", RetryPolicy(60.0, 1))
+    made = partial(flare, first="answer", waits=0)
+    transport: Any = opened(made, "none", RetryPolicy(PATIENCE, 1))
     one, liar, _ = transport.proxies
     taken, check = Event(), transport.check_reply
 
@@ -214,13 +219,12 @@ def test_what_is_announced_after_the_answer_is_the_answer_or_nothing(
     def explores(frame: bytes) -> bytes:
         address, message = decode_request(frame, one.handler.layout)
         if isinstance(message, Explore):
-            assert taken.wait(60.0)
+            assert taken.wait(PATIENCE)
             liar.announce(announced, address._replace(first=2, agents=1))
         reply: bytes = one.handler.handle(frame)
         return reply
 
     transport.check_reply, one.handle = checked, explores
-    transport.proxies[2].retry = 0.0
     assert transport.wait(0, 100).t == 4
     assert one.paced == passed
     counted = transport.ledger.to_dict()
@@ -232,10 +236,9 @@ def test_what_is_announced_after_the_answer_is_the_answer_or_nothing(
 
 def test_no_site_speaks_for_another() -> None:
     """Nor for itself when it is asked for something else, nor without an episode."""
-    transport: Any = opened(partial(flare, liar=Site), "none", RetryPolicy(60.0, 1))
+    made = partial(flare, liar=Site, waits=0)
+    transport: Any = opened(made, "none", RetryPolicy(PATIENCE, 1))
     one, two, three = transport.proxies
-    for proxy in transport.proxies:
-        proxy.retry = 0.0
     early = encode(Signal(1, np.array([2]), np.array([1])), transport.address(1))
     transport.signalled(early, two.name)
     transport.deliver(Explore(5))
@@ -274,7 +277,7 @@ def test_a_site_writes_no_line_into_the_log_of_the_server(
                 raise ConnectionError(text)
             return super().handle(frame)
 
-    transport = opened(partial(flare, liar=Gone), "none", RetryPolicy(1.0, 1))
+    transport = opened(partial(flare, liar=Gone, waits=0), "none", RetryPolicy(PATIENCE, 1))
     with refused(TransportError, "no-answer", "Explore"):
         transport.wait(0, 100)
     transport.close()

@@ -34,15 +34,15 @@ class Server:
 
     def __init__(self, factory: EndpointFactory) -> None:
         self.factory, self.endpoint = factory, factory()
-        self.epoch, self.number = 5, 0
+        self.epoch, self.number, self.round = 5, 0, 1
 
     def frame(self, message: Request, first: int | None = None) -> bytes:
         lo, p = self.factory.lo, self.factory.plan
         run = run_id(p.parameters, p.seed)
-        turn = (self.epoch, self.number + 1)
-        if isinstance(message, Start) and self.number:
-            turn = (self.epoch + 1, 1)
-        return encode(message, Address(run, *turn, 1, lo if first is None else first, 2))
+        turn, k = (self.epoch, self.number + 1), self.round
+        if isinstance(message, Start):
+            turn, k = (self.epoch + 1, 1) if self.number else turn, 2 if message.t == 4 else 1
+        return encode(message, Address(run, *turn, k, lo if first is None else first, 2))
 
     def ask(self, message: Request) -> bytes:
         """The reply, and on to the next turn if it is one."""
@@ -50,6 +50,8 @@ class Server:
         address, said = decode_reply(reply, self.endpoint.layout)
         if not isinstance(said, Failure):
             self.epoch, self.number = address.epoch, address.number
+            last = isinstance(message, Model) and message.h == 1
+            self.round = address.round + last
         return reply
 
     def refused(self, message: Request) -> str:
@@ -70,9 +72,16 @@ def eye(factory: EndpointFactory, scale: float = 1.0) -> np.ndarray:
 
 def start(factory: EndpointFactory, **change: Any) -> Start:
     p = factory.plan.parameters
-    gram = np.stack([eye(factory)] * p.horizon)
+    gram = np.stack([eye(factory, p.lam)] * p.horizon)
     begin = Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
     return replace(begin, **change)
+
+
+def resumed(factory: EndpointFactory, **change: Any) -> Start:
+    """After the first round of the conversation."""
+    p = factory.plan.parameters
+    w, gram = np.full((p.horizon, p.dim), 0.1), np.stack([eye(factory, 3.0)] * p.horizon)
+    return start(factory, **{"w": w, "gram": gram, "t": 4} | change)
 
 
 def model(factory: EndpointFactory, h: int, w: float = 0.1, scale: float = 3.0) -> Model:
@@ -93,7 +102,10 @@ def unlawful(factory: EndpointFactory, said: list[Request]) -> Iterator[Request]
     bad = start(factory, gram=np.stack([eye(factory, -1.0)] * H))
     later = any(isinstance(message, Keep) for message in said)
     yield from (bad, replace(bad, gram=bad.gram * nan), start(factory, w=bad.w + nan))
-    yield from (start(factory, t=t) for t in (-5, 7, T, T + 1, *(() if later else (4,))))
+    yield from (start(factory, w=bad.w + 0.1), start(factory, gram=-bad.gram))
+    yield from (start(factory, t=t) for t in (-5, 4, 7, T, T + 1))
+    yield from () if later else (resumed(factory),)
+    yield from (resumed(factory, w=bad.w), resumed(factory, gram=bad.gram + 2.0))
     yield from (start(factory, gamma=g) for g in (1.0, nan, inf, -8.0, 7.999))
     yield from (start(factory, beta=nan), start(factory, beta=0.0))
     yield from (start(factory, episodes=n) for n in (10**6, T - 1, 0, -1))
@@ -102,7 +114,8 @@ def unlawful(factory: EndpointFactory, said: list[Request]) -> Iterator[Request]
         due = H if isinstance(last, Stop) else last.h - 1
         yield from (model(factory, h) for h in range(1, H + 1) if h != due)
         yield from (model(factory, due, w) for w in (nan, inf))
-        yield from (model(factory, due, scale=s) for s in (-1.0, 0.0, nan))
+        # below λ, and above what all episodes can bring
+        yield from (model(factory, due, scale=s) for s in (-1.0, 0.0, nan, 0.4, 1e4, 1e90))
         yield from (Explore(1), Stop(5), Stop(T), Keep(4), Keep(9))
     else:
         yield from (model(factory, h) for h in range(1, H + 1))
@@ -220,9 +233,9 @@ def test_a_later_server_needs_no_journal_that_can_be_read(tmp_path: Path) -> Non
     for _ in range(2):
         assert server.refused(due) == "DamagedFile"
     server.epoch -= 1
-    assert server.refused(start(server.factory, t=4)) == "MessageRefused"
+    assert server.refused(resumed(server.factory)) == "MessageRefused"
     server.epoch += 1
-    assert server.refused(start(server.factory, t=4)) == ""
+    assert server.refused(resumed(server.factory)) == ""
     assert server.refused(Stop(9)) == ""
 
 
@@ -292,7 +305,7 @@ def test_journals_that_were_swapped_are_refused(asked: int, tmp_path: Path) -> N
         """A server resumes, but the endpoint has nothing of its run."""
         endpoint = made(tmp_path, share, seed)()
         with refused(TransportError, "foreign-journal", *agents):
-            endpoint._go_back(4)
+            endpoint._go_back(resumed(made(tmp_path, share, seed)), 2)
         endpoint.close()
         assert endpoint._reply == b""
 

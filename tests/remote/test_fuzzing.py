@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pytest
 
-import fedlsvi.errors
 import problems
 from fedlsvi import FedLSVI
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
-    Increments,
     Keep,
     KeyRequest,
     Layout,
@@ -44,8 +40,6 @@ from fedlsvi.protocol.messages import (
 )
 from fedlsvi.remote import endpoint as endpoint_module
 from fedlsvi.remote.codec import (
-    HEADER_BYTES,
-    KINDS,
     Address,
     Failure,
     decode_reply,
@@ -56,74 +50,13 @@ from fedlsvi.remote.codec import (
     split,
 )
 from fedlsvi.remote.endpoint_factory import EndpointFactory, endpoint_factories
+from hostile_frames import LAST, OURS, mutated
 from repeats import repeats
 
 FRAMES = repeats(6_000, 300_000)
 REQUESTS = repeats(1_000, 100_000)
 
-H, D, S, AGENTS, T = 3, 4, 5, 2, 60
-OURS = {name for name in dir(fedlsvi.errors) if name[:1].isupper()}
-"""Names of the errors of this package."""
-
-WORDS = [
-    *(struct.pack("<q", n) for n in (0, 1, -1, 2, 7, T, T + 1, 2**31, 2**62, -(2**63))),
-    *(struct.pack("<d", x) for x in (0.0, -0.0, 1.0, -1.0, 1e308, -1e308, 5e-324)),
-    *(struct.pack("<d", x) for x in (float("nan"), float("inf"), float("-inf"))),
-    bytes(8), b"\xff" * 8,
-]  # fmt: skip
-"""Numbers that break things."""
-
-FIELDS = ((0, 4), (4, 2), (6, 2), (8, 8), (16, 8), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4))
-"""Where the header has magic, kind, step, run, epoch, number, round, first, agents, words."""
-KIND, LENGTH = 1, 9
-
-
-def sealed(frame: bytearray, resize: bool) -> bytes:
-    """The frame with its own checksum and, where wanted, its own length."""
-    if len(frame) < HEADER_BYTES:
-        return bytes(frame)
-    if resize:
-        struct.pack_into("<I", frame, FIELDS[LENGTH][0], (len(frame) - HEADER_BYTES) // 8)
-    head = memoryview(frame)[: HEADER_BYTES - 4]
-    body = memoryview(frame)[HEADER_BYTES:]
-    check = crc32(body, crc32(head))
-    head.release()
-    body.release()
-    struct.pack_into("<I", frame, HEADER_BYTES - 4, check)
-    return bytes(frame)
-
-
-def mutated(frame: bytes, rng: random.Random, others: list[bytes]) -> bytes:
-    """One to three changes: bytes, words, fields of the header, cut, grown or crossed."""
-    data, resize = bytearray(frame), True
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        how = rng.randrange(7)
-        at = rng.randrange(len(data)) if data else 0
-        if how == 0 and data:
-            data[at] ^= 1 << rng.randrange(8)
-        elif how == 1 and len(data) >= HEADER_BYTES + 8:
-            where = HEADER_BYTES + 8 * rng.randrange((len(data) - HEADER_BYTES) // 8)
-            data[where : where + 8] = rng.choice(WORDS)
-        elif how == 2 and len(data) >= HEADER_BYTES:
-            field = rng.randrange(len(FIELDS))
-            where, size = FIELDS[field]
-            new = rng.choice((rng.choice(WORDS)[:size], rng.randbytes(size)))
-            if field == KIND:
-                new = struct.pack("<H", rng.randrange(2 + max(KINDS)))
-            data[where : where + size] = new
-            resize = resize and field != LENGTH
-        elif how == 3:
-            del data[at:]
-        elif how == 4:
-            data += rng.choice((b"", b"\0", rng.choice(WORDS) * rng.choice((1, 2, 40)), frame))
-        elif how == 5:
-            other = rng.choice(others)
-            data = data[:HEADER_BYTES] + other[HEADER_BYTES:]
-        else:
-            data[at:at] = rng.choice(WORDS)
-    return sealed(data, resize) if rng.random() < 0.9 else bytes(data)
-
-
+H, D, S, AGENTS, T = 3, 4, 5, 2, LAST
 LAYOUTS = [
     Layout(2 * AGENTS, H, D, "packed"),
     Layout(2 * AGENTS, H, D, "dense"),
@@ -151,7 +84,7 @@ def messages(layout: Layout) -> Iterator[Any]:
     if layout.states:
         some = NextStates(np.array([0, 2]), rng.random(2))
         following = (some, NextStates(np.empty(0, np.int64), rng.random(layout.cells)))
-        yield Increments(rng.random((AGENTS, G, P)), rng.random((AGENTS, G, D)), following)
+        yield Upload(1, rng.random((AGENTS, G, P)), rng.random((AGENTS, G, D)), following)
 
 
 def test_mutated_frames_raise_nothing_foreign() -> None:
@@ -171,7 +104,7 @@ def test_mutated_frames_raise_nothing_foreign() -> None:
             with suppress(MessageRefused):
                 peek(bad)
     # most checks lie behind the checksum: what was altered must get there, and some of it through
-    assert set(read) >= {"Start", "Model", "Upload", "Signal", "Roster", "Increments", "SiteKey"}
+    assert set(read) >= {"Start", "Model", "Upload", "Signal", "Roster", "MaskedUpload", "SiteKey"}
     assert sum(read.values()) > FRAMES // 20
 
 
@@ -188,7 +121,8 @@ class Site:
         turn = (self.epoch, min(self.number + 1, 2**32 - 1))
         if isinstance(message, Start) and self.number:
             turn = (min(self.epoch + 1, 2**64 - 1), 1)
-        return encode(message, Address(self.run, *turn, 1, self.factory.lo, 2))
+        k = 1 if isinstance(message, Start) else self.endpoint._order.round
+        return encode(message, Address(self.run, *turn, k, self.factory.lo, 2))
 
     def hear(self, frame: bytes) -> Any:
         """What it answers; a request that it carried out counts."""
@@ -203,7 +137,7 @@ def talk(p: Any) -> list[Any]:
     """Two rounds, the first of which is kept."""
     upper = np.triu_indices(p.dim)
     model = [Model(h, np.full(p.dim, 0.1), 3.0 * np.eye(p.dim)[upper]) for h in (3, 2, 1)]
-    gram = np.stack([np.eye(p.dim)[upper]] * p.horizon)
+    gram = np.stack([p.lam * np.eye(p.dim)[upper]] * p.horizon)
     begin = Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
     return [begin, Explore(3), Explore(2), Stop(4), *model, Keep(4), Explore(2), Stop(9), *model]
 

@@ -30,6 +30,7 @@ from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 
 
 class Flood(Echo):
@@ -76,7 +77,7 @@ def test_an_answer_is_no_longer_than_the_layout_allows(
     more: Callable[[bytes], Any], code: str
 ) -> None:
     """24 MB of frames that are stale are refused before one is read, and the agent is named."""
-    transport = flooded(more, RetryPolicy(30.0, 1))
+    transport = flooded(more, RetryPolicy(PATIENCE, 1))
     with refused(MessageRefused, code, "agent 2"):
         uploads(transport)
     assert transport.ignored == 0
@@ -84,14 +85,14 @@ def test_an_answer_is_no_longer_than_the_layout_allows(
 
 
 def test_who_floods_is_excluded_where_that_is_the_policy() -> None:
-    transport = flooded(lambda reply: STALE * 1000, RetryPolicy(30.0, 1, refused="exclude"))
+    transport = flooded(lambda reply: STALE * 1000, RetryPolicy(PATIENCE, 1, refused="exclude"))
     uploads(transport)
     assert list(transport.membership.excluded) == [1]
     transport.close()
 
 
 def test_a_few_late_frames_are_no_flood() -> None:
-    transport = flooded(lambda reply: STALE * (MOST_FRAMES - 1) + reply, RetryPolicy(30.0, 1))
+    transport = flooded(lambda reply: STALE * (MOST_FRAMES - 1) + reply, RetryPolicy(PATIENCE, 1))
     uploads(transport)
     assert transport.ignored > 0
     transport.close()

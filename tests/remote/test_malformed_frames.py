@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from expecting import refused
 from fedlsvi.errors import InvalidSetting, MessageRefused, TransportError
-from fedlsvi.protocol.messages import Layout, Model, Signal
+from fedlsvi.protocol.messages import Layout, Model, Signal, Stop, Upload
 from fedlsvi.remote.codec import (
     FAILURE,
     MODEL,
@@ -26,7 +28,9 @@ from fedlsvi.remote.codec import (
 )
 from fedlsvi.remote.conformance import opened, parameters, uploads
 from fedlsvi.remote.frame_transport import ThreadTransport
+from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import LONGEST_DEADLINE, RetryPolicy
+from patience import PATIENCE
 
 ADDRESS = Address(7, 1, 2, 3, 4, 2)
 LAYOUT = Layout(6, 2, 3, "diagonal")
@@ -99,7 +103,7 @@ def test_an_error_cannot_write_into_the_log_of_the_server() -> None:
         site.handle = forges
         return transport
 
-    transport = opened(make, "none", RetryPolicy(30.0, 1))
+    transport = opened(make, "none", RetryPolicy(PATIENCE, 1))
     with refused(TransportError, "agent-failed", "agent 2, round 1", NAMELESS) as e:
         uploads(transport)
     transport.close()
@@ -113,3 +117,35 @@ def test_a_deadline_that_no_engine_can_count_is_refused(seconds: float) -> None:
         RetryPolicy(seconds)
     with refused(InvalidSetting, "bad-deadline", "nan"):
         RetryPolicy(float("nan"))
+
+
+@given(st.data())
+def test_damaged_frames_are_refused(data: Any) -> None:
+    """Truncated, oversize, any byte changed: never decoded, whatever kind it was."""
+    rng = np.random.default_rng(0)
+    upload = Upload(2, rng.normal(size=(2, 3)), rng.normal(size=(2, 3)))
+    frame = encode(upload, ADDRESS)
+    way = data.draw(st.sampled_from(["cut", "more", "flip"]))
+    at = data.draw(st.integers(0, len(frame) - 1))
+    if way == "cut":
+        bad = frame[:at]
+    elif way == "more":
+        bad = frame + bytes(data.draw(st.integers(1, 40)))
+    else:
+        bad = frame[:at] + bytes([frame[at] ^ data.draw(st.integers(1, 255))]) + frame[at + 1 :]
+    with pytest.raises(MessageRefused):
+        decode_reply(bad, LAYOUT)
+
+
+def test_an_upload_is_of_the_step_that_was_asked_for() -> None:
+    def threads(made: Any, retry: RetryPolicy) -> ThreadTransport:
+        return ThreadTransport(parameters(6), made, 7, retry)
+
+    transport = opened(threads, "none", RetryPolicy(PATIENCE, 1))
+    transport.request = Stop(5)
+    transport.guard.sends(transport.request)
+    size = transport.layout
+    wrong = Upload(size.horizon - 1, np.zeros((2, size.packed)), np.zeros((2, size.dim)))
+    with refused(Refusal, "impossible-message", "step is", f"must be {size.horizon}"):
+        transport.check_reply(0, wrong)
+    transport.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import problems
@@ -13,13 +14,15 @@ from expecting import refused
 from fedlsvi import FedLSVI, Run
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.learner import drive
-from fedlsvi.protocol.messages import Keep
+from fedlsvi.protocol.messages import Keep, Upload
 from fedlsvi.remote import frame_transport
-from fedlsvi.remote.codec import run_id
+from fedlsvi.remote.codec import decode_reply, encode, run_id
 from fedlsvi.remote.conformance import RUN, opened, parameters, uploads
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
 from fedlsvi.remote.frame_transport import ThreadTransport
+from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 from transports_over_frames import over_frames
 
 LEARNER = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
@@ -61,7 +64,7 @@ def test_fail_names_the_agents() -> None:
     with refused(TransportError, "no-answer", "agents 2 to 3"):
         LEARNER.learn(
             problems.simplex().envs, 80, 1, progress=False,
-            transport=forgetful(RetryPolicy(60.0, 2, absent="fail")),
+            transport=forgetful(RetryPolicy(PATIENCE, 2, absent="fail")),
         )  # fmt: skip
 
 
@@ -81,7 +84,7 @@ def test_the_round_that_has_just_ended_is_named(absent: Any, tmp_path: Path) -> 
 
     def transport(plan: Any) -> SnapshotLost:
         made = endpoint_factories(plan, 2, tmp_path, durable=False, threads=1)
-        retry, run = RetryPolicy(60.0, 1, absent=absent), run_id(plan.parameters, plan.seed)
+        retry, run = RetryPolicy(PATIENCE, 1, absent=absent), run_id(plan.parameters, plan.seed)
         return SnapshotLost(plan.parameters, made, run, retry, guard_for(plan))
 
     session = LEARNER.prepare(problems.one_hot().envs, 80, 1, transport=transport)
@@ -105,7 +108,10 @@ def test_the_round_that_has_just_ended_is_named(absent: Any, tmp_path: Path) -> 
 
 def test_exclude_goes_on_and_writes_it_down() -> None:
     session = LEARNER.prepare(
-        problems.simplex().envs, 80, 1, transport=forgetful(RetryPolicy(60.0, 2, absent="exclude"))
+        problems.simplex().envs,
+        80,
+        1,
+        transport=forgetful(RetryPolicy(PATIENCE, 2, absent="exclude")),
     )
     drive(session, [])
     notes = [note for record in session.records for note in record.notes]
@@ -130,7 +136,7 @@ def test_wait_asks_until_it_is_there() -> None:
     here = LEARNER.learn(problems.simplex().envs, 80, 1, progress=False)
     there = LEARNER.learn(
         problems.simplex().envs, 80, 1, progress=False,
-        transport=forgetful(RetryPolicy(60.0, 1, absent="wait"), once=True),
+        transport=forgetful(RetryPolicy(PATIENCE, 1, absent="wait"), once=True),
     )  # fmt: skip
     assert there.taus == here.taus
     assert there.w.tobytes() == here.w.tobytes()
@@ -176,3 +182,41 @@ def test_kept_overshoot_is_the_same_on_every_number_of_cohorts() -> None:
     for run in runs[1:]:
         assert run.taus == runs[0].taus
         assert run.w.tobytes() == runs[0].w.tobytes()
+
+
+class Poison(ThreadTransport):
+    """Changes what one cohort sends, from some request on."""
+
+    def exchange(self, frames: Any, deadline: float) -> Iterator[tuple[int, bytes]]:
+        for c, data in super().exchange(frames, deadline):
+            address, reply = decode_reply(data, self.layout)
+            if c == 1 and self.number > 30 and isinstance(reply, Upload):
+                data = encode(Upload(reply.h, reply.gram, reply.b * 1e6 + 1e6), address)
+            yield c, data
+
+
+def test_exclusion_goes_on_without_the_cohort_and_says_so() -> None:
+    """After the exclusion everything of its agents is withdrawn: the Gram matrices are those of
+    the other agents alone."""
+    learner = FedLSVI(n_agents=4, gamma=8.0, beta=0.5, lam=0.5)
+
+    def make(refused: Any) -> Any:
+        def poison(plan: Any) -> Poison:
+            run = run_id(plan.parameters, plan.seed)
+            retry = RetryPolicy(PATIENCE, 2, refused=refused)
+            return Poison(plan.parameters, endpoint_factories(plan, 2, threads=1), run, retry)
+
+        return poison
+
+    with refused(Refusal, "impossible-message", "agent 2, round ", ", step "):
+        learner.learn(problems.simplex().envs, 80, 1, transport=make("refuse"), progress=False)
+    session = learner.prepare(problems.simplex().envs, 80, 1, transport=make("exclude"))
+    drive(session, [])
+    noted = [note for record in session.records for note in record.notes]
+    assert len(noted) == 1
+    assert "agents 2 to 3 excluded" in noted[0]
+    traces = session.player.server.gram.trace(axis1=1, axis2=2)
+    others = session.player.transport.guard.gram[:, :2].sum(axis=1)  # type: ignore[attr-defined]
+    diagonal = np.cumsum([0, *range(session.plan.layout.dim, 1, -1)])
+    assert np.allclose(traces - 0.5 * session.plan.layout.dim, others[:, diagonal].sum(axis=1))
+    assert not session.player.transport.guard.gram[:, 2:].any()  # type: ignore[attr-defined]

@@ -41,6 +41,39 @@ def test_a_job_lacks_what_a_site_requires(job: dict[str, Any], lacks: list[str])
         assert part in said
 
 
+@pytest.mark.parametrize(
+    ("settings", "public"),
+    [
+        ({"aggregation": "secure"}, True),
+        ({"aggregation": "secure", "gamma": "auto", "rounds": 6}, True),
+        ({"aggregation": "secure", "scalars": 100_000}, True),
+        ({"aggregation": "secure", "privacy": {"epsilon": 1.0, "delta": 1e-6}}, True),
+        ({"gamma": 1, "rounds": 6}, True),
+        ({"aggregation": "secure", "gamma": 6.0}, False),
+        ({"aggregation": "secure", "gamma": "anytime"}, False),
+        ({"aggregation": "secure", "cap": 1.5}, False),
+        ({"aggregation": "secure", "overshoot": "keep"}, False),
+        ({"aggregation": "secure", "rounds": "off"}, False),
+        ({"aggregation": "secure", "preset": "paper"}, False),
+        ({"aggregation": "exact"}, False),
+        ({"gamma": 1}, False),
+        ({}, False),
+    ],
+)
+def test_a_site_may_require_that_signals_say_nothing(settings: Any, public: bool) -> None:
+    """What the settings say of the ends of rounds is what the numbers in force say."""
+    job = Federation("trial", episodes=60, horizon=3, dim=4, settings=settings)
+    assert job.ends_are_public is public
+    assert job.parameters(8).ends_are_public is public
+    said = Requirements.of({"schedule": "public"}).missing(settings, job.ends_are_public)
+    assert ("public schedule" in said) is not public
+
+
+def test_logs_are_read_when_they_are_asked_for() -> None:
+    settings = {"aggregation": "secure"}
+    assert Federation("trial", 60, 3, 4, algorithm="pevi", settings=settings).ends_are_public
+
+
 def test_nothing_is_required_by_default() -> None:
     assert Requirements().missing({}) == ""
 
@@ -106,3 +139,28 @@ def test_secure_federations_need_three_sites_that_stay() -> None:
         secure.check(2)
     with refused(InvalidSetting, "bad-absent"):
         replace(secure, retry={"absent": "carry"}).check(3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "floor"),
+    [
+        ({"privacy": {"epsilon": 5.0, "delta": 1e-6}, "aggregation": "secure"}, 100),
+        (
+            {"privacy": {"epsilon": 5.0, "delta": 1e-6}, "aggregation": "exact", "min_round": 300},
+            300,
+        ),
+        ({"aggregation": "secure", "min_round": 30}, 30),
+        ({}, 1),
+    ],
+)
+def test_the_rounds_of_a_private_job_count_and_not_its_setting(
+    settings: dict[str, Any], floor: int
+) -> None:
+    """A private run begins with rounds of T/200 episodes, and none is shorter."""
+    job = Federation("wards", episodes=20_000, horizon=5, dim=8, settings=settings)
+    assert job.floor == floor
+    if "privacy" in settings:
+        assert job.parameters(3).min_round == floor
+    for least in (floor, floor + 1):
+        said = Requirements.of({"min_round": least}).missing(job.settings, floor=job.floor)
+        assert bool(said) == (least > floor)

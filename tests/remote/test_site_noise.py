@@ -13,18 +13,20 @@ import problems
 from expecting import refused
 from fedlsvi import FedLSVI, envs, load, resume
 from fedlsvi.errors import DamagedFile, MessageRefused
-from fedlsvi.protocol import simulated_sites
-from fedlsvi.protocol.messages import Increments, NextStates, Stop, Upload
+from fedlsvi.privacy.protections import Noise
+from fedlsvi.protocol import protected
+from fedlsvi.protocol.cohorts import cohort_of
+from fedlsvi.protocol.messages import Stop
 from fedlsvi.remote import site_noise
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import RequestOrder
 from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.frame_transport import ThreadTransport
-from fedlsvi.remote.guard import Refusal
-from fedlsvi.remote.noisy_guard import NoisyGuard
+from fedlsvi.remote.release_log import releases
 from fedlsvi.remote.requirements import Requirements
-from fedlsvi.remote.site_noise import RELEASED, SiteNoise, released
+from fedlsvi.remote.site_noise import NoiseSecret
+from fedlsvi.remote.site_privacy import SitePrivacy
 from fedlsvi.storage import settings_file
 from transports_over_frames import assert_same, dying, over_frames
 
@@ -47,7 +49,7 @@ def learn(aggregation: Any, **options: Any) -> Any:
 @pytest.fixture
 def one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every site draws from the same secret, so that runs can be compared."""
-    for module in (simulated_sites, site_noise):
+    for module in (protected, site_noise):
         monkeypatch.setattr(module, "new_noise_key", lambda: bytes(range(32)))
 
 
@@ -57,9 +59,7 @@ def test_frames_carry_what_one_process_computes(aggregation: str, tmp_path: Path
     here = learn(aggregation, cohorts=3)
     there = learn(aggregation, transport=over_frames(3, tmp_path))
     assert_same(there, here)
-    for folder in tmp_path.glob("agents-*.noise"):
-        run = next(iter(_runs(folder)))
-        assert sorted(released(folder, run)) == [(k, 0) for k in range(1, 7)]
+    assert stages(tmp_path) == [[(k, 0) for k in range(1, 7)]] * 3
 
 
 CONTINUOUS = problems.continuous()
@@ -80,10 +80,8 @@ def test_steps_over_frames_are_those_of_one_process(aggregation: str, tmp_path: 
     there = learn_by_steps(aggregation, transport=over_frames(3, tmp_path))
     assert_same(there, here)
     assert there.bounds["scalars"].holds
-    for folder in tmp_path.glob("agents-*.noise"):
-        run = next(iter(_runs(folder)))
-        stages = [(k, h) for k in range(1, 6) for h in range(CONTINUOUS.horizon, 0, -1)]
-        assert list(released(folder, run)) == stages
+    every = [(k, h) for k in range(1, 6) for h in range(CONTINUOUS.horizon, 0, -1)]
+    assert stages(tmp_path) == [every] * 3
     # a server that begins again gets the same bytes, and no second budget
     again = learn_by_steps(aggregation, transport=over_frames(3, tmp_path))
     assert again.w.tobytes() == here.w.tobytes()
@@ -101,9 +99,8 @@ def test_a_killed_server_of_a_run_by_steps_is_resumed(aggregation: str, tmp_path
             )
         about: dict[str, Any] = {"env": CONTINUOUS.envs, "features": CONTINUOUS.features}
         once = resume(run, transport=where, progress=False, **about)
-        logs = [path.read_bytes() for path in sorted((folder / "journals").rglob(RELEASED))]
-        records = [list(site_noise.RECORD.iter_unpack(log)) for log in logs]
-        assert all(len({r[:3] for r in own}) == len(own) == 15 for own in records)
+        released = stages(folder / "journals")
+        assert all(len(set(one)) == len(one) == 15 for one in released)
         again = learn_by_steps(aggregation, transport=over_frames(3, folder / "journals"))
         assert again.w.tobytes() == once.w.tobytes()
 
@@ -113,135 +110,88 @@ def test_a_server_that_begins_again_gets_the_same_noise(aggregation: str, tmp_pa
     """The journal before is put aside, and the secret stays: the same bits, no second budget."""
     first = learn(aggregation, transport=over_frames(3, tmp_path))
     again = learn(aggregation, transport=over_frames(3, tmp_path))
-    assert len(list(tmp_path.glob("agents-*.noise"))) == 3
+    assert stages(tmp_path) == [[(k, 0) for k in range(1, 7)]] * 3
     assert again.w.tobytes() == first.w.tobytes()
 
 
-def _runs(folder: Path) -> set[int]:
-    data = (folder / RELEASED).read_bytes()
-    return {run for run, *_ in site_noise.RECORD.iter_unpack(data)}
+def stages(journals: Path) -> list[list[tuple[int, int]]]:
+    """What each of the sites has released, in order."""
+    folders = sorted(journals.glob("agents-*.secrets"))
+    return [[stage for _, stage, _, _ in releases(folder)] for folder in folders]
 
 
 def plan() -> Any:
     return learner().prepare(PROBLEM.envs, 60, 3, features=PROBLEM.features).plan
 
 
-def noise(folder: Path | None = None, run: int = 7) -> SiteNoise:
-    return SiteNoise(plan().parameters, run, (0, 2), folder, durable=False)
+def noise(p: Any, folder: Path | None = None, agent: int = 0) -> Noise:
+    return Noise(p.release, NoiseSecret(7, folder).key, [agent], 2)
 
 
 def test_a_restarted_site_adds_the_same_noise(tmp_path: Path) -> None:
     p = plan().parameters
-    points = [t for t in range(1, 61) if p.trigger.number(t)]
-    words = [np.arange(p.release.shares(1).size, dtype=np.uint64) * k for k in range(1, 7)]
-    first = noise(tmp_path)
-    sent = [first.add(t, w, 3) for t, w in zip(points, words, strict=True)]
-    for again in (noise(tmp_path), first):
-        for t, w, before in zip(points, words, sent, strict=True):
-            assert again.add(t, w, 3).tobytes() == before.tobytes()
-    other = noise(tmp_path / "other") if (tmp_path / "other").mkdir() is None else first
-    assert other.add(points[0], words[0], 3).tobytes() != sent[0].tobytes()
+    words = [np.arange(p.release.shares(1).size, dtype=np.uint64)[None] * k for k in range(1, 7)]
+    first = noise(p, tmp_path)
+    sent = [first.added(w, k, 1) for k, w in enumerate(words, start=1)]
+    for again in (noise(p, tmp_path), first):
+        for k, (w, before) in enumerate(zip(words, sent, strict=True), start=1):
+            assert again.added(w, k, 1).tobytes() == before.tobytes()
+    (tmp_path / "other").mkdir()
+    for other in (noise(p, tmp_path / "other"), noise(p, tmp_path, agent=1)):
+        assert other.added(words[0], 1, 1).tobytes() != sent[0].tobytes()
 
 
-def test_other_content_behind_the_same_noise_is_refused(tmp_path: Path) -> None:
-    site, p = noise(tmp_path), plan().parameters
-    t = next(t for t in range(1, 61) if p.trigger.number(t))
-    words = np.zeros(p.release.shares(1).size, np.uint64)
-    site.add(t, words, 3)
-    for again in (site, noise(tmp_path)):
-        with refused(MessageRefused, "noise-used", "1"):
-            again.add(t, words + np.uint64(1), 3)
-
-
-def test_every_step_has_noise_for_one_content() -> None:
+def test_every_step_has_noise_of_its_own() -> None:
     p = FedLSVI(n_agents=5, aggregation="secure", rounds=5, privacy=PRIVACY).prepare(
         CONTINUOUS.envs, 60, 3, features=CONTINUOUS.features, cohorts=3
     ).plan.parameters  # fmt: skip
-    site = SiteNoise(p, 7, (0, 2))
-    t = next(t for t in range(1, 61) if p.trigger.number(t))
-    words = np.zeros(sum(map(len, p.release.step_shares(1, 1))), np.uint64)
-    sent = [site.add(t, words, 3, step=h) for h in (3, 2, 1)]
+    site = noise(p)
+    words = np.zeros((1, sum(map(len, p.release.step_shares(1, 1)))), np.uint64)
+    sent = [site.added(words, 1, h) for h in (3, 2, 1)]
     assert len({one.tobytes() for one in sent}) == 3
-    assert site.add(t, words, 3, step=2).tobytes() == sent[1].tobytes()
-    with refused(MessageRefused, "noise-used", "1", "2"):
-        site.add(t, words + np.uint64(1), 3, step=2)
-    with refused(MessageRefused, "off-schedule", "61"):
-        site.add(61, words, 3, step=2)
-
-
-def test_the_guard_lets_noisy_steps_pass_and_no_more() -> None:
-    p = FedLSVI(n_agents=5, aggregation="exact", rounds=5, privacy=PRIVACY).prepare(
-        CONTINUOUS.envs, 60, 3, features=CONTINUOUS.features
-    ).plan.parameters  # fmt: skip
-    guard = NoisyGuard(p, 5)
-    guard.sends(Stop(next(t for t in range(1, 61) if p.trigger.number(t))))
-    size, sigma = p.dim * (p.dim + 1) // 2, p.release.response_sigma(2)
-    for place, scale in ((0, p.release.sigma), (size, sigma)):
-        for worst, fine in ((5.0 * scale, True), (50.0 * scale, False), (np.nan, False)):
-            row = np.zeros((1, size + p.dim))
-            row[0, place] = worst
-            upload = Upload(2, row[:, :size].copy(), row[:, size:].copy())
-            if fine:
-                guard.check(0, upload)
-            else:
-                with pytest.raises(Refusal):
-                    guard.check(0, upload)
+    assert site.added(words, 1, 2).tobytes() == sent[1].tobytes()
+    for k in (0, 6):
+        with refused(MessageRefused, "budget-spent", str(k)):
+            site.added(words, k, 2)
 
 
 def test_a_lost_secret_is_not_replaced(tmp_path: Path) -> None:
-    site, p = noise(tmp_path), plan().parameters
-    t = next(t for t in range(1, 61) if p.trigger.number(t))
-    site.add(t, np.zeros(p.release.shares(1).size, np.uint64), 3)
-    noise(tmp_path, run=8)  # another run has a secret of its own
+    NoiseSecret(7, tmp_path)
+    NoiseSecret(8, tmp_path)  # another run has a secret of its own
     next(tmp_path.glob("noise-*7.json")).unlink()
-    with refused(DamagedFile, "noise-lost", "1"):
-        noise(tmp_path)
+    with refused(DamagedFile, "noise-lost"):
+        NoiseSecret(7, tmp_path, used=True)
 
 
-def test_a_record_that_a_kill_left_unfinished_is_cut(tmp_path: Path) -> None:
-    site, p = noise(tmp_path), plan().parameters
-    t = next(t for t in range(1, 61) if p.trigger.number(t))
-    words = np.zeros(p.release.shares(1).size, np.uint64)
-    sent = site.add(t, words, 3)
-    with (tmp_path / RELEASED).open("ab") as file:
-        file.write(b"half")
-    assert noise(tmp_path).add(t, words, 3).tobytes() == sent.tobytes()
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_other_data_behind_the_same_noise_are_refused(aggregation: str, tmp_path: Path) -> None:
+    """The environment does not play the same episodes again: nothing leaves a second time."""
+    learn(aggregation, transport=over_frames(3, tmp_path))
+    other = problems.simplex(seed=7)
+    with refused(MessageRefused, "answered-before", "1"):
+        learner(aggregation).learn(
+            other.envs, 60, 3, features=PROBLEM.features, progress=False,
+            transport=over_frames(3, tmp_path),
+        )  # fmt: skip
+    assert stages(tmp_path) == [[(k, 0) for k in range(1, 7)]] * 3
 
 
-def test_nothing_is_sent_off_the_schedule_or_after_it(tmp_path: Path) -> None:
+def test_nothing_is_sent_off_the_schedule_or_after_it() -> None:
     """A server that would end rounds elsewhere, or go on, hears a refusal."""
-    p, cohort = plan().parameters, plan().cohort(0, 2)
+    p, cohort = plan().parameters, cohort_of(plan(), 0, 2)
     points = [t for t in range(1, 61) if p.trigger.number(t)]
     assert points[-1] == 60
-    site, words = noise(tmp_path), np.zeros(p.release.shares(1).size, np.uint64)
+    site = SitePrivacy(replace(p, aggregation="exact"), 7, (0, 2), None, None)
+    assert [site.release_of(t) for t in points] == [1, 2, 3, 4, 5, 6]
     for t in (0, 61, 200, *(t for t in range(1, 60) if t not in points)):
         with refused(MessageRefused, "off-schedule"):
-            site.add(t, words, 3)
+            site.release_of(t)
     cohort.experience.begin(0)
     order = RequestOrder(p)
     order.check(Stop(points[0]), cohort.experience)
     for t in (points[0] + 1, points[1]):
         with refused(MessageRefused, "bad-stop"):
             order.check(Stop(t), cohort.experience)
-
-
-def test_the_guard_lets_noise_pass_and_no_more() -> None:
-    p = plan().parameters
-    exact = replace(p, aggregation="exact")
-    guard = NoisyGuard(exact, 5)
-    guard.sends(Stop(next(t for t in range(1, 61) if p.trigger.number(t))))
-    size = (1, p.horizon, p.dim * (p.dim + 1) // 2)
-    table = NextStates(np.empty(0, np.int64), np.zeros((p.horizon - 1) * p.dim * p.states))
-    for worst, fine in ((5.0 * p.release.sigma, True), (50.0 * p.release.sigma, False),
-                        (np.nan, False), (np.inf, False)):  # fmt: skip
-        gram = np.zeros(size)
-        gram[0, 0, 0] = worst
-        reply = Increments(gram, np.zeros((1, p.horizon, p.dim)), (table,))
-        if fine:
-            guard.check(0, reply)
-        else:
-            with pytest.raises(Refusal):
-                guard.check(0, reply)
 
 
 @pytest.mark.usefixtures("one_key")

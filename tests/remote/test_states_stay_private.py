@@ -15,6 +15,7 @@ import pytest
 from canary import PATTERN, Marked, contents, leaks, listen
 from fedlsvi import FedLSVI, load
 from fedlsvi.errors import FedLSVIError
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.messages import Reply, Signal, Upload
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import run_id
@@ -23,6 +24,7 @@ from fedlsvi.remote.federation import Federation, serve
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 
 
 class Observed(Marked):
@@ -55,7 +57,7 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
     audit = Listening(folder / "sent.jsonl", durable=False)
 
     def cohort() -> Any:
-        made = plan.cohort(0, 2)
+        made = cohort_of(plan, 0, 2)
         receive = made.receive
         made.receive = lambda *given: leak(receive(*given), world, audit)  # type: ignore[method-assign]
         return made
@@ -64,7 +66,7 @@ def what_left(folder: Path, leak: Leak = lambda reply, world, audit: reply) -> d
         journal = Journal(folder / "journal", durable=False)
         return Endpoint(cohort, plan.parameters, run, journal, audit)
 
-    transport = ThreadTransport(plan.parameters, [make], run, RetryPolicy(60.0, 1))
+    transport = ThreadTransport(plan.parameters, [make], run, RetryPolicy(PATIENCE, 1))
     p = plan.parameters
     federation = Federation("canary", 60, p.horizon, p.dim, 1, settings=own)
     with suppress(FedLSVIError):

@@ -23,6 +23,7 @@ from fedlsvi.remote.conformance import (
 )
 from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 from transports_over_frames import assert_same, learn, over_frames
 
 BOX: dict[str, Any] = {"low": [-2.4, -3.0, -0.3, -3.0], "high": [2.4, 3.0, 0.3, 3.0]}
@@ -38,7 +39,7 @@ def test_what_is_not_bytes_is_refused(reply: Any) -> None:
     transport: Any = opened(
         lambda made, retry: ThreadTransport(parameters(6), made, RUN, retry),
         "none",
-        RetryPolicy(30.0, 1),
+        RetryPolicy(PATIENCE, 1),
     )
     transport.handlers[1].handle = lambda frame: reply
     with refused(MessageRefused, "answer-not-bytes", "agent 2"):
@@ -87,6 +88,6 @@ def test_bytes_on_the_wire_are_eight_per_scalar() -> None:
     for _ in sessions.rounds():
         pass
     sessions.close()
-    sent = sum(sessions.player.transport.wire_bytes.values())
+    sent = sum(c.up + c.down for c in sessions.player.transport.contacts.cohorts)
     counted = 8 * sessions.player.transport.ledger.total
     assert counted <= sent <= 1.1 * counted, (sent, counted)

@@ -136,6 +136,7 @@ def test_a_long_ranking_of_large_numbers_fits(
             for run in runs
         ]  # fmt: skip
     every = dict.fromkeys(names(), runs)
+    question = replace(question, own={name: {} for name in every}, unable=list(every))
     monkeypatch.setattr(ranking, "_read", lambda folder: (question, every))
     path = ranking.write_comparison(folder, tmp_path / "page")[0]
     for width in WIDTHS:

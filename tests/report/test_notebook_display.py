@@ -180,8 +180,8 @@ def test_what_is_evaluated_is_what_is_deployed(run: Run, monkeypatch: pytest.Mon
     asked = []
     monkeypatch.setattr("fedlsvi.envs.gym.play.evaluate_policy", lambda *a, **_: asked.append(a[0]))
     run.evaluate(3)
-    assert asked == [run.deployed]
-    assert run.deployed is not run.policy
+    assert asked == [run.policy]
+    assert run.policy is not run.exploring_policy
 
 
 def test_a_policy_is_named_after_its_environment(run: Run) -> None:

@@ -14,13 +14,13 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fedlsvi
 from fedlsvi.envs import ContinuousLinearMDP, RandomLinearMDP
+from killing_places import DiskCalls, Place, places, usual
 
 PROBLEMS: dict[str, Callable[[], Any]] = {
     "finite": lambda: RandomLinearMDP(6, 3, 4, horizon=3, seed=1, initial="uniform"),
@@ -91,66 +91,35 @@ def checkpoints(folder: Path) -> int:
     return max((int(path.stem) for path in folder.glob("checkpoints/*.json")), default=0)
 
 
-def alive(child: int) -> bool:
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-
-def at_random(kind: str, episodes: int, kills: int, rng: random.Random, root: Path) -> Any:
-    """One run that is killed again and again at random moments, then left alone to end. It makes a
-    checkpoint after every round, on a disk that is slow or quick, and is killed at once or when it
-    has made some."""
-    expected = content(learner().learn(PROBLEMS[kind](), episodes, seed=7, progress=False))
-    real, delay = os.fsync, 0.0
-
-    def slow(fd: Any) -> None:
-        time.sleep(delay)
-        real(fd)
-
-    os.fsync = slow
+def again_and_again(
+    kind: str, episodes: int, kills: int, chance: random.Random, root: Path
+) -> dict[str, Any]:
+    """One run that makes a checkpoint after every round, is killed again and again at places all
+    over it, and then left alone to end."""
+    run = learner().learn(PROBLEMS[kind](), episodes, seed=7, progress=False)
+    with DiskCalls() as disk:
+        begin(kind, root / "counted", 60, 0.0)
     folder = root / "run"
     killed, working, inside = 0, 0, 0
-    while killed < kills:
-        before, more, delay = checkpoints(folder), rng.randint(0, 8), rng.choice((0.0, 0.002))
-        child = fork(lambda: carry_on(kind, folder, episodes, 0.0))
-        while more and alive(child) and checkpoints(folder) < before + more:
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0.0, 0.003 + 8.0 * delay if more else 0.05))
-        os.kill(child, signal.SIGKILL)
-        if outcome(child) != -signal.SIGKILL:
-            break  # it had ended: too few kills, and the caller sees it
-        killed += 1
+    for place in places(chance, run.rounds, [usual(disk.rounds)] * kills):
+        before = checkpoints(folder)
+        child = fork(dying_at(place, lambda: carry_on(kind, folder, episodes, 0.0)))
+        killed += outcome(child) == -signal.SIGKILL
         working += checkpoints(folder) > before
-        inside += any(folder.glob("**/.*.tmp"))
+        inside += any(folder.glob("checkpoints/.*.tmp"))
     unfinished = fedlsvi.load(folder).played < episodes
-    delay = 0.0
     carry_on(kind, folder, episodes, 0.0)
-    equal = content(fedlsvi.load(folder)) == expected
-    return {"kills": killed, "equal": equal, "working": working, "inside_a_write": inside,
+    equal = content(fedlsvi.load(folder)) == content(run)
+    return {"kills": killed, "equal": equal, "working": working, "inside_a_checkpoint": inside,
             "unfinished": unfinished}  # fmt: skip
 
 
-CALLS = ("write", "fsync", "replace", "rename", "unlink", "ftruncate")
-
-
-def dying_at(n: int, play: Callable[[], None]) -> Callable[[], None]:
-    """`play` in a process that is killed just before its n-th call that changes the disk."""
+def dying_at(place: Place, play: Callable[[], None]) -> Callable[[], None]:
+    """`play` in a process that is killed there."""
 
     def run() -> None:
-        count = 0
-
-        def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
-            def counted(*arguments: Any, **named: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count == n:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return call(*arguments, **named)
-
-            return counted
-
-        for name in CALLS:
-            setattr(os, name, wrap(getattr(os, name)))
-        play()
+        with DiskCalls(place=place):
+            play()
 
     return run
 
@@ -163,9 +132,9 @@ def at_calls(kind: str, places: range, root: Path) -> dict[str, Any]:
     for n in places:
         folder = root / f"call-{n}"
         play = lambda f=folder: carry_on(kind, f, episodes, 0.0)  # noqa: E731
-        killed += outcome(fork(dying_at(n, play))) == -signal.SIGKILL
+        killed += outcome(fork(dying_at(Place(0, n), play))) == -signal.SIGKILL
         # and once more on the way back, somewhere else each time
-        outcome(fork(dying_at(3 + n % 17, play)))
+        outcome(fork(dying_at(Place(0, 3 + n % 17), play)))
         if outcome(fork(play)) != 0:
             return {"kills": killed, "equal": False, "n": n}
         equal = equal and content(fedlsvi.load(folder)) == expected
@@ -183,10 +152,10 @@ def longer(kind: str, places: range, root: Path) -> dict[str, Any]:
         play = lambda f=folder: fedlsvi.resume(  # noqa: E731
             f, episodes=60, progress=False, checkpoint_seconds=0.0, threads=1
         )
-        killed += outcome(fork(dying_at(n, play))) == -signal.SIGKILL
+        killed += outcome(fork(dying_at(Place(0, n), play))) == -signal.SIGKILL
         if n % 2:  # what leads to the old T or to the new one
             outcome(fork(lambda f=folder: fedlsvi.resume(f, progress=False)))
-        outcome(fork(dying_at(3 + n % 17, play)))
+        outcome(fork(dying_at(Place(0, 3 + n % 17), play)))
         if outcome(fork(play)) != 0:
             return {"kills": killed, "equal": False, "n": n}
         equal = equal and content(fedlsvi.load(folder)) == content(one)
@@ -195,7 +164,6 @@ def longer(kind: str, places: range, root: Path) -> dict[str, Any]:
 
 def main(mode: str, seed: int, number: int) -> None:
     """`number`: of kills; for "calls", of every so many places one is tried."""
-    rng = random.Random(seed)
     # a kill leaves the same files on any file system, and this one does not wait for a disk
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as root:
@@ -225,9 +193,7 @@ def main(mode: str, seed: int, number: int) -> None:
                 "equal": finite["equal"] and continuous["equal"],
             }
         else:
-            # 120 and 150 episodes are more than a run gets on between two kills
-            episodes = {"finite": 120, "continuous": 150}[mode] * number
-            result = at_random(mode, episodes, number, rng, Path(root))
+            result = again_and_again(mode, 120 * number, number, random.Random(seed), Path(root))
     print(json.dumps(result))
 
 

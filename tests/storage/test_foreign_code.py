@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import fedlsvi
 from expecting import refused
 from fedlsvi import FedLSVI, envs
 from fedlsvi import registry as extensions
-from fedlsvi.cli import main
+from fedlsvi.cli import in_shell_words, main
 from fedlsvi.envs import as_environment
 from fedlsvi.errors import FedLSVIError, InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
@@ -29,15 +31,17 @@ ID = "their_code:Theirs-v0"
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module on the path that leaves a file when it is imported."""
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module on the path that leaves a file when it is imported; what it registers is gone after
+    the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv(extensions.VARIABLE, "")
     monkeypatch.delitem(sys.modules, "their_code", raising=False)
     extensions.load_extensions.cache_clear()
     (tmp_path / "their_code.py").write_text(MODULE)
-    return tmp_path / "imported"
+    yield tmp_path / "imported"
+    gymnasium.registry.pop("Theirs-v0", None)
 
 
 ENTRIES = {
@@ -50,8 +54,9 @@ ENTRIES = {
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_settings_import_nothing_unasked(entry: dict[str, object], trap: Path) -> None:
-    with refused(InvalidInput, "module-not-imported", "their_code", "--import"):
+    with refused(InvalidInput, "module-not-imported", "import their_code first") as caught:
         Job.parse({"env": entry}).environments()
+    assert "--import their_code" in in_shell_words(caught.value)
     assert not trap.exists()
 
 

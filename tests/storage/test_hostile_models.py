@@ -82,7 +82,8 @@ ESTIMATED: dict[str, Any] = {
     "data": ["a.parquet"], "stationary": False, "played": 6, "repeats": 3, "episodes": 5,
     "scalars": 9, "value": 0.5, "unseen": 0.1, "pessimistic": 0.2, "optimistic": 0.3,
     "behaviour": 0.4, "low": 0.1, "high": 0.2, "behaviour_low": 0.1, "behaviour_high": 0.2,
-    "importance": 0.3, "effective": 4.0,
+    "importance": 0.3, "effective": 4.0, "importance_low": 0.2, "importance_high": 0.4,
+    "robust": 0.3, "robust_low": 0.2, "robust_high": 0.4,
 }  # fmt: skip
 MEASURED: dict[str, Any] = {
     "environment": "x", "played": 6, "episodes": 4, "mean": 0.4, "low": 0.1, "high": 0.3

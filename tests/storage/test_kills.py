@@ -7,31 +7,31 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from killing import BUDGET
 
 import fedlsvi
+from patience import PATIENCE
 from repeats import repeats
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src"
+TESTS, SOURCE = HERE.parent, HERE.parents[1] / "src"
 KILLS = {"finite": repeats(6, 50), "continuous": repeats(3, 20)}
 STEP = repeats(6, 1)
 """Of the places where a run is killed, every so many."""
 
 
 def shell() -> dict[str, str]:
-    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return os.environ | {"PYTHONPATH": path}
+    path = [str(SOURCE), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def kill(mode: str, seed: int) -> dict[str, object]:
     number = str(KILLS.get(mode, STEP))
     command = [sys.executable, str(HERE / "killing.py"), mode, str(seed), number]
-    done = subprocess.run(command, capture_output=True, text=True, env=shell(), timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=shell(), timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)
     return result | {"stderr": done.stderr}
@@ -40,12 +40,13 @@ def kill(mode: str, seed: int) -> dict[str, object]:
 @pytest.mark.parametrize("kind", ["finite", "continuous"])
 def test_one_run_killed_again_and_again_changes_nothing(kind: str) -> None:
     """w, Λ, τ's, regret and ledger are byte-equal to those of the uninterrupted run. Many kills
-    find a run that has got further since the one before."""
+    find a run that has got further since the one before, and some a checkpoint half written."""
     kills = KILLS[kind]
     result = kill(kind, seed=0)
     assert result["kills"] == kills, result
     assert result["unfinished"], result
     assert result["working"] >= kills // 3, result
+    assert result["inside_a_checkpoint"] > 0, result
     assert result["equal"], result
 
 
@@ -73,20 +74,15 @@ def test_kills_while_a_finished_run_goes_on_change_nothing() -> None:
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path: Path) -> None:
+    """It comes in the middle of the run: after the second checkpoint, between two rounds."""
     arguments = ["--env", "random-linear", "--agents", "3", "--set", "gamma=3", "--seed", "4"]
-    command = [sys.executable, "-m", "fedlsvi", "run", *arguments, "--out", "run"]
-    long = [*command, "--episodes", "400000"]
-    process = subprocess.Popen(long, cwd=tmp_path, env=shell(), stderr=subprocess.PIPE, text=True)
-    try:
-        records = tmp_path / "run" / "records.jsonl"
-        until = time.monotonic() + 120.0
-        while time.monotonic() < until and not (records.exists() and records.stat().st_size):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, said
-    assert "fedlsvi resume run" in said
+    run = ["run", *arguments, "--out", "run", "--episodes", "2000", "--checkpoint-seconds", "0"]
+    place = [str(TESTS / "killing_places.py"), f"{int(signal.SIGINT)}:2:1"]
+    process = subprocess.run(
+        [sys.executable, *place, *run], cwd=tmp_path, env=shell(), capture_output=True, text=True,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    assert process.returncode == 130, process.stderr
+    assert "fedlsvi resume run" in process.stderr
     stopped = fedlsvi.load(tmp_path / "run")
-    assert 0 < stopped.played < 400_000
+    assert 0 < stopped.played < 2000

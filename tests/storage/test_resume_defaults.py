@@ -13,7 +13,11 @@ from fedlsvi.envs import RandomLinearMDP
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("own", [{}, {"gamma": "anytime", "cap": "off"}], ids=["default", "off"])
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"gamma": "anytime", "cap": "off"}, {"n_agents": 8}],
+    ids=["default", "off", "gamma-of-one"],
+)
 def test_a_run_that_was_interrupted_ends_in_the_same_bits(
     own: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -24,7 +28,7 @@ def test_a_run_that_was_interrupted_ends_in_the_same_bits(
         if record.k == 5:
             raise KeyboardInterrupt
 
-    learner, folder = FedLSVI(n_agents=4, **own), tmp_path / "run"
+    learner, folder = FedLSVI(**{"n_agents": 4} | own), tmp_path / "run"
     whole = learner.learn(env, 60, 1, progress=False)
     with pytest.raises(KeyboardInterrupt):
         learner.learn(

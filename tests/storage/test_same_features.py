@@ -50,7 +50,7 @@ def swapped(states: np.ndarray) -> np.ndarray:
 
 def learned(folder: Path, features: Any, env: Any = ENV) -> np.ndarray:
     """A run and its policy, in two folders; what it does at STATES."""
-    run = FedLSVI(2, gamma=4.0).learn(env, 60, features=features, progress=False)
+    run = FedLSVI(2, gamma=4.0, policy="explore").learn(env, 60, features=features, progress=False)
     run.save(folder / "run")
     run.policy.save(folder / "policy")
     return run.policy.actions(1, STATES)

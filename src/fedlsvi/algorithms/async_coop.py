@@ -30,12 +30,13 @@ from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, rebuild
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import ServedSettings
 from fedlsvi.algorithms.shared.single_agent import strictly_above
 from fedlsvi.checks import choice, number
+from fedlsvi.core import theory
 from fedlsvi.core.random import uniforms
-from fedlsvi.core.statistics import packed_size
 from fedlsvi.core.trigger import Rule
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.trigger_search import first_firing_counts
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
@@ -47,7 +48,7 @@ STREAM = 3
 
 
 @dataclass(frozen=True)
-class AsyncSettings(LinearSettings):
+class AsyncSettings(ServedSettings):
     """Settings of Async-Coop-LSVI-UCB, in addition to `LinearSettings`.
 
     Attributes:
@@ -80,7 +81,8 @@ class AsyncAgent:
 
     def __init__(self, plan: Plan, m: int, alpha: float, budget: int) -> None:
         self.m, self.budget, self.packing = m, budget, plan.parameters.packing
-        values = plan.values()
+        self._groups, self._pooled = plan.parameters.matrices, plan.parameters.stationary
+        values = empty_values(plan)
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.array([m]))
         self._rule = Rule(np.inf, strictly_above(float(np.log(1.0 + alpha))))
@@ -98,7 +100,7 @@ class AsyncAgent:
         """Episodes until the trigger fires at a step h, or (h = 0) until none is left."""
         left = self.budget - self.t
         n, when, steps = min(left, self.guess), np.zeros(1, np.int64), np.zeros(1, np.int64)
-        table, sums = np.empty((0, 0, 0, 0), np.int64), np.empty((1, len(self.values.policy)))
+        table, sums = np.empty((0, 0, 0, 0), np.int64), np.empty((1, self._groups))
         seen: Message = ()
         while n > 0:
             seen = self._explorer.play(self.t + 1, n, self.values.policy)
@@ -111,6 +113,8 @@ class AsyncAgent:
         self.length = int(when[0]) if when[0] > 0 else left
         self.step = int(steps[0]) if when[0] > 0 else 0
         self.guess = self.length + 1
+        if self._pooled and seen:
+            seen = (self._explorer.log, *seen[1:])
         self.unsent = tuple(a[:, :, : self.length] for a in seen)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -182,7 +186,7 @@ class AsyncPlay(Play):
         return self.agents[0].values.policy
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.sums.w, self.sums.gram
+        return self.sums.w, self.sums.grams
 
     def resumed(self) -> None:
         self.sums.backward_pass()
@@ -199,11 +203,13 @@ class AsyncCoop(Comparator):
     settings_type = AsyncSettings
     play_type = AsyncPlay
     sums_of = "server"
+    published = True
 
 
 def scalars(run: Run) -> dict[str, int]:
-    """Per message after n_loc episodes: n_loc·Hρ up, H(P + d) down."""
+    """Per message after n_loc episodes: n_loc·Hρ up, H(P + d) down; where steps share their data
+    n_loc·(Hρ + s) and P + Hd."""
     p, rho = run.parameters, run.raw_scalars_per_step
-    model = p.horizon * (packed_size(p.dim, p.packing) + p.dim)
-    raw = run.counts["uploaded"] * p.horizon * rho
+    model = theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary, p.noisy)
+    raw = run.counts["uploaded"] * (p.horizon * rho + (rho - 2 if p.stationary else 0))
     return {"up_raw": raw, "down_model": run.counts["events"] * model}

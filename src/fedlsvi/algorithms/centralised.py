@@ -23,19 +23,22 @@ from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.contract import Stateless
 from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.lsvi_sums import LSVISums, keeps_sums, rebuild
+from fedlsvi.algorithms.shared.received import (
+    ReceivedStates,
+    received_memory,
+    received_vectors,
+)
 from fedlsvi.algorithms.shared.settings import LinearSettings, ServedSettings
-from fedlsvi.algorithms.shared.stepped_buffer import stepped_buffer
 from fedlsvi.core import theory
 from fedlsvi.core.statistics import Packing, factorise, identity, pack, shared, unpack
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
-from fedlsvi.errors import InvalidSetting
-from fedlsvi.experience.continuous import ContinuousExperience
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.values import BlockValues, TabularValues
-from fedlsvi.experience.workers import Workers
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.plan import Plan
-from fedlsvi.protocol.session import Player
+from fedlsvi.protocol.server import noise_of
 from fedlsvi.run import Run
 
 
@@ -44,7 +47,7 @@ class FiniteFollowers(Stateless):
 
     def __init__(self, plan: Plan) -> None:
         self.packing, self.pooled = plan.parameters.packing, plan.parameters.stationary
-        values = plan.values()
+        values = empty_values(plan)
         assert isinstance(values, TabularValues)
         self.values, self._explorer = values, Explorer(plan, np.arange(len(plan.envs)))
         self.receive(*start(plan))
@@ -62,26 +65,27 @@ class FiniteFollowers(Stateless):
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
         """Build Q and π from the server's model."""
-        if self.pooled:
-            take_over(self.values, w, gram, self.packing)
-        else:
-            rebuild(self.values, w, gram, self.packing)
+        rebuild(self.values, w, gram, self.packing)
 
 
-class ContinuousFollowers(Stateless):
-    """All M agents where states are real vectors."""
+class VectorFollowers(Stateless):
+    """All M agents where states are real vectors: they play the server's policy and keep nothing.
 
-    values: BlockValues
+    In a black box steps after the end of an episode have the action −1.
+    """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.packing, self.dim = plan, plan.parameters.packing, plan.parameters.dim
-        self.get_ready()
+        self.plan, self.packing = plan, plan.parameters.packing
+        everyone = np.arange(len(plan.envs))
+        self._explorer: Explorer | None = None
+        if isinstance(plan.envs[0], GymWorld):
+            values = empty_values(plan)
+            assert isinstance(values, BlockValues)
+            self.values, self._explorer = values, Explorer(plan, everyone)
+        else:
+            experience: Any = cohort_of(plan, 0, len(everyone)).experience
+            self._source, self.values = experience.source, experience.values
         self.receive(*start(plan))
-
-    def get_ready(self) -> None:
-        """Make what they play with."""
-        experience: Any = self.plan.cohort(0, len(self.plan.envs)).experience
-        self.experience, self.values = experience, experience.values
 
     @property
     def policy(self) -> Any:
@@ -89,127 +93,101 @@ class ContinuousFollowers(Stateless):
         return self.values.frozen()
 
     def play(self, t: int) -> Message:
-        """Episode t of every agent: (states, actions, rewards), states (M, H, 1, s)."""
-        self.experience.begin(t - 1)
-        self.experience.explore(1)
-        seen = self.experience.history(t - 1, t)
+        """Episode t of every agent: (states, actions, rewards), states (M, H, 1, s), or
+        (M, H + 1, 1, s) where steps share their data."""
+        pooled = self.plan.parameters.stationary
+        if self._explorer is not None:
+            seen = self._explorer.play(t, 1, self.values)
+            return (self._explorer.log, *seen[1:]) if pooled else seen
+        self._source.begin(t - 1)
+        self._source.play(t, 1)
+        self._source.close(t - 1, 1)
+        blocks = [played for _, _, played in self._source.round.blocks]
+        states, actions, rewards, last = (
+            np.concatenate([getattr(played, name) for played in blocks])
+            for name in ("states", "actions", "rewards", "last")
+        )
         if not self.plan.knows_values:
-            played: Any = self.experience
-            self.plan.returns.put(played.agents, t, played.returns(t - 1, t))
-        return seen["states"][:, :-1], seen["actions"], seen["rewards"]
+            agents = np.arange(len(states))
+            self.plan.returns.put(agents, t, self._source.returns(t - 1, t))
+        if pooled:
+            states = np.concatenate([states, last[:, :, None]], axis=2)
+        return tuple(np.swapaxes(part, 1, 2) for part in (states, actions, rewards))
 
     def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
         """Build Q and π from the server's model."""
-        for h, one in enumerate(unpack(gram, self.dim, self.packing), start=1):
-            self.values.update(h, w[h - 1], one)
-
-
-class SteppedFollowers(ContinuousFollowers):
-    """All M agents in a black box whose states are real vectors."""
-
-    def get_ready(self) -> None:
-        values = self.plan.values()
-        assert isinstance(values, BlockValues)
-        self.values, self._explorer = values, Explorer(self.plan, np.arange(len(self.plan.envs)))
-
-    def play(self, t: int) -> Message:
-        """Episode t of every agent; steps after its end have the action −1."""
-        seen = self._explorer.play(t, 1, self.values)
-        return (self._explorer.log, *seen[1:]) if self.plan.parameters.stationary else seen
-
-    def receive(self, w: np.ndarray, gram: np.ndarray) -> None:
         take_over(self.values, w, gram, self.packing)
 
 
 class EpisodeBuffer:
-    """The server's copy of all episodes, relabelled from the start in every backward pass."""
+    """The server's copy of all episodes, or counts of their transitions, summed again in every
+    backward pass. It is the memory of Fed-LSVI's agents, filled by messages instead of playing."""
 
     def __init__(self, plan: Plan) -> None:
         p = plan.parameters
-        self.packing = p.packing
-        self.experience = self.memory(plan)
-        self.values = self.experience.values
-        self.experience.begin(0)
+        self.packing, self.lam, self.t = p.packing, p.lam, 0
+        self.values = empty_values(plan)
+        self.memory = received_memory(plan, self.values)
         one = identity(p.dim, p.lam, p.packing)
         self.gram = shared(one[None], p.horizon) if p.stationary else np.stack([one] * p.horizon)
         self.matrices, self.w = p.matrices, np.zeros((p.horizon, p.dim))
 
-    def memory(self, plan: Plan) -> Any:
-        """Where the episodes are kept."""
-        worlds: Any = plan.envs
-        everyone, packing = np.arange(len(worlds)), plan.parameters.packing
-        workers = Workers(plan.threads)
-        return ContinuousExperience(worlds, everyone, plan.values(), plan.seed, packing, workers)  # type: ignore[arg-type]
-
     def add(self, episodes: Message) -> None:
         """Append one episode of each agent."""
-        states, actions, rewards = episodes
-        at = self.experience.t + self.experience.length
-        last = np.zeros_like(states[:, :1])  # x_{H+1} did not travel: V_{H+1} = 0 needs none
-        part = {"states": np.concatenate([states, last], axis=1)}
-        self.experience.extend(at, part | {"actions": actions, "rewards": rewards})
-        self.experience.begin(at)
-        self.experience.length = actions.shape[2]
+        n = episodes[1].shape[2]
+        if isinstance(self.values, TabularValues):
+            self.memory.add(ReceivedStates(episodes, self.values), self.t, n)
+        else:
+            self.memory.take(received_vectors(episodes), self.t, n)
+        self.t += n
 
     def backward_pass(self) -> None:
         """The backward pass over everything in the buffer."""
         H, d = self.w.shape
         for h in range(H, 0, -1):
-            local, b = self.experience.summarise(h)
-            gram = unpack(local.sum(axis=0), d, self.packing) if local.size else np.empty(0)
-            if gram.size:  # else it is that of step h + 1
-                self.gram[h - 1] += gram
+            local, b = self.memory.upload(h, self.values)
+            gram = np.empty(0)
+            if local.size:  # else it is that of step h + 1
+                self.gram[h - 1] += unpack(local.sum(axis=0), d, self.memory.wire)
                 gram = self.gram[h - 1]
-            self.w[h - 1] = factorise(self.gram[h - 1]).solve(b.sum(axis=0))
-            self.values.update(h, self.w[h - 1], gram)
+            factor, total = factorise(self.gram[h - 1]), b.sum(axis=0)
+            self.w[h - 1] = w = factor.solve(total[:d])
+            if self.values.noise is not None:
+                top = float(self.values.ceilings[h - 1])
+                w = np.append(w, noise_of(factor, w, total, self.lam, top))
+            self.values.update(h, w, gram)
+
+    @property
+    def grams(self) -> np.ndarray:
+        """Λ of every step, (H, …)."""
+        return self.gram
 
     def model(self) -> Message:
         """(w, Λ) as it travels."""
-        return self.w, pack(self.gram[: self.matrices], self.packing)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Everything: the whole history, and Λ."""
-        last = self.experience.t + self.experience.length
-        seen: dict[str, np.ndarray] = self.experience.history(0, last)
-        return seen | {"sums": self.gram}
-
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Put back what `state` gave."""
-        self.gram[:] = state["sums"]
-        part = {k: state[k] for k in ("states", "actions", "rewards")}
-        self.experience.extend(0, part)
-        self.experience.begin(part["actions"].shape[2])
-
-
-class SteppedBuffer(EpisodeBuffer):
-    """The server's copy of what was seen in a black box: episodes, or counts of transitions."""
-
-    def memory(self, plan: Plan) -> Any:
-        return stepped_buffer(plan)
-
-    def add(self, episodes: Message) -> None:
-        self.experience.take(episodes)
+        return self.values.with_noise(self.w), pack(self.gram[: self.matrices], self.packing)
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that is kept, where the run stands, and Λ."""
-        last = self.experience.t + self.experience.length
-        kept: dict[str, np.ndarray] = self.experience.history(0, last) | self.experience.state()
-        return kept | {"sums": self.gram, "at": np.array([last])}
+        kept: dict[str, np.ndarray] = self.memory.history(0, self.t) | self.memory.state()
+        if self.values.noise is not None:
+            kept["noise"] = self.values.noise
+        return kept | {"sums": self.gram, "at": np.array([self.t])}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Put back what `state` gave."""
         kept = dict(state)
-        self.gram[:], last = kept.pop("sums"), int(kept.pop("at")[0])
+        self.gram[:], self.t = kept.pop("sums"), int(kept.pop("at")[0])
+        if self.values.noise is not None:
+            self.values.noise[:] = kept.pop("noise")
         if "lengths" in kept:
-            self.experience.extend(0, kept)
+            self.memory.extend(0, kept)
         else:
-            self.experience.restore(kept)
-        self.experience.begin(last)
+            self.memory.restore(kept)
 
 
 def take_over(values: Any, w: np.ndarray, gram: np.ndarray, packing: Packing) -> None:
     """Build Q and π from a model whose steps may share one Λ."""
-    grams = unpack(gram, w.shape[1], packing)
+    grams = unpack(gram, values.features.dim, packing)
     for h in range(len(w), 0, -1):
         own = h <= len(grams) if len(grams) > 1 else h == len(w)
         values.update(h, w[h - 1], grams[min(h, len(grams)) - 1] if own else np.empty(0))
@@ -219,13 +197,14 @@ def start(plan: Plan) -> Message:
     """The model before the first episode, w = 0 and Λ = λI, which is never sent."""
     p = plan.parameters
     gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.matrices)
-    return np.zeros((p.horizon, p.dim)), pack(gram, p.packing)
+    w = np.zeros((p.horizon, p.dim))
+    return np.column_stack([w, 0.5 * p.ceilings]) if p.noisy else w, pack(gram, p.packing)
 
 
 @dataclass(frozen=True)
 class CentralisedSettings(ServedSettings):
     """Settings: as `LinearSettings`. `stationary="auto"` is Fed-LSVI's in a black box, and False
-    where the world is known; True is for black boxes."""
+    where the world is known: LSVI-UCB was published with a model for every step."""
 
 
 class CentralisedPlay(Play):
@@ -236,13 +215,10 @@ class CentralisedPlay(Play):
 
     def __init__(self, plan: Plan, settings: LinearSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        finite, stepped = hasattr(plan.envs[0], "n_states"), isinstance(plan.envs[0], GymWorld)
-        vectors = SteppedFollowers if stepped else ContinuousFollowers
-        buffer = SteppedBuffer if stepped else EpisodeBuffer
-        self.agents: FiniteFollowers | ContinuousFollowers
-        self.agents = FiniteFollowers(plan) if finite else vectors(plan)
-        dense = keeps_sums(plan) and not plan.parameters.stationary
-        self.pool = LSVISums(plan) if dense else buffer(plan)
+        finite = plan.envs[0].finite
+        self.agents: FiniteFollowers | VectorFollowers
+        self.agents = FiniteFollowers(plan) if finite else VectorFollowers(plan)
+        self.pool = LSVISums(plan) if keeps_sums(plan) else EpisodeBuffer(plan)
         self.values = self.agents.values
         self.meter = self.regret_meter.group(range(plan.parameters.n_agents))
 
@@ -262,7 +238,7 @@ class CentralisedPlay(Play):
         return Segment(last, rounds=last - self.t)
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.pool.w, self.pool.gram
+        return self.pool.w, self.pool.grams
 
     def resumed(self) -> None:
         self.pool.w[:] = self.w
@@ -281,20 +257,11 @@ class Centralised(Comparator):
     sums_of = "server"
     counts_where_large = True
 
-    def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
-        if plan.parameters.stationary and not isinstance(plan.envs[0], GymWorld):
-            raise InvalidSetting(
-                "stationary=True works for 'centralised' only on black-box environments: leave it "
-                'out, or use the algorithm "periodic" with period=1, which pools the same episodes',
-                code="bad-stationary",
-            )
-        return super().play(plan, cohorts, keep_models)
-
 
 def scalars(run: Run) -> dict[str, int]:
     """T(MHρ + MH(P + d)); where steps share their data, T(M(Hρ + s) + M(P + Hd))."""
     p, rho = run.parameters, run.raw_scalars_per_step
     raw = p.horizon * rho + (rho - 2 if p.stationary else 0)
-    model = theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    model = theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary, p.noisy)
     episodes = p.n_agents * p.episodes
     return {"up_raw": episodes * raw, "down_model": episodes * model}

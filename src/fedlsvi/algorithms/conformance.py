@@ -12,14 +12,14 @@ import numpy as np
 from fedlsvi.algorithms.registry import Scalars, entry, make
 from fedlsvi.algorithms.shared.comparator import Play
 from fedlsvi.algorithms.shared.contract import party_states
-from fedlsvi.algorithms.shared.regret_meter import RegretMeter
+from fedlsvi.algorithms.shared.regret_meter import RunMeter
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.garnet import RandomMDP
 from fedlsvi.envs.linear import RandomLinearMDP
-from fedlsvi.envs.logged.recording import record_episodes
-from fedlsvi.envs.logged.world import logged_worlds
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.learner import drive, unattended
+from fedlsvi.logs.recording import record_episodes
+from fedlsvi.logs.world import logged_worlds
 from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
@@ -180,7 +180,7 @@ def _check_reported(name: str, env: FiniteMDP, settings: dict[str, Any]) -> None
         run = learner.learn(env, EPISODES, 5, progress=False, keep_models=True)
     assert run.regret is not None
     assert run.plan is not None
-    steps, meter = np.diff(run.regret, prepend=0.0), RegretMeter(run.plan).group([0])
+    steps, meter = np.diff(run.regret, prepend=0.0), RunMeter(run.plan).group([0])
     for record, policy in zip(run.records, run.policies, strict=True):
         t = record.first
         _require(

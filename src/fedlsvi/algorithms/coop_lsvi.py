@@ -23,14 +23,14 @@ from fedlsvi.algorithms.independent import Planner
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
-from fedlsvi.algorithms.shared.settings import LinearSettings, threshold_of
+from fedlsvi.algorithms.shared.settings import ServedSettings, threshold_of
 from fedlsvi.checks import number
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
-class CoopSettings(LinearSettings):
+class CoopSettings(ServedSettings):
     """Settings of Coop-LSVI.
 
     Attributes:
@@ -55,7 +55,8 @@ class CoopAgent(Planner):
         super().__init__(plan, m, meter)
         self.threshold, self.length = threshold_of(settings.threshold, plan.parameters), 0
         H = plan.parameters.horizon
-        self._unsent = tuple(np.empty((1, H, 16), dtype) for dtype in (np.uint32, np.int32, float))
+        sizes = ((H + self.pooled, np.uint32), (H, np.int32), (H, float))
+        self._unsent = tuple(np.empty((1, steps, 16), dtype) for steps, dtype in sizes)
 
     def episode(self, t: int) -> Message:
         """Play, add to the sums, and keep a copy for the others."""
@@ -145,7 +146,7 @@ class CoopPlay(Play):
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
         sums = self.agents[0].sums
-        return sums.w, sums.gram
+        return sums.w, sums.grams
 
 
 class CoopLSVI(Comparator):
@@ -156,15 +157,17 @@ class CoopLSVI(Comparator):
     settings_type = CoopSettings
     play_type = CoopPlay
     sums_of = "agents"
+    published = True
 
 
 def scalars(run: Run) -> dict[str, int]:
-    """Per synchronisation after n episodes: MnHρ up, M(M − 1)nHρ down, M + 2s of signals."""
+    """Per synchronisation after n episodes: MnHρ up, M(M − 1)nHρ down, M + 2s of signals. Where
+    steps share their data an episode has its last state too, Hρ + s."""
     p, rho = run.parameters, run.raw_scalars_per_step
     M, shared, waiting, signals = p.n_agents, 0, 0, 0
     for r in run.records:  # a record without a round interrupts a long one
         waiting += r.length
         if r.rounds:
             shared, waiting, signals = shared + waiting, 0, signals + M + 2 * r.signals
-    raw = M * shared * p.horizon * rho
+    raw = M * shared * (p.horizon * rho + (rho - 2 if p.stationary else 0))
     return {"signal": signals, "up_raw": raw, "down_raw": (M - 1) * raw}

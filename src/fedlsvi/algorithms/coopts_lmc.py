@@ -89,3 +89,4 @@ class CoopTSLMC(Comparator):
     settings_type = LMCSettings
     play_type = LMCPlay
     sums_of = "agents"
+    published = True

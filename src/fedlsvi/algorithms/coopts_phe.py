@@ -27,6 +27,7 @@ from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.algorithms.shared.settings import PRACTICAL, RandomisedSettings
 from fedlsvi.checks import number
 from fedlsvi.config import Parameters
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.plan import Plan
 
@@ -89,7 +90,7 @@ class RandomisedPlay(CoopPlay):
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.values = plan.values()
+        self.values = empty_values(plan)
 
     def followed(self) -> np.ndarray:
         return self.agents[0].policy
@@ -99,7 +100,7 @@ class RandomisedPlay(CoopPlay):
         assert isinstance(self.values, TabularValues)
         w, gram = sums.model()
         rebuild(self.values, w, gram, sums.packing)
-        return sums.w, sums.gram
+        return sums.w, sums.grams
 
 
 class PHEPlay(RandomisedPlay):
@@ -116,3 +117,4 @@ class CoopTSPHE(Comparator):
     settings_type = PHESettings
     play_type = PHEPlay
     sums_of = "agents"
+    published = True

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator
-from fedlsvi.algorithms.shared.fedq import RoundsPlay, TabularAgents, TabularServer
+from fedlsvi.algorithms.shared.fedq import RoundsPlay, TabularAgents, TabularServer, count
 from fedlsvi.algorithms.shared.settings import TabularSettings
 from fedlsvi.checks import number
 from fedlsvi.core.value import choose
@@ -52,24 +51,12 @@ class UCBVISettings(TabularSettings):
         number("epsilon", self.epsilon, 0.0, "epsilon=0 means that all agents share one MDP")
 
 
-@njit(cache=True, nogil=True)
-def count(log, n, actions, rewards, visits, earned, moves):  # type: ignore[no-untyped-def]
-    """Add n episodes to visits and earned (m, H, S, A) and to moves (m, H, S, A, S)."""
-    for i in range(log.shape[0]):
-        for h in range(actions.shape[1]):
-            for e in range(n):
-                x, a = log[i, h, e], actions[i, h, e]
-                visits[i, h, x, a] += 1
-                earned[i, h, x, a] += rewards[i, h, e]
-                moves[i, h, x, a, log[i, h + 1, e]] += 1
-
-
 class UCBVIAgents(TabularAgents):
     """Agents that keep all their own counts."""
 
     def __init__(self, plan: Plan, late: float) -> None:
         super().__init__(plan)
-        M, H, S = self._statistics.shape[1:]
+        M, H, S = self.statistics.shape[1:]
         A = plan.envs[0].n_actions
         self.late = late
         self.visits, self.earned = np.zeros((M, H, S, A), np.int64), np.zeros((M, H, S, A))
@@ -87,7 +74,7 @@ class UCBVIAgents(TabularAgents):
 
     def remember(self) -> None:
         """The round is over."""
-        log, actions, rewards = self._explorer.buffers
+        log, actions, rewards = self.explorer.buffers
         count(log, self.length, actions, rewards, self.visits, self.earned, self.moves)
 
     def answer(self, h: int, following: np.ndarray) -> Message:
@@ -132,9 +119,13 @@ class UCBVIPlay(RoundsPlay):
 
     algorithm = "fed-ucbvi"
 
-    def __init__(self, plan: Plan, settings: UCBVISettings, keep_models: bool) -> None:
+    def __init__(self, plan: Plan, settings: TabularSettings, keep_models: bool) -> None:
         super().__init__(plan, settings, keep_models)
-        self.agents: UCBVIAgents = UCBVIAgents(plan, late_threshold(plan, settings.epsilon))
+        self.agents: UCBVIAgents = self.make_agents(plan)
+
+    def make_agents(self, plan: Plan) -> UCBVIAgents:
+        """Agents that know when the next synchronisation is due."""
+        return UCBVIAgents(plan, late_threshold(plan, self.settings.epsilon))
 
     def make_tables(self) -> TabularServer:
         return UCBVIServer(self.plan, self.settings.scale)
@@ -160,7 +151,7 @@ def late_threshold(plan: Plan, epsilon: float) -> float:
     """S₀ = 14ε_pTHM + 182Mβ_c, β_c = log(6SAH/δ) + log(6e(2T + 1))."""
     p, env = plan.parameters, plan.envs[0]
     H, M, T = p.horizon, p.n_agents, p.episodes
-    cells: Any = env.n_states * env.n_actions * H  # type: ignore[attr-defined]
+    cells: Any = env.n_states * env.n_actions * H
     width = math.log(6.0 * cells / p.confidence) + math.log(6.0 * math.e * (2 * T + 1))
     return 14.0 * epsilon * T * H * M + 182.0 * M * width
 

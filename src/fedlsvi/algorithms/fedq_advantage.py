@@ -157,8 +157,8 @@ class AdvantageAgents(TabularAgents):
 
     def sums(self) -> np.ndarray:
         """The statistics of a round, (6, M, H, S)."""
-        out = np.empty((6, *self._statistics.shape[1:]))
-        log, _, rewards = self._explorer.buffers
+        out = np.empty((6, *self.statistics.shape[1:]))
+        log, _, rewards = self.explorer.buffers
         visit_sums(log, self.length, rewards, self.values, self.reference, out)
         return out
 

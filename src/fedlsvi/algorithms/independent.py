@@ -12,6 +12,7 @@ at the same c, and where ξ > 0 its width for one agent.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -37,7 +38,7 @@ class Planner:
     """One agent that replans after every episode, from everything it has seen."""
 
     def __init__(self, plan: Plan, m: int, meter: GroupMeter) -> None:
-        self.m, self.t, self.meter = m, 0, meter
+        self.m, self.t, self.meter, self.pooled = m, 0, meter, plan.parameters.stationary
         self.sums, self._explorer = LSVISums(plan), Explorer(plan, np.array([m]))
         self.planning = 0.0
         self.plan()
@@ -48,8 +49,11 @@ class Planner:
         return self.sums.values.policy
 
     def episode(self, t: int) -> tuple[np.ndarray, ...]:
-        """Play episode t and add it to the sums; returns (states, actions, rewards)."""
+        """Play episode t and add it to the sums; returns (states, actions, rewards), with the state
+        after step H where steps share their data."""
         seen = self._explorer.play(t, 1, self.policy)
+        if self.pooled:
+            seen = (self._explorer.log[:, :, :1], *seen[1:])
         self.meter.record(t, 1, self.policy)
         self.sums.add(seen)
         self.t = t
@@ -105,7 +109,7 @@ class IndependentPlay(Play):
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
         sums = self.agents[0].sums
-        return sums.w, sums.gram
+        return sums.w, sums.grams
 
 
 class CohortIndependentPlay(SingleAgentPlay):
@@ -116,9 +120,8 @@ class CohortIndependentPlay(SingleAgentPlay):
     goes_on = True
 
     def __init__(self, plan: Plan, settings: SingleAgentSettings, keep_models: bool) -> None:
-        super().__init__(plan, settings, keep_models)
-        for agent in self.agents:
-            agent.cohort.experience.block = 1  # whatever it looked ahead would be dropped
+        # whatever an agent looked ahead would be dropped
+        super().__init__(replace(plan, block=1), settings, keep_models)
 
     def log_threshold(self) -> float:
         return 0.0
@@ -136,7 +139,7 @@ class Independent(Comparator):
     counts_where_large = True
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
-        dense = keeps_sums(plan) and not plan.parameters.stationary
+        dense = keeps_sums(plan)
         if plan.masked:  # sums have one mask, of all agents and known beforehand
             one = plan.same_masks(0, len(plan.envs))
             dense = dense and one and not isinstance(plan.envs[0], GymWorld)

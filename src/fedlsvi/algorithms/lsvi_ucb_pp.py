@@ -37,12 +37,14 @@ from fedlsvi.algorithms.shared.explorer import Explorer
 from fedlsvi.algorithms.shared.settings import PRACTICAL, SharedSettings
 from fedlsvi.algorithms.shared.single_agent import switch_counts
 from fedlsvi.checks import number, plural
-from fedlsvi.config import PRACTICAL_LAM, Parameters, Preset
+from fedlsvi.config import Parameters
 from fedlsvi.core.statistics import identity, read_only
 from fedlsvi.core.value import beats, choose, upper
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.values import TabularValues
+from fedlsvi.groups import PRACTICAL_LAM, CommonSettings, ProblemSize
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.session import Player
 
@@ -50,42 +52,40 @@ __all__ = ["LSVIUCBPlusPlus", "scalars"]
 
 
 @dataclass(frozen=True)
-class PlusSettings(SharedSettings):
+class PlusSettings(SharedSettings, CommonSettings):
     """Settings of LSVI-UCB++; None takes the preset's number.
 
     Attributes:
-        n_agents: M, whose MT episodes one agent plays.
         c: Scale of the three bonuses.
         c_D: Scale of the distance D.
         c_sigma: Scale of the floor of σ̄.
+        lam: Ridge λ > 0; None takes the preset's, divided by H².
+        confidence: p of the theorem.
     """
 
-    shared = ("n_agents", "value_range", "preset", "confidence")
     fixed: ClassVar = {"gamma": 1.0}
 
-    n_agents: int = 1
     c: float | None = None
     c_D: float | None = None
     c_sigma: float | None = None
     lam: float | None = None
-    value_range: float | None = None
-    preset: Preset = "practical"
     confidence: float = 0.05
 
-    def __post_init__(self) -> None:
-        self.common(beta=1.0, lam=1.0 if self.lam is None else self.lam)
+    def check(self) -> None:
+        """Scales are not negative."""
+        super().check()
         for name in ("c", "c_D", "c_sigma"):
             value = getattr(self, name)
             if value is not None:
                 number(name, value, 0.0, "leave it out to use the preset's value; 1 is the paper's")
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+    def resolve(self, problem: ProblemSize) -> Parameters:
         """The numbers in force; β is that of Q."""
         preset = 1.0 if self.preset == "paper" else PRACTICAL_LAM
-        lam = preset / horizon**2 if self.lam is None else self.lam
-        plain = self.common(beta=0.0, lam=lam).resolve(episodes, horizon, dim, one_hot)
+        lam = preset / problem.horizon**2 if self.lam is None else self.lam
+        plain = self.common(beta=0.0, lam=lam).resolve(problem)
         beta = self.radii(plain)[0]
-        return self.common(beta=beta, lam=lam).resolve(episodes, horizon, dim, one_hot)
+        return self.common(beta=beta, lam=lam).resolve(problem)
 
     def radii(self, p: Parameters) -> tuple[float, float, float]:
         """β, β̄, β̃ with ℓ = log(dHK/(δλ)), K = MT."""
@@ -296,7 +296,7 @@ class PlusPlusAgent:
     def __init__(self, plan: Plan, settings: PlusSettings) -> None:
         p, env = plan.parameters, plan.envs[0]
         assert isinstance(env, FiniteMDP)
-        table = plan.values()
+        table = empty_values(plan)
         assert isinstance(table, TabularValues)
         self.phi, self.index, self.top = table.phi, table.index, p.ceilings
         H, S, A = p.horizon, env.n_states, env.n_actions

@@ -22,6 +22,7 @@ from fedlsvi.config import cohort_count
 from fedlsvi.core import theory
 from fedlsvi.envs.base import Environment
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.cohorts import cohorts_of
 from fedlsvi.protocol.messages import Signal
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.session import FederatedPlayer, Player
@@ -49,7 +50,7 @@ class PeriodicTransport(InProcess):
 
     def __init__(self, cohorts: Sequence[Cohort], period: int) -> None:
         super().__init__(cohorts, cohorts[0].trigger)
-        self.period = period
+        self.period, self.playing = period, cohorts
 
     def may_end(self, t: int) -> bool:
         """Whether T is not beyond the period."""
@@ -59,7 +60,7 @@ class PeriodicTransport(InProcess):
         """Explore up to the next multiple of the period; there is nothing to wait for."""
         began = perf_counter()
         n = min(left, self.period - t % self.period)
-        for cohort in self.cohorts:
+        for cohort in self.playing:
             world, rest = cohort.experience, n
             while rest > 0:
                 world.explore(min(rest, world.block))
@@ -83,7 +84,7 @@ class Periodic(Comparator):
     masks = "reported"
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
-        here = plan.cohorts(cohort_count(cohorts, plan.parameters.n_agents))
+        here = cohorts_of(plan, cohort_count(cohorts, plan.parameters.n_agents))
         transport = PeriodicTransport(here, self.settings.period)
         return FederatedPlayer(plan.parameters, transport, plan, here, self.name)
 
@@ -91,6 +92,8 @@ class Periodic(Comparator):
 def scalars(run: Run) -> dict[str, int]:
     """M(H(P + d) + 3) at the start and MH(P + d) each way per period; no signals."""
     p = run.parameters
-    model = p.n_agents * theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    size = (p.dim, p.horizon, p.packing, p.stationary)
+    up = p.n_agents * theory.scalars_model(*size, 2 * p.noisy)
+    model = p.n_agents * theory.scalars_model(*size, p.noisy)
     K = -(-p.episodes // run.settings.period)
-    return {"init": model + 3 * p.n_agents, "up_stats": K * model, "down_model": K * model}
+    return {"init": model + 3 * p.n_agents, "up_stats": K * up, "down_model": K * model}

@@ -19,26 +19,35 @@ We take K = MT, which is at least the number of logged episodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Unpack
 
-from fedlsvi.algorithms.shared.settings import LinearSettings
+from fedlsvi.algorithms.shared.settings import SharedSettings
 from fedlsvi.checks import choice, plural
-from fedlsvi.config import Parameters, Preset, cohort_count
-from fedlsvi.core.statistics import Packing
-from fedlsvi.core.theory import beta_pessimistic, scalars_model
+from fedlsvi.config import Parameters
+from fedlsvi.core.theory import beta_pessimistic, scalars_keys, scalars_model
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.logged.rows import InvalidRecord
-from fedlsvi.envs.logged.sources import Columns
-from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
-from fedlsvi.learner import Algorithm, choose
-from fedlsvi.protocol.plan import Plan, make_plan
+from fedlsvi.groups import (
+    Aggregation,
+    CommonSettings,
+    Exchange,
+    PackingSettings,
+    Preset,
+    ProblemSize,
+    RegressionSettings,
+)
+from fedlsvi.learner import Algorithm, Execution, Placing
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.logs.sources import Columns
+from fedlsvi.logs.world import LoggedWorld, logged_worlds
+from fedlsvi.protocol.cohorts import check_source
+from fedlsvi.protocol.plan import make_plan
 from fedlsvi.protocol.records import Observer
-from fedlsvi.protocol.session import FederatedPlayer, Session
-from fedlsvi.protocol.transport import Transport
+from fedlsvi.protocol.session import Session
+from fedlsvi.protocol.transport import layout
 from fedlsvi.run import Run
 
 PRACTICAL_BETA = 0.01
@@ -46,24 +55,48 @@ PRACTICAL_BETA = 0.01
 
 
 @dataclass(frozen=True)
-class PEVISettings(LinearSettings):
-    """What is asked of PEVI; `PEVI` explains each. None means the preset's."""
+class PEVISettings(SharedSettings, PackingSettings, RegressionSettings, CommonSettings):
+    """What is asked of PEVI. None means the preset's.
+
+    Attributes:
+        n_agents: M, the number of agents that have a log.
+        beta: Penalty for uncertainty; None is the preset's, "theory" the theorem's.
+        preset: "practical" learns from little data, "paper" uses the theorem's λ = 1 and β.
+        stationary: True learns from the transitions of all steps together, where laws and rewards
+            are the same at every step. A log cannot say whether they are. The theorem is not
+            stated for it.
+        aggregation: How sums are added, as in `FedLSVI`: "float", "exact" or "secure".
+        exchange: "stepwise" asks agents once for each step; "one-trip" once in all, for which they
+            send tables of next states (finite states only).
+        privacy: A budget of differential privacy for everything that leaves the agents, as in
+            `FedLSVI`. There is one synchronisation, so all of it is spent on one release. The
+            theorem's β grows by what the noise can do; the practical preset's does not.
+            Neighbours differ in one episode of one log; how many a log has is not hidden.
+        min_round: A step that fewer episodes of a log reached is left out of that agent's sums.
+    """
 
     fixed: ClassVar = {"gamma": 1.0, "rounds": 1}
-    shared = (*LinearSettings.shared, "stationary")
 
     stationary: bool = False
+    aggregation: Aggregation = "float"
+    exchange: Exchange = "stepwise"
+    privacy: Mapping[str, Any] | None = None
+    min_round: int = 1
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
+    def resolve(self, problem: ProblemSize) -> Parameters:
         """The numbers in force on logs of this size."""
-        known = replace(self, beta=0.0).common()
-        p = replace(known.resolve(episodes, horizon, dim, one_hot), pessimistic=True)
+        unsaid = replace(problem, steady=False)  # a log cannot say whether steps are alike
+        resolved = replace(self, beta=0.0).common().resolve(unsaid)
+        after = problem.after if resolved.exchange == "one-trip" else 0.0
+        p = replace(resolved, pessimistic=True, after=after)
         beta = self.beta
         if beta is None:
-            beta = "theory" if self.preset == "paper" else PRACTICAL_BETA * float(p.ceilings[0])
+            beta = "theory" if self.paper else PRACTICAL_BETA * float(p.ceilings[0])
         if beta == "theory":
-            size = (dim, horizon, self.n_agents, p.episodes)
+            size = (p.dim, p.horizon, self.n_agents, p.episodes)
             beta = beta_pessimistic(*size, self.confidence, self.c_beta)
+            if p.release is not None:  # so that V̂₁ stays a lower bound, whatever the noise is
+                beta += p.release.theory_width(p.lam, p.noise_times, p.confidence)
         return replace(p, beta=float(beta))
 
 
@@ -72,38 +105,14 @@ class PEVI(Algorithm):
 
     Args:
         n_agents: M, the number of agents that have a log.
-        beta: Penalty for uncertainty; None is the preset's, "theory" the theorem's.
-        lam: Ridge λ > 0; None takes the preset's.
-        value_range: The largest return of an episode, where it is known to be below H; in rewards
-            that are mapped to [0, 1].
-        preset: "practical" learns from little data, "paper" uses the theorem's λ = 1 and β.
-        packing: How Gram matrices travel, as in `FedLSVI`.
-        confidence: p of the theorem.
-        c_beta: The constant c of the theorem's β.
-        stationary: True learns from the transitions of all steps together, where laws and rewards
-            are the same at every step. A log cannot say whether they are. The theorem is not
-            stated for it.
+        **settings: Those of `PEVISettings`.
     """
 
     name = "pevi"
+    settings_type = PEVISettings
 
-    def __init__(
-        self,
-        n_agents: int = 1,
-        *,
-        beta: float | Literal["theory"] | None = None,
-        lam: float | None = None,
-        value_range: float | None = None,
-        preset: Preset = "practical",
-        packing: Packing | Literal["auto"] = "auto",
-        confidence: float = 0.05,
-        c_beta: float = 1.0,
-        stationary: bool = False,
-    ) -> None:
-        self.settings = PEVISettings(
-            n_agents=n_agents, beta=beta, lam=lam, value_range=value_range, preset=preset,
-            packing=packing, confidence=confidence, c_beta=c_beta, stationary=stationary,
-        )  # fmt: skip
+    def __init__(self, n_agents: int = 1, **settings: Any) -> None:
+        self.settings = PEVISettings(**self.flat(n_agents=n_agents, **settings))
 
     def learn(  # type: ignore[override]  # logs are not played: nothing to repeat or to clip
         self,
@@ -120,16 +129,14 @@ class PEVI(Algorithm):
         columns: Columns | None = None,
         allowed: Any = None,
         at_least: int = 1,
+        action_names: Sequence[str] | None = None,
         env_kwargs: dict[str, Any] | None = None,
         progress: bool | None = None,
         observers: Iterable[Observer] = (),
-        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
         folder: str | PathLike[str] | None = None,
         checkpoint_seconds: float = 5.0,
+        **placing: Unpack[Placing],
     ) -> Run:
         """Learn from logs and return the policy, what it cost, and V̂.
 
@@ -150,6 +157,8 @@ class PEVI(Algorithm):
             allowed: Actions that the policy may take, as in `FedLSVI.learn`; or "seen": those that
                 an agent's own log has seen at least `at_least` times in the state.
             at_least: See `allowed`.
+            action_names: What actions are called in the logs, in the order of their numbers; None
+                is the order of the categories, or that of the words in all logs.
             env_kwargs: Arguments of `gymnasium.make`, where `env` is an id.
             progress: As in `FedLSVI.learn`, like all arguments after it.
         """
@@ -168,11 +177,11 @@ class PEVI(Algorithm):
             logs = logged_worlds(
                 data, like=like, horizon=horizon, n_states=n_states, n_actions=n_actions,
                 reward_range=reward_range, columns=columns, allowed=allowed, at_least=at_least,
+                action_names=action_names,
             )  # fmt: skip
         return super().learn(
             logs, episodes, seed, features=features, progress=progress, observers=observers,  # type: ignore[arg-type]
-            transport=transport, cohorts=cohorts, threads=threads, block=block,
-            keep_models=keep_models, folder=folder, checkpoint_seconds=checkpoint_seconds,
+            execution=execution, folder=folder, checkpoint_seconds=checkpoint_seconds, **placing,
         )  # fmt: skip
 
     def prepare(
@@ -182,21 +191,18 @@ class PEVI(Algorithm):
         seed: int = 0,
         *,
         features: Any = None,
-        transport: str | Transport | Callable[[Plan], Transport] = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
+        **placing: Unpack[Placing],
     ) -> Session:
         """Check the logs and settings, and make ready to read."""
         logs = self._logs(env)
         longest = max((world.log.episodes for world in logs), default=1)
         T = longest if episodes is None else episodes
         worlds: Any = logs or env
-        plan = make_plan(self.settings, worlds, T, seed, features, threads, block)
-        plan.check_source()
-        count = cohort_count(cohorts, self.settings.n_agents)
-        player = FederatedPlayer.of(plan, count, choose(transport, plan, cohorts), self.name)
+        where = Execution.of(execution, placing)
+        plan = make_plan(self.settings, worlds, T, seed, features, where.threads, where.block)
+        check_source(plan)
+        player = where.player(plan, self.name)
         player.logged = {
             "logged_episodes": sum(min(T, world.log.episodes) for world in logs),
             "logged_transitions": sum(world.log.transitions for world in logs),
@@ -204,7 +210,7 @@ class PEVI(Algorithm):
                 world.log.cut(world.horizon, plan.parameters.stationary) for world in logs
             ),
         }
-        return Session(player, keep_models)
+        return Session(player, where.keep_models)
 
     def _logs(self, env: Any) -> list[LoggedWorld]:
         """One log for each agent; nothing where these are no logs."""
@@ -229,9 +235,13 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
         **given: Other settings of `PEVI` and other arguments of `PEVI.learn`.
     """
     choice("preset", preset, ("practical", "paper"))
-    own = ("beta", "lam", "value_range", "packing", "confidence", "c_beta", "stationary")
+    own = (
+        *("beta", "lam", "value_range", "packing", "confidence", "c_beta", "stationary"),
+        *("aggregation", "exchange", "privacy", "min_round"),
+    )
     settings = {key: given.pop(key) for key in own if key in given}
-    sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns", "allowed", "at_least")
+    sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns", "allowed", "at_least",
+             "action_names")  # fmt: skip
     limits = {key: given.pop(key) for key in sizes if key in given}
     like = given.pop("env", None)
     like = None if like is None else as_environment(like)
@@ -242,8 +252,22 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
 
 
 def scalars(run: Run) -> dict[str, int]:
-    """Fed-LSVI's formula with one round in which all M agents signal."""
-    p = run.parameters
-    M = p.n_agents
-    model = M * scalars_model(p.dim, p.horizon, p.packing, p.stationary)
-    return {"init": model + 3 * M, "up_stats": model, "down_model": model, "signal": 3 * M}
+    """Fed-LSVI's formula with one round in which all M agents signal. With secure sums sites
+    exchange keys first, and send one sum each. In one trip u is sent in place of H responses, and
+    the tables of next states besides."""
+    p, size = run.parameters, layout(run.parameters)
+    M, model = p.n_agents, scalars_model(p.dim, p.horizon, p.packing, p.stationary)
+    sites = run.counts.get("sites")
+    keys = 0 if sites is None else scalars_keys(sites)
+    up = (M if sites is None else sites) * model
+    if p.exchange == "one-trip" and sites is not None:
+        up = sites * size.upload_words(1)
+    elif p.exchange == "one-trip":
+        following = run.counts["next_state_scalars"]
+        up = M * size.matrices * (size.packed + size.dim) + following
+    return {
+        "init": M * (model + 3) + keys,
+        "up_stats": up,
+        "down_model": M * model,
+        "signal": 3 * M,
+    }

@@ -23,10 +23,12 @@ Scalars = Callable[[Run], dict[str, int]]
 @dataclass(frozen=True)
 class AlgorithmEntry(Entry):
     """A row of the registry; `formula` is a `Scalars`, or "module:attribute". One that is
-    `offline` learns from logs and plays in no world."""
+    `offline` learns from logs and plays in no world. One without `guarantee` has no bound on
+    regret, and tables say so."""
 
     formula: Scalars | str | None = None
     offline: bool = False
+    guarantee: bool = True
 
     @property
     def scalars(self) -> Scalars | None:
@@ -47,6 +49,7 @@ def register(
     summary: str,
     scalars: Scalars | str | None = None,
     offline: bool = False,
+    guarantee: bool = True,
 ) -> None:
     """Add an algorithm; a name is taken once.
 
@@ -56,9 +59,13 @@ def register(
         summary: One line for `fedlsvi list algorithms`.
         scalars: What a run sends as a formula, by category of the ledger; `check_algorithm`
             compares it with the ledger.
-        offline: Whether it learns from logs, `fedlsvi.envs.logged`, and plays in no world.
+        offline: Whether it learns from logs, `fedlsvi.logs`, and plays in no world.
+        guarantee: Whether a bound on its regret is known.
     """
-    REGISTRY.register(AlgorithmEntry(name, constructor, summary, formula=scalars, offline=offline))
+    row = AlgorithmEntry(
+        name, constructor, summary, formula=scalars, offline=offline, guarantee=guarantee
+    )
+    REGISTRY.register(row)
 
 
 def make(name: str, /, **settings: Any) -> Algorithm:
@@ -71,7 +78,7 @@ register(
     "fed-lsvi",
     "fedlsvi.learner:FedLSVI",
     "federated LSVI with optimism; agents synchronise when a trigger fires",
-    "fedlsvi.algorithms.stale:scalars",
+    "fedlsvi.learner:scalars",
 )
 for _name, _class, _summary in (
     ("stale", "Stale", "Fed-LSVI in one round trip, with responses from the previous model"),
@@ -96,10 +103,22 @@ for _name, _class, _summary in (
     ("fedq-bernstein", "FedQBernstein", "federated Q-learning with a Bernstein bonus; tabular"),
     ("fedq-advantage", "FedQAdvantage", "federated Q-learning with a reference function; tabular"),
     ("fed-ucbvi", "FedUCBVI", "federated value iteration on counts; tabular"),
+    ("ucbvi", "UCBVI", "value iteration on counts, pooled after every episode; tabular"),
+    ("psrl", "PSRL", "posterior sampling from pooled counts, a draw for each agent; tabular"),
+    ("ucrl-vtr", "UCRLVTR", "value-targeted regression, pooled after every episode; known rewards"),
+    ("fed-ucrl-vtr", "FedUCRLVTR", "value-targeted regression, sent by a trigger; known rewards"),
+    ("q-ucb2", "QUCB2", "Q-learning that switches rarely, each agent alone; tabular"),
+    ("q-avg", "QAvg", "Q-learning and averages of Q-tables; tabular; no guarantee on regret"),
+    (
+        "fed-sarsa",
+        "FedSARSA",
+        "SARSA with linear functions and averages of weights; no guarantee on regret",
+    ),
     ("lsvi-ucb-pp", "LSVIUCBPlusPlus", "LSVI-UCB++: one agent plays all episodes; known rewards"),
 ):
     _module = f"fedlsvi.algorithms.{_name.replace('-', '_')}"
-    register(_name, f"{_module}:{_class}", _summary, f"{_module}:scalars")
+    _bound = not _summary.endswith("no guarantee on regret")
+    register(_name, f"{_module}:{_class}", _summary, f"{_module}:scalars", guarantee=_bound)
 register(
     "pevi",
     "fedlsvi.algorithms.pevi:PEVI",

@@ -11,19 +11,19 @@ Everything here is derived from Fed-LSVI itself; there is no other source to che
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from fedlsvi.algorithms.shared.comparator import Comparator
 from fedlsvi.algorithms.shared.settings import ServedSettings
 from fedlsvi.config import cohort_count
-from fedlsvi.core import theory
 from fedlsvi.envs.base import Environment
+from fedlsvi.learner import scalars as scalars  # the same messages as Fed-LSVI's
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.cohorts import cohorts_of
 from fedlsvi.protocol.messages import Model, Upload
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.session import FederatedPlayer, Player
 from fedlsvi.protocol.transport import InProcess
-from fedlsvi.run import Run
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,6 @@ class StaleSettings(ServedSettings):
     """
 
     gamma: float | Literal["auto"] = "auto"
-
-    shared = (*ServedSettings.shared, "gamma")
-    fixed: ClassVar = {}
 
 
 class StaleCohort(Cohort):
@@ -52,7 +49,7 @@ class StaleCohort(Cohort):
 
     def update(self, model: Model) -> Upload | None:
         """Take the new model of a step; the next upload was prepared before it came."""
-        self._renew(model.h, model.w, model.gram)
+        self.renew(model.h, model.w, model.gram)
         if model.h > 1:
             return self._ready.pop(model.h - 1)
         self.experience.begin(self.experience.t + self.experience.length)
@@ -71,21 +68,6 @@ class Stale(Comparator):
         p = plan.parameters
         here = [
             StaleCohort(c.agents, c.horizon, c.packing, c.values, c.experience, c.trigger)
-            for c in plan.cohorts(cohort_count(cohorts, p.n_agents))
+            for c in cohorts_of(plan, cohort_count(cohorts, p.n_agents))
         ]
         return FederatedPlayer(p, InProcess(here, p.trigger), plan, here, self.name)
-
-
-def scalars(run: Run) -> dict[str, int]:
-    """Fed-LSVI's: M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs, and 2MHd + M for the pass at the end
-    that makes a policy to deploy."""
-    p, K = run.parameters, run.rounds
-    model = p.n_agents * theory.scalars_model(p.dim, p.horizon, p.packing, p.stationary)
-    ends = run.deployed_w is not None
-    responses = p.n_agents * p.horizon * p.dim if ends else 0
-    return {
-        "init": model + 3 * p.n_agents,
-        "signal": (K + ends) * p.n_agents + 2 * sum(r.signals for r in run.records),
-        "up_stats": K * model + responses,
-        "down_model": K * model + responses,
-    }

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
 
 from fedlsvi import __version__
-from fedlsvi.errors import FedLSVIError, InvalidInput, StoreError
+from fedlsvi.errors import FedLSVIError, FedLSVIWarning, InvalidInput, StoreError
 
 SECTIONS = {
     "Learn": {
         "run": "run:run",
+        "plan": "plan:plan",
         "offline": "offline:offline",
         "resume": "run:resume",
         "demo": "demo:demo",
+        "new": "new:new",
     },
     "Look at results": {
         "report": "report:report",
+        "watch": "watch:watch",
         "privacy": "privacy:privacy",
         "evaluate": "evaluate:evaluate",
         "record": "evaluate:record",
+        "episodes": "episodes:episodes",
         "data": "data:data",
         "list": "listing:list_names",
     },
@@ -31,8 +37,20 @@ SECTIONS = {
         "compare": "experiments:compare",
         "tune": "experiments:tune",
         "reproduce": "experiments:reproduce",
+        "power": "power:power",
     },
-    "Real sites": {"federate": "federate:federate", "verify": "federate:verify"},
+    "Real sites": {
+        "federate": "federate:federate",
+        "site": "site:site",
+        "verify": "federate:verify",
+    },
+    "Sites by mail": {
+        "study": "study:study",
+        "contribute": "study:contribute",
+        "merge": "study:merge",
+        "attest": "study:attest",
+        "recheck": "study:recheck",
+    },
     "This machine": {
         "doctor": "machine:doctor",
         "bench": "machine:bench",
@@ -115,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = None if argv is None else list(argv)
     try:
-        return commands.main(given, prog_name="fedlsvi", standalone_mode=False) or 0
+        with _sentences():
+            return commands.main(given, prog_name="fedlsvi", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
@@ -134,9 +153,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"cannot use {error.filename}: {error.strerror}", 2)
 
 
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Warnings of ours as lines on standard error, each once, without a line of code."""
+    said: set[str] = set()
+
+    def show(message: Any, category: Any, *where: Any) -> None:
+        if not issubclass(category, FedLSVIWarning):
+            usual(message, category, *where)
+        elif str(message)[:30] not in said:  # of several runs, the numbers differ
+            said.add(str(message)[:30])
+            print(f"fedlsvi: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+        warnings.simplefilter("always", FedLSVIWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
 def in_shell_words(error: FedLSVIError) -> str:
     """The sentence of an error, with a hint that can be typed on the shell if there is one."""
-    hint = SHELL_HINTS.get(error.code)
+    hint = error.shell_hint or SHELL_HINTS.get(error.code)
     if hint is None:
         return str(error)
     if not error.hint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial, wraps
@@ -98,6 +98,49 @@ class Name(click.ParamType[str]):
         names = import_module(f"fedlsvi.{self.kind}.registry").names()
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]
+
+
+class Actions(click.ParamType[int | list[str]]):
+    """How many actions there are, or what they are called."""
+
+    name = "actions"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | list[str]:
+        """A number, or names with commas between them."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        if not value.isdecimal():
+            return [name.strip() for name in value.split(",")]
+        if int(value) < 1:
+            self.fail(f"{value} is not in the range x>=1.", param, ctx)
+        return int(value)
+
+
+column_option = option(
+    "--column", multiple=True, metavar="OURS=THEIRS", section="Logs",
+    help="Name of a column in the logs, e.g. action=dose or observation=age,sofa. Repeatable.",
+)  # fmt: skip
+
+
+def parse_columns(pairs: Sequence[str]) -> dict[str, str | list[str]]:
+    """What --column says: our name → theirs."""
+    columns: dict[str, str | list[str]] = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not equals or not theirs:
+            raise click.UsageError(f"--column {pair}: write OURS=THEIRS, e.g. action=dose")
+        names = theirs.split(",")
+        columns[ours] = names[0] if len(names) == 1 else names
+    return columns
+
+
+def parse_actions(actions: int | list[str] | None) -> dict[str, Any]:
+    """What --actions says, as `logged_worlds` takes it."""
+    if actions is None:
+        return {}
+    return {"n_actions": actions} if isinstance(actions, int) else {"action_names": actions}
 
 
 @dataclass(frozen=True)

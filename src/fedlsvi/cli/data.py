@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from fedlsvi.cli.command import command, format_option, option
+from fedlsvi.cli.command import (
+    command,
+    format_option,
+    option,
+    parse_actions,
+    parse_columns,
+)
+from fedlsvi.cli.evaluate import Request
 from fedlsvi.cli.offline import Logs, log_options, made_features, pevi_options
 from fedlsvi.cli.text import as_json, columns, number
 
@@ -17,17 +24,44 @@ STEPS = 12
 @command()
 @log_options
 @pevi_options
+@option(
+    "--policy",
+    metavar="RUN",
+    type=click.Path(),
+    section="Policy",
+    help="Folder of a run or of a policy: estimate what it is worth beside rules that need no "
+    "learning.",
+)
+@option(
+    "--repeats",
+    type=click.IntRange(min=0),
+    default=100,
+    metavar="N",
+    section="Policy",
+    help="Repeats of the bootstrap, with --policy.",
+)
+@option(
+    "--stationary",
+    is_flag=True,
+    section="Policy",
+    help="With --policy: every row counts for all steps.",
+)
 @option("--plot", metavar="FILE", section="Output",
         help="Draw the eigenvalues into a .png or .svg file.")  # fmt: skip
 @format_option
 def data(
-    logs: Logs, features: str | None, changes: tuple[str, ...], plot: str | None, form: str
-) -> int:
+    logs: Logs, features: str | None, changes: tuple[str, ...], policy: str | None, repeats: int,
+    stationary: bool, plot: str | None, form: str,
+) -> int:  # fmt: skip
     """Show what logs contain and which directions of feature space they hardly cover.
 
+    With --policy, also what a learned policy is worth by several estimates, beside the action that
+    the logs have most often, always the first action, and actions at random.
+
     \b
-    Example:
+    Examples:
       fedlsvi data north.parquet south.parquet --states 16 --actions 4 --plot coverage.png
+      fedlsvi data other.parquet --policy runs/ward
     """
     from fedlsvi.algorithms.registry import make
 
@@ -51,6 +85,7 @@ def data(
         ],
         "horizon": run.parameters.horizon, "dim": run.parameters.dim,
         "beta": run.parameters.beta, "lam": run.parameters.lam,
+        "action_names": worlds[0].action_names,
         "steps": [
             {"step": h + 1, "visits": float(seen.visits[h]),
              "smallest": float(seen.eigenvalues[h, 0]), "unseen": int(seen.unseen[h]),
@@ -59,6 +94,9 @@ def data(
         ],
         "meaning": seen.meaning(),
     }  # fmt: skip
+    if policy is not None:
+        how = {"repeats": repeats, "stationary": stationary}
+        found["policies"] = _policies(policy, logs, how)
     if plot is not None:
         run.plot("coverage", plot)
         found["plot"] = plot
@@ -66,8 +104,54 @@ def data(
     return 0
 
 
+def _policies(policy: str, logs: Logs, how: dict[str, Any]) -> dict[str, Any]:
+    """What a learned policy and plain rules are worth, estimated from the same logs."""
+    from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
+    from fedlsvi.algorithms.shared.plain_policies import plain_policies
+    from fedlsvi.cli.stages import known_range, policy_on_logs
+
+    reading = {"columns": parse_columns(logs.column), **parse_actions(logs.actions)}
+    request = Request(policy, None, (), 0)
+    learned, features, worlds = policy_on_logs(request, list(logs.records), reading)
+    how = how | {"value_range": known_range(learned)}
+    rules = {"learned": learned} | plain_policies(worlds, features)
+    return {
+        name: estimate_value(rule, worlds, features, **how).row() for name, rule in rules.items()
+    }
+
+
+def _estimates(rows: dict[str, Any]) -> list[str]:
+    """Several estimates of several policies, side by side."""
+
+    def shown(row: dict[str, Any], name: str, begins: str) -> str:
+        if row[name] is None:
+            return "–"
+        low, high = row[f"{begins}low"], row[f"{begins}high"]
+        between = "" if low is None or high is None else f" [{low:.4g}, {high:.4g}]"
+        return f"{row[name]:.4g}{between}"
+
+    head = ("policy", "fitted-Q", "unseen adds", "doubly robust", "importance sampling",
+            "episodes it uses")  # fmt: skip
+    table = [
+        (name, shown(row, "value", ""), f"{row['unseen']:.4g}", shown(row, "robust", "robust_"),
+         shown(row, "importance", "importance_"),
+         "–" if row["effective"] is None else number(round(row["effective"])))
+        for name, row in rows.items()
+    ]  # fmt: skip
+    row = next(iter(rows.values()))
+    missing = {own["importance_missing"] for own in rows.values()} - {None}
+    return [
+        "", *columns([head, *table], "<>>>>>", "  "), "",
+        f"measured return of the behaviour: {shown(row, 'behaviour', 'behaviour_')}",
+        *(f"  –: {why}" for why in sorted(missing)),
+        "Logs from which the policy was learned make it look better than it is.",
+    ]  # fmt: skip
+
+
 def _lines(found: dict[str, Any]) -> list[str]:
     """The same for people."""
+    from fedlsvi.logs.action_names import numbered
+
     head = ("log", "episodes", "transitions", "mean length", "mean return", "rewards", "left out")
     rows = [
         (one["name"], number(one["episodes"]), number(one["transitions"]),
@@ -76,6 +160,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         for one in found["agents"]
     ]  # fmt: skip
     lines = columns([head, *rows], "<>>>>>>", "  ")
+    if found["action_names"] is not None:
+        lines += ["", f"actions: {numbered(found['action_names'])}"]
     steps = found["steps"]
     if len(steps) > STEPS:
         steps = sorted(
@@ -90,6 +176,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     lines += ["", *columns([titles, *table], ">>>>>", "  ")]
     lines += ["", f"At β = {found['beta']:.4g} and λ = {found['lam']:g}, {found['meaning']}."]
+    if "policies" in found:
+        lines += _estimates(found["policies"])
     if "plot" in found:
         lines.append(f"plot: {click.format_filename(found['plot'])}")
     return lines

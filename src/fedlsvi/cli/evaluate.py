@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedlsvi.checks import plural
-from fedlsvi.cli.command import Name, bundle, command, format_option, option
+from fedlsvi.cli.command import (
+    Actions,
+    Name,
+    bundle,
+    column_option,
+    command,
+    format_option,
+    option,
+    parse_actions,
+    parse_columns,
+)
 from fedlsvi.cli.text import as_json
 from fedlsvi.errors import StoreError
 
@@ -53,9 +63,25 @@ request_options = bundle(
 @option(
     "--repeats",
     type=click.IntRange(min=0),
-    default=100,
+    default=500,
     metavar="N",
     help="Repeats of the bootstrap, with --data.",
+)
+@option(
+    "--value-range",
+    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="V",
+    show_default="the run's",
+    help="With --data: the largest return of an episode, in rewards mapped to [0, 1].",
+)
+@column_option
+@option(
+    "--actions",
+    type=Actions(),
+    metavar="A",
+    section="Logs",
+    show_default="the run's",
+    help="With --data: names of the actions in the order of their numbers, with commas.",
 )
 @option(
     "--stationary",
@@ -69,29 +95,59 @@ request_options = bundle(
     default="inprocess",
     help="With --data: where the logs are read.",
 )
+@option(
+    "--aggregation",
+    type=click.Choice(["float", "exact", "secure"]),
+    default="float",
+    help="With --data: how sums are added.",
+)
+@option(
+    "--min-round",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="With --data: leave out a log's steps that fewer episodes reached.",
+)
+@option(
+    "--privacy",
+    type=(float, float),
+    metavar="EPSILON DELTA",
+    help="With --data: a budget of differential privacy for the estimate.",
+)
 @format_option
 def evaluate(
     request: Request,
     episodes: int,
     data: tuple[str, ...],
     repeats: int,
+    value_range: float | None,
+    column: tuple[str, ...],
+    actions: int | list[str] | None,
     stationary: bool,
     transport: str,
+    aggregation: str,
+    min_round: int,
+    privacy: tuple[float, float] | None,
     form: str,
 ) -> int:
     """Play a learned policy and print its mean return with a confidence interval.
 
     With --data nothing is played: the value is estimated from logs of another policy, and saved
-    with the run for its report.
+    with the run for its report. Columns are those of the logs that the run learned from; --column
+    overrides them.
 
     \b
     Examples:
       fedlsvi evaluate runs/lake --env FrozenLake-v1 --episodes 200
-      fedlsvi evaluate runs/ward --data north.parquet --data south.parquet
+      fedlsvi evaluate runs/ward --data north.parquet --data south.parquet --column action=dose
     """
     if data:
-        how = {"repeats": repeats, "stationary": stationary, "transport": transport}
-        return _from_logs(request, list(data), how, form)
+        how = {"repeats": repeats, "value_range": value_range, "stationary": stationary,
+               "transport": transport, "aggregation": aggregation, "min_round": min_round,
+               "privacy": None if privacy is None else dict(
+                   zip(("epsilon", "delta"), privacy, strict=True))}  # fmt: skip
+        reading = {"columns": parse_columns(column), **parse_actions(actions)}
+        return _from_logs(request, list(data), reading, how, form)
     import numpy as np
 
     from fedlsvi.cli.stages import choose_stages, learned_from_logs
@@ -99,10 +155,8 @@ def evaluate(
 
     policy, stages = choose_stages(request)
     found = [
-        evaluate_policy(
-            policy, env, episodes, request.seed, kwargs=kwargs, agent=agent, repeat=repeat
-        )
-        for env, kwargs, _, agent, repeat in stages
+        evaluate_policy(policy, env, episodes, request.seed, kwargs=kwargs, agent=agent, **steps)
+        for env, kwargs, _, agent, steps in stages
     ]
     alone = len(stages) == 1
     name = stages[0].name if alone else f"the environments of {plural(len(stages), 'agent')}"
@@ -125,16 +179,19 @@ def evaluate(
     return 0
 
 
-def _from_logs(request: Request, data: list[str], how: dict[str, Any], form: str) -> int:
+def _from_logs(
+    request: Request, data: list[str], reading: dict[str, Any], how: dict[str, Any], form: str
+) -> int:
     """Estimate a policy's value from logs, and print it beside what was measured in them."""
     from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
-    from fedlsvi.cli.stages import policy_for_logs
-    from fedlsvi.envs.logged.world import logged_worlds
+    from fedlsvi.cli.stages import known_range, policy_on_logs
 
-    policy, features, sizes = policy_for_logs(request)
-    worlds = logged_worlds(data if len(data) > 1 else data[0], **sizes)
-    found = estimate_value(policy, worlds, features(worlds[0]), seed=request.seed, **how)
-    about = {"data": data, "stationary": how["stationary"], "repeats": how["repeats"]}
+    policy, features, worlds = policy_on_logs(request, data, reading)
+    if how["value_range"] is None:
+        how["value_range"] = known_range(policy)
+    found = estimate_value(policy, worlds, features, seed=request.seed, **how)
+    repeats = how["repeats"] if found.epsilon is None else 0
+    about = {"data": data, "stationary": how["stationary"], "repeats": repeats}
     kept = _keep(request.policy, "estimated", about | found.row())
     if form == "json":
         print(as_json(found.row()))
@@ -145,11 +202,22 @@ def _from_logs(request: Request, data: list[str], how: dict[str, Any], form: str
 
     print(f"estimated value from {plural(found.episodes, 'logged episode')}: {found.value:.4g}"
           f"{between(found.low, found.high)}")  # fmt: skip
-    print(f"  unseen transitions could add {found.unseen:.4g}, which the interval includes")
-    print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to {found.optimistic:.4g}")
+    covered = "" if found.epsilon is not None else ", which the interval includes"
+    print(f"  unseen transitions could add {found.unseen:.4g}{covered}")
+    if found.epsilon is not None:
+        print(f"  differentially private: ε = {found.epsilon:g} at δ = {found.delta:g}; an "
+              "interval and bounds would each spend as much again")  # fmt: skip
+    else:
+        print(f"  bounds from Λ at the theorem's β: {found.pessimistic:.4g} to "
+              f"{found.optimistic:.4g}")  # fmt: skip
+    if found.robust is not None:
+        print(f"  doubly robust: {found.robust:.4g}{between(found.robust_low, found.robust_high)}")
     if found.importance is not None and found.effective is not None:
-        print(f"  importance sampling: {found.importance:.4g}, "
+        print(f"  importance sampling: {found.importance:.4g}"
+              f"{between(found.importance_low, found.importance_high)}, "
               f"which uses {plural(round(found.effective), 'episode')} effectively")  # fmt: skip
+    else:
+        print(f"  no importance sampling: {found.importance_missing}")
     print(f"measured return of the behaviour: {found.behaviour:.4g}"
           f"{between(found.behaviour_low, found.behaviour_high)}")  # fmt: skip
     if kept is not None:
@@ -165,10 +233,23 @@ def _keep(folder: str, kind: Kind, entry: dict[str, Any]) -> Path | None:
     if not evaluations.is_run(folder):
         return None
     try:
-        return evaluations.add(folder, kind, entry)
+        path = evaluations.add(folder, kind, entry)
+        _write_card(folder)
+        return path
     except StoreError as error:
         print(f"fedlsvi: notice: the report will not show this: {error}", file=sys.stderr)
         return None
+
+
+def _write_card(folder: str) -> None:
+    """Where the run was learned by mail, its model card again, with this estimate."""
+    from fedlsvi.remote.mail import STUDY
+    from fedlsvi.storage import files, load
+
+    if files.exists(Path(folder) / STUDY):
+        from fedlsvi.report.model_card import write_card
+
+        write_card(load(folder), folder)
 
 
 def _row(name: str, found: Evaluation) -> dict[str, Any]:
@@ -195,10 +276,8 @@ def record(request: Request, out: str, form: str) -> int:
     from fedlsvi.envs.gym.play import record as record_episode
 
     policy, stages = choose_stages(request)
-    env, kwargs, name, agent, repeat = stages[0]
-    earned = record_episode(
-        policy, env, out, request.seed, kwargs=kwargs, agent=agent, repeat=repeat
-    )
+    env, kwargs, name, agent, steps = stages[0]
+    earned = record_episode(policy, env, out, request.seed, kwargs=kwargs, agent=agent, **steps)
     whose = "" if len(stages) == 1 else f" of agent {agent}"
     text = f"wrote {out}: one episode{whose} in {name}, return {earned:g}"
     row = {"file": out, "environment": name, "return": earned}

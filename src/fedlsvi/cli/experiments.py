@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,11 +27,11 @@ from fedlsvi.cli.command import (
 )
 from fedlsvi.cli.text import as_json, columns
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experiments.studies import CLAIMS
+from fedlsvi.experiments.claims import CLAIMS
 
 if TYPE_CHECKING:
     from fedlsvi.experiments.compare import Question
-    from fedlsvi.experiments.runner import OnResult, Outcome, ResultFile, RunSpec
+    from fedlsvi.experiments.runner import Cluster, OnResult, Outcome, ResultFile, RunSpec
     from fedlsvi.experiments.sweeps import Size
     from fedlsvi.report.plotting import Draw
     from fedlsvi.storage.settings_file import Table
@@ -50,16 +52,74 @@ jobs_option = option(
 )  # fmt: skip
 
 
+def where_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Which processes play the runs, as a `Where`."""
+
+    @functools.wraps(function)
+    def placed(jobs: int | None, transport: str, ray_address: str | None, **given: Any) -> int:
+        if ray_address is not None and transport != "ray":
+            raise InvalidInput("--ray-address needs --transport ray", code="needs-ray")
+        if jobs is not None and transport == "ray":
+            raise InvalidInput(
+                "--jobs is for processes of this machine: on Ray each CPU of the cluster plays a "
+                "run, so leave it out",
+                code="jobs-on-ray",
+            )
+        return function(where=Where(jobs, transport == "ray", ray_address), **given)
+
+    for given in (
+        option(
+            "--ray-address", metavar="ADDRESS", section="Execution",
+            help="Ray cluster to join, e.g. auto.",
+        ),
+        option(
+            "--transport", type=click.Choice(["inprocess", "ray"]), default="inprocess",
+            section="Execution", help="What plays the runs: this machine, or a Ray cluster.",
+        ),
+        jobs_option,
+    ):  # fmt: skip
+        placed = given(placed)
+    return placed
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which processes play runs.
+
+    Attributes:
+        asked: Processes of this machine; None is one for each core.
+        on_ray: Whether a Ray cluster plays them instead.
+        address: Of the cluster; None starts one here.
+    """
+
+    asked: int | None = None
+    on_ray: bool = False
+    address: str | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[int, Cluster | None]]:
+        """How many runs are played at once, and the cluster."""
+        from fedlsvi.experiments.processes import cores
+
+        if not self.on_ray:
+            yield self.asked or cores(), None
+            return
+        from fedlsvi.remote.ray.tasks import tasks
+
+        with tasks(self.address) as cluster:
+            yield cluster[1], cluster
+
+
 @command()
 @problem_options(SETTINGS)
 @algorithms_option
 @option("--seeds", default="0:5", metavar="A:B", help="0:5 is seeds 0 to 4; or 1,2,5.")
-@jobs_option
+@where_options
 @out_option
 @format_option
 @quiet_option
 def compare(
-    problem: Problem, names: str, seeds: str, jobs: int | None, out: str | None, form: str,
+    problem: Problem, names: str, seeds: str, where: Where, out: str | None, form: str,
     quiet: bool,
 ) -> int:  # fmt: skip
     """Compare several algorithms on one problem: a table and a figure.
@@ -77,21 +137,22 @@ def compare(
     question = _question(problem, names, chosen)
     cells = question.specs()
     folder = _claimed(out, "compare", question)
-    with closing(ResultFile(folder / RESULTS)) as results:
-        new = _play(cells, results, jobs, quiet)
+    with closing(ResultFile(folder / RESULTS)) as results, where.open() as workers:
+        new = _play(cells, results, workers, quiet)
     found: dict[str, list[Outcome]] = {name: [] for name in question.names}
     for cell in cells:
         found[cell.labels["algorithm"]].append(results.outcomes[cell.key])
     rows = ranking.write(folder, question, found)
     drawn = list(ranking.panels(found, [row.name for row in rows]).values())
     if form == "json":
-        print(as_json({"folder": str(folder), "runs_made": new,
-                       "ranking": [row.to_dict() for row in rows]}))  # fmt: skip
+        made = {"folder": str(folder), "runs_made": new}
+        print(as_json(made | ranking.as_json(rows, question.model)))
         _figure(drawn, folder)
         return 0
-    header, lines = ranking.table(rows)
-    print("\n".join(columns([header, *lines], "<<>")))
+    header, lines = ranking.table(rows, question.model)
+    print("\n".join(columns([header, *lines], "<<<>")))
     print(f"{over_seeds(len(chosen))}; {_made(new)}")
+    print(question.model.sentence())
     print(f"folder: {folder}{_figure(drawn, folder)}")
     return 0
 
@@ -101,12 +162,12 @@ def compare(
 @algorithms_option
 @option("--tune", "tuning", default="0:3", metavar="A:B", help="Instances to tune on.")
 @option("--test", default="100:105", metavar="A:B", help="Instances to report on.")
-@jobs_option
+@where_options
 @out_option
 @format_option
 @quiet_option
 def tune(
-    problem: Problem, names: str, tuning: str, test: str, jobs: int | None, out: str | None,
+    problem: Problem, names: str, tuning: str, test: str, where: Where, out: str | None,
     form: str, quiet: bool,
 ) -> int:  # fmt: skip
     """Tune each algorithm's exploration on separate instances, then compare.
@@ -128,22 +189,22 @@ def tune(
     scales = plan.scales  # check everything before anything is written
     folder = _claimed(out, "tune", question, {"test": others})
     cells = plan.specs(seeds, dict.fromkeys(question.names, FACTORS))
-    with closing(ResultFile(folder / RESULTS)) as results:
-        new = _play(cells, results, jobs, quiet)
+    with closing(ResultFile(folder / RESULTS)) as results, where.open() as workers:
+        new = _play(cells, results, workers, quiet)
         tuned, highest = grouped(cells, results.outcomes), plan.by_return
         while more := {n: w for n in tuned if (w := wider(tuned[n], highest))}:
             cells += plan.specs(seeds, more)
-            new += _play(cells, results, jobs, quiet)
+            new += _play(cells, results, workers, quiet)
             tuned = grouped(cells, results.outcomes)
         best = {name: sorted({choose(tuned[name], highest), 1.0}) for name in question.names}
         cells = plan.specs(others, best)
-        new += _play(cells, results, jobs, quiet)
+        new += _play(cells, results, workers, quiet)
     found = rows(scales, tuned, cells, results.outcomes, highest)
     files.write(folder / "table.md", markdown(*table(found)).encode() + b"\n")
-    files.write_json(folder / "summary.json", {"tuned": [row.to_dict() for row in found]})
+    summary = {"model_class": question.model.to_dict(), "tuned": [row.to_dict() for row in found]}
+    files.write_json(folder / "summary.json", summary)
     if form == "json":
-        print(as_json({"folder": str(folder), "runs_made": new,
-                       "tuned": [row.to_dict() for row in found]}))  # fmt: skip
+        print(as_json({"folder": str(folder), "runs_made": new} | summary))
         return 0
     header, lines = table(found)
     print("\n".join(columns([header, *lines], "<<>")))
@@ -155,6 +216,7 @@ def tune(
     what = "return, last tenth" if highest else "regret as a fraction of the uniform policy's"
     print(f"{what}; {len(FACTORS)} scales or more on {on}, "
           f"reported on {plural(len(others), 'other')}; {_made(new)}")  # fmt: skip
+    print(question.model.sentence())
     print(f"folder: {folder}")
     return 0
 
@@ -208,14 +270,16 @@ def _figure(drawn: Sequence[Draw], out: Path) -> str:
     return f"    figure: {out / 'comparison.png'}"
 
 
-def _play(cells: Sequence[RunSpec], results: ResultFile, jobs: int | None, quiet: bool) -> int:
+def _play(
+    cells: Sequence[RunSpec], results: ResultFile, workers: tuple[int, Cluster | None], quiet: bool
+) -> int:
     """Play the missing runs and return their number. On Ctrl-C say how to continue."""
-    from fedlsvi.experiments.processes import cores
     from fedlsvi.experiments.runner import missing, run_all
 
+    jobs, cluster = workers
     try:
         with _bar([] if quiet else missing(cells, results)) as show:
-            return run_all(cells, results, jobs or cores(), show)
+            return run_all(cells, results, jobs, show, cluster)
     except KeyboardInterrupt:
         print("fedlsvi: finished runs are kept: rerun the command to resume", file=sys.stderr)
         raise
@@ -278,7 +342,7 @@ def _bar(todo: Sequence[RunSpec]) -> Iterator[OnResult | None]:
     section="Output",
     help="Where to keep the runs, so that a repeated command resumes.",
 )
-@jobs_option
+@where_options
 @format_option
 @quiet_option
 def reproduce(
@@ -287,11 +351,11 @@ def reproduce(
     plan: bool,
     out: str,
     cells: str | None,
-    jobs: int | None,
+    where: Where,
     form: str,
     quiet: bool,
 ) -> int:
-    """Measure the paper's claims; write one page per claim with its verdict.
+    """Measure the paper's claims and related ones; write one page per claim with its verdict.
 
     \b
     Examples:
@@ -299,32 +363,34 @@ def reproduce(
       fedlsvi reproduce trigger theorem-3
     """  # fmt: skip
     from fedlsvi.experiments import reproduce as studies
-    from fedlsvi.experiments.processes import cores
     from fedlsvi.experiments.runner import ResultFile, missing
     from fedlsvi.report.plotting import check_matplotlib
     from fedlsvi.storage import files
 
-    chosen, jobs = studies.studies(list(claims)), jobs or cores()
+    chosen = studies.studies(list(claims))
     size: Size = "quick" if quick else "full"
     folder = named_folder(out)
     path = Path(cells or folder / "cells") / f"{size}.jsonl"
     sweeps = {study.name: study.sweep(size) for study in chosen}
     if plan:
-        _plan(sweeps, jobs, form)
+        with where.open() as (jobs, _):
+            _plan(sweeps, jobs, form)
         return 0
     check_matplotlib()
     files.make_folder(folder)
     again = "fedlsvi reproduce --quick" if quick else "fedlsvi reproduce"
     began, verdicts = perf_counter(), {}
-    with closing(ResultFile(path)) as results:  # until the end: another would write the same pages
+    # until the end: another would write the same pages
+    with closing(ResultFile(path)) as results, where.open() as workers:
         todo = missing([cell for runs in sweeps.values() for cell in runs], results)
+        jobs, _ = workers
         if todo and not quiet:
             time = _duration(studies.hours(todo, jobs))
             print(f"{plural(len(todo), 'run')}, {jobs} at a time, {time}; Ctrl-C is safe: rerun "
                   "the command to resume", file=sys.stderr)  # fmt: skip
         for study in chosen:
             runs = sweeps[study.name]
-            new, outcomes = _play(runs, results, jobs, quiet), results.outcomes
+            new, outcomes = _play(runs, results, workers, quiet), results.outcomes
             found = study.finding(studies.points(runs, outcomes))
             made = f"{again} {study.name}"
             text = studies.page(study.name, found, made, runs, outcomes)

@@ -1,35 +1,38 @@
-"""`fedlsvi federate init | start | status | abort | stop | renew | demo` and `fedlsvi verify`."""
+"""`fedlsvi federate`: write, join, sign, start, watch, end and renew federations; `verify` logs."""
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedlsvi.checks import plural
+from fedlsvi.cli import federation_upkeep
 from fedlsvi.cli.command import Command, command, format_option, option
-from fedlsvi.cli.text import as_json
+from fedlsvi.cli.federation_upkeep import project_argument
+from fedlsvi.cli.text import tell
 from fedlsvi.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from fedlsvi.protocol.ledger import Ledger
     from fedlsvi.remote.audit import Place
 
+QUIET_SECONDS = 10.0
+"""Between two lines of progress where there is no terminal."""
+
 NAMED = 8
-"""Rounds, or notes about them, that are named one by one."""
+"""Rounds that are named one by one."""
 
-WARN_DAYS = 30
-"""`status` warns if certificates end in fewer days."""
-
-project_argument = click.argument("folder", type=click.Path(), metavar="PROJECT",
-                                  help="Folder written by `fedlsvi federate init`.")  # fmt: skip
+HIDDEN = 'sums are secure (aggregation = "secure" in federation.toml): the server sees sums alone'
 
 
 @click.group()
@@ -40,6 +43,8 @@ def federate() -> None:
 
 
 action = partial(federate.command, cls=Command)
+for upkeep in federation_upkeep.COMMANDS:
+    federate.add_command(upkeep)
 
 
 @action()
@@ -48,8 +53,11 @@ action = partial(federate.command, cls=Command)
 @option("--out", required=True, metavar="FOLDER", help="The project; must not exist.")
 @option("--host", default="localhost", metavar="NAME", help="The server's host name.")
 @option("--port", type=int, default=8002, metavar="N", help="The server's port.")
+@option("--requests", metavar="FILE,…", help="Requests of sites that made their keys (`join`).")
 @format_option
-def init(file: str, sites: str, out: str, host: str, port: int, form: str) -> int:
+def init(
+    file: str, sites: str, out: str, host: str, port: int, requests: str | None, form: str
+) -> int:
     """Write a project: kits, certificates, job and README."""
     from fedlsvi.remote.federation import Federation
     from fedlsvi.remote.flare import project
@@ -61,13 +69,85 @@ def init(file: str, sites: str, out: str, host: str, port: int, form: str) -> in
             f"--sites {sites!r} names a site twice: give every site its own name",
             code="duplicate-site",
         )
-    where = project.init(out, Federation.of(read(file)), {name: {} for name in names}, host, port)
-    return _print(form, {"folder": str(where), "sites": names}, [
+    federation = Federation.of(read(file))
+    where = project.init(out, federation, {name: {} for name in names}, host, port)
+    _, exposed = project.with_secure_sums(federation, len(names))
+    for path in (requests or "").split(","):
+        if path:
+            _signed(where, path)
+    return tell(form, {"folder": str(where), "sites": names, "secure": not exposed}, [
         f"wrote the project {where}: read {where}/README.md",
+        exposed or HIDDEN,
         "1. each site edits kits/<site>/local/fedlsvi.toml",
         "2. the server, then each site, runs startup/start.sh of its kit",
         f"3. run: fedlsvi federate start {quote(str(where))}",
     ])  # fmt: skip
+
+
+def _keys() -> Any:
+    """Keys and certificates of sites, or what to install."""
+    try:
+        from fedlsvi.remote.flare import site_keys
+    except ImportError as error:
+        raise InvalidInput(
+            f'keys need the package cryptography ({error}): pip install "fedlsvi[flare]"',
+            code="missing-cryptography",
+        ) from None
+    return site_keys
+
+
+def _signed(folder: str | Path, path: str) -> tuple[str, str]:
+    signed: tuple[str, str] = _keys().sign(folder, path)
+    return signed
+
+
+@action()
+@click.argument("folder", type=click.Path(), help="Where this site keeps its key.")
+@option("--name", metavar="SITE", help="Make a key, and a request for the organiser.")
+@option("--kit", metavar="KIT", help="Put the key into the kit that came back.")
+@format_option
+def join(folder: str, name: str | None, kit: str | None, form: str) -> int:
+    """Take part with a key that nobody else has: first --name, later --kit.
+
+    \b
+    Example:
+      fedlsvi federate join my-key --name north
+      fedlsvi federate join my-key --kit kits/north
+    """
+    if (name is None) == (kit is None):
+        raise InvalidInput("give either --name or --kit", code="bad-join")
+    if name is not None:
+        path, own = _keys().request(name, folder)
+        return tell(form, {"request": str(path), "fingerprint": own}, [
+            f"made a key in {folder}: never send it to anybody",
+            f"send {path} to the organiser; then read them this fingerprint on the phone:",
+            f"  {own}",
+        ])  # fmt: skip
+    own, authority = _keys().accept(folder, kit)
+    return tell(form, {"fingerprint": own, "authority": authority}, [
+        f"the key of {folder} is in {kit}",
+        f"this site:     {own}",
+        f"the authority: {authority}",
+        "compare them with the organiser and the other sites, and list theirs under [peers] in "
+        f"{Path(str(kit)) / 'local' / 'fedlsvi.toml'}",
+    ])  # fmt: skip
+
+
+@action()
+@project_argument
+@click.argument("requests", nargs=-1, type=click.Path(), help="Requests of sites, if any.")
+@format_option
+def sign(folder: str, requests: tuple[str, ...], form: str) -> int:
+    """Sign keys that sites have made, and show the fingerprints of all sites."""
+    for path in requests:
+        _signed(folder, path)
+    sites = _keys().fingerprints(folder)
+    lines = []
+    for name, (key, made_there) in sites.items():
+        whose = "made at the site" if made_there else "made here: the organiser has it too"
+        lines += [f"{name} ({whose})", f"  {key}"]
+    table = {n: {"fingerprint": key, "made_at_site": there} for n, (key, there) in sites.items()}
+    return tell(form, {"sites": table}, lines)
 
 
 @action()
@@ -77,6 +157,8 @@ def init(file: str, sites: str, out: str, host: str, port: int, form: str) -> in
 @format_option
 def start(folder: str, here: bool, wait: float, form: str) -> int:
     """Submit the job, or submit it again after a crash."""
+    from fedlsvi.cli.federation_status import ended as told
+    from fedlsvi.cli.federation_status import progress
     from fedlsvi.remote.flare import project
 
     if here:
@@ -85,39 +167,82 @@ def start(folder: str, here: bool, wait: float, form: str) -> int:
     found: dict[str, Any] = {"job": number}
     if wait <= 0.0:
         watch = f"fedlsvi federate status {quote(folder)}"
-        return _print(form, found, [f"submitted job {number}; watch it with: {watch}"])
+        return tell(form, found, [f"submitted job {number}; watch it with: {watch}"])
     with _live() as show:
         ended = project.wait(folder, number, wait, show)
     found |= project.outcome(folder, number, ended)
-    _print(form, found, [*_progress(found), _ended(number, ended, found["reason"])])
+    tell(form, found, [*progress(found), told(number, ended, found["reason"])])
     return 0 if ended == project.COMPLETED else 1
 
 
 @action()
 @project_argument
+@option("--watch", is_flag=True, help="Keep showing it until the run ends.")
+@option("--all", "every", is_flag=True, help="Show earlier jobs too.")
+@option("--check", is_flag=True,
+        help="Exit code 3 if a site is waited for or away, 1 if the run failed.")  # fmt: skip
 @format_option
-def status(folder: str, form: str) -> int:
-    """Show rounds, episodes and who is connected."""
+def status(folder: str, watch: bool, every: bool, check: bool, form: str) -> int:
+    """Show rounds, sites and who is waited for."""
+    from fedlsvi.cli import federation_status as shown
+    from fedlsvi.remote.flare.glance import glance
+
+    def look() -> dict[str, Any]:
+        if not every and (found := glance(folder)) is not None:
+            return found
+        from fedlsvi.remote.flare import project
+
+        return project.status(folder)
+
+    if watch:
+        return shown.watch(look, form)
+    found = look()
+    tell(form, shown.plain(shown.current(found, every)), shown.lines(found, every))
+    return shown.exit_code(found) if check else 0
+
+
+@action()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(), metavar="PLACE...",
+                help="Projects, or kits of servers.")  # fmt: skip
+@option("--metrics-port", type=click.IntRange(0, 65535), default=9464, metavar="N",
+        help="Port of the page.")  # fmt: skip
+@option("--metrics-address", default="127.0.0.1", metavar="ADDRESS",
+        help="Where it listens; elsewhere than on loopback everybody can read it.")  # fmt: skip
+def metrics(folders: tuple[str, ...], metrics_port: int, metrics_address: str) -> int:
+    """Serve metrics of federations for Prometheus, until Ctrl-C.
+
+    \b
+    Example, on the server's machine:
+      fedlsvi federate metrics kits/fl.example.org --metrics-port 9464
+    """
+    from threading import Event
+
+    from fedlsvi.observers.prometheus import Exporter
+    from fedlsvi.remote.metrics import fill
+    from fedlsvi.remote.server_status import of_places
+
+    places = [Path(folder) for folder in folders]
+    of_places(places)  # refuses a folder that holds none
+    exporter = Exporter(fill(lambda: of_places(places)), metrics_port, metrics_address)
+    print(f"metrics at http://{metrics_address}:{exporter.port}/metrics", flush=True)
+    try:
+        Event().wait()
+    finally:
+        exporter.close()
+    return 0
+
+
+@action()
+@project_argument
+@format_option
+def pause(folder: str, form: str) -> int:
+    """Stop the run after the round under way; nothing is lost."""
     from fedlsvi.remote.flare import project
 
-    found = project.status(folder)
-    connected, here = found["connected"], found["processes"]
-    missing = [site for site in found["sites"] if site not in connected]
-    lines = [*_progress(found), f"the server {found['server']}"]
-    if found["server"] == "answers":
-        lines.append(f"connected: {', '.join(connected) or 'nobody'}")
-        lines += [f"not connected: {', '.join(missing)}"] if missing else []
-    days = found.get("certificate_days")
-    if days is not None and days < WARN_DAYS:
-        when = f"end in {plural(days, 'day')}" if days >= 0 else "have ended"
-        lines.append(
-            f"the certificates {when}: no one can join after that. `fedlsvi federate renew` makes "
-            "new ones"
-        )
-    if here:
-        lines.append("running here: " + ", ".join(f"{n} ({pid})" for n, pid in here.items()))
-    lines += [_ended(job["id"], job["status"], job.get("reason", "")) for job in found["jobs"]]
-    return _print(form, found, lines)
+    asked = project.pause(folder)
+    again = f"`fedlsvi federate start {quote(folder)}` continues after that round"
+    line = f"job {', '.join(asked)} ends after the round under way; {again}"
+    return tell(form, {"pausing": asked}, [line if asked else "no job is running"])
 
 
 @action()
@@ -130,7 +255,7 @@ def abort(folder: str, form: str) -> int:
     ended = project.abort(folder)
     again = f"`fedlsvi federate start {quote(folder)}` continues from the last checkpoint"
     line = f"ended job {', '.join(ended)}; {again}" if ended else "no job is waiting or running"
-    return _print(form, {"ended": ended}, [line])
+    return tell(form, {"ended": ended}, [line])
 
 
 @action()
@@ -152,7 +277,7 @@ def renew(folder: str, out: str, form: str) -> int:
         "1. every party stops its old kit and starts its new one",
         f"2. run: fedlsvi federate start {quote(str(where))}",
     ]
-    return _print(form, {"folder": str(where), "missing": missing}, lines)
+    return tell(form, {"folder": str(where), "missing": missing}, lines)
 
 
 @action()
@@ -167,7 +292,7 @@ def stop(folder: str, form: str) -> int:
         "nothing to stop: no process of `fedlsvi federate start --here` is running; to stop one "
         "started by startup/start.sh, use startup/stop_fl.sh"
     )
-    return _print(form, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
+    return tell(form, {"stopped": ended}, [f"stopped: {', '.join(ended) or nothing}"])
 
 
 @action()
@@ -188,7 +313,7 @@ def demo(out: str | None, episodes: int, form: str) -> int:
     for site, sent in found["sent"].items():
         scalars = sum(sent["scalars"].values())
         lines.append(f"  {site}: {plural(scalars, 'scalar')} left; its log and the ledger agree")
-    return _print(form, found, lines)
+    return tell(form, found, lines)
 
 
 @command()
@@ -222,7 +347,7 @@ def verify(log: str, ledger: str | None, agents: str | None, form: str) -> int:
         if sent.uncounted:
             against = "; it contains every upload that the server counted"
     truncated = "the last line is truncated, as after a kill; that message was never sent"
-    return _print(form, vars(sent), [
+    return tell(form, vars(sent), [
         f"chain of {plural(sent.messages, 'message')} intact{against}",
         *(f"  {kind:<12} {scalars:>14,} scalars" for kind, scalars in sent.scalars.items()),
         *(f"uploads of agents {a}:{b} of run {run}" for run, a, b in sent.origins),
@@ -263,38 +388,23 @@ def _uncounted(uploads: Sequence[Place]) -> list[str]:
 
 
 @contextmanager
-def _live() -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Shows rounds while a job runs, on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
+def _live() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Shows rounds, and who is waited for, while a job runs: on one line of a terminal, elsewhere
+    on a new one from time to time."""
+    live, shown = sys.stderr.isatty(), [-math.inf]
 
     def show(progress: dict[str, Any]) -> None:
-        if progress["rounds"] is not None:
-            line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        if progress["rounds"] is None or (not live and monotonic() - shown[0] < QUIET_SECONDS):
+            return
+        shown[0] = monotonic()
+        line = f"round {progress['rounds']}, episode {progress['episodes']}/{progress['of']}"
+        line += f"; {progress['waits']}" if progress["waits"] else ""
+        begin, end = ("\r\033[K", "") if live else ("", "\n")
+        print(f"{begin}{line}", end=end, file=sys.stderr, flush=True)
 
     yield show
-    print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _progress(found: dict[str, Any]) -> list[str]:
-    """How far the run is, and its latest notes."""
-    if found["rounds"] is None:
-        known = "no rounds on this machine; they are in the server's kit"
-        return [f"{found['name']}: {known}"]
-    done = f"{plural(found['rounds'], 'round')}, episode {found['episodes']:,} of {found['of']:,}"
-    notes, earlier = found["notes"][-NAMED:], len(found["notes"][:-NAMED])
-    return [
-        f"{found['name']}: {done}",
-        *([f"  {plural(earlier, 'earlier note')}: see records.jsonl in the server's kit"]
-          * (earlier > 0)),
-        *(f"  {note}" for note in notes),
-    ]  # fmt: skip
-
-
-def _ended(number: str, state: str, reason: str) -> str:
-    return f"job {number}: {state}" + (f": {reason}" if reason else "")
+    if live:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _agents(text: str | None, size: int) -> tuple[int, int]:
@@ -307,8 +417,3 @@ def _agents(text: str | None, size: int) -> tuple[int, int]:
         f"A:B, e.g. 0:{size}",
         code="bad-agents",
     )
-
-
-def _print(form: str, found: dict[str, Any], lines: list[str]) -> int:
-    print(as_json(found) if form == "json" else "\n".join(lines))
-    return 0

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fedlsvi import incompatible
 from fedlsvi.cli.command import command, format_option, run_folders
 from fedlsvi.cli.text import as_json, columns, number
 from fedlsvi.errors import FedLSVIError, InvalidInput
 
 NAMES = ("environments", "algorithms", "features", "settings")
-
-MEANING = {
-    "n_agents": "number of agents M",
-    "gamma": "threshold of the determinant test; higher means fewer rounds",
-    "beta": "scale of the exploration bonus",
-    "taper": "whether β shrinks with the value still to come",
-    "lam": "ridge regularisation λ",
-    "xi": "how much the agents' environments differ, in total variation",
-    "value_range": "largest return of an episode, in rewards mapped to [0, 1]",
-    "preset": "practical, or paper for the theorems' constants",
-    "overshoot": "cut or keep the episodes played after the signal",
-    "packing": "which entries of Λ are sent: auto, packed, dense or diagonal",
-    "confidence": "p: the theorems hold with probability 1 − 2p",
-    "c_beta": "constant of the theorems' β",
-    "c": "scale of the bonus: 1 in the paper's preset, tuned in the practical one",
-    "sigma": "scale of the noise that explores",
-}
-"""Settings that several algorithms have."""
 
 
 @command("list")
@@ -64,20 +49,36 @@ def list_names(what: str | None, folder: str | None, form: str) -> int:
             code="bad-folder",
         )
     found = {kind: _rows(kind) for kind in ([what] if what else NAMES)}
+    pairs = incompatible.rows() if "settings" in found else []
     if form == "json":
-        print(as_json(found))
+        print(as_json(found | ({"incompatible": pairs} if pairs else {})))
         return 0
     for kind, rows in found.items():
         print(f"{kind}:")
         width = max(len(row["name"]) for row in rows)
         for row in rows:
-            print(f"  {row['name'].ljust(width)}  {row['summary']}")
-            if row["parameters"]:
-                inside = ", ".join(
-                    f"{k}={'…' if v is None else v}" for k, v in row["parameters"].items()
-                )
+            inside = ", ".join(
+                f"{k}={'…' if v is None else v}" for k, v in row["parameters"].items()
+            )
+            first, *more = (
+                _wrapped(row["summary"], width) if kind == "settings" else [row["summary"]]
+            )
+            print("\n".join([f"  {row['name'].ljust(width)}  {first}", *more]))
+            if inside:
                 print(f"  {' ' * width}    {inside}")
+    if pairs:
+        print("settings that cannot be combined:")
+    for row in pairs:
+        first, *more = _wrapped(f"{row['settings']}: {row['reason']}; {row['instead']}", 0)
+        print("\n".join([f"  {first}", *more]))
     return 0
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """The text in lines as wide as the terminal; all but the first are indented."""
+    room = max(40, shutil.get_terminal_size().columns - indent - 4)
+    first, *rest = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return [first, *(f"{' ' * (indent + 4)}{line}" for line in rest)]
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
@@ -105,19 +106,25 @@ def _rows(kind: str) -> list[dict[str, Any]]:
 
 
 def _settings() -> list[dict[str, Any]]:
-    """Every setting with its default in fed-lsvi and the algorithms that have it."""
+    """Every setting: what its docstring says, the algorithms that have it, and its default, in
+    fed-lsvi where that has it."""
     from fedlsvi.algorithms import registry as algorithms
 
-    known = {name: algorithms.entry(name).parameters() for name in algorithms.names()}
-    rows = []
-    for key in dict.fromkeys([*known["fed-lsvi"], *(k for own in known.values() for k in own)]):
-        having = [name for name, own in known.items() if key in own]
-        default = known[having[0] if "fed-lsvi" not in having else "fed-lsvi"][key]
-        meaning = MEANING.get(key, "see docs/api/algorithms.md")
+    rows: dict[str, dict[str, Any]] = {}
+    known = {name: algorithms.entry(name) for name in ["fed-lsvi", *algorithms.names()]}
+    for name, entry in known.items():
+        texts = entry.parameter_texts()
+        for key, default in entry.parameters().items():
+            shown = {} if default is None else {"default": default}
+            row = rows.setdefault(key, {"name": key, "summary": "", "parameters": shown})
+            row["summary"] = row["summary"] or texts.get(key, "")
+            row.setdefault("algorithms", []).append(name)
+    for row in rows.values():
+        having = sorted(row["algorithms"])
         who = "all algorithms" if len(having) == len(known) else ", ".join(having)
-        shown = {} if default is None else {"default": default}
-        rows.append({"name": key, "summary": f"{meaning} ({who})", "parameters": shown})
-    return rows
+        row["algorithms"] = having
+        row["summary"] = f"{row['summary']} ({who})".lstrip()
+    return list(rows.values())
 
 
 def _print_runs(folder: Path, form: str) -> int:

@@ -146,12 +146,12 @@ def _known_run() -> tuple[bool, str]:
 def _rows() -> tuple[bool, str]:
     """Whether a row of a product of fixed shape has the same bits in every position."""
     import numpy as np
-    from threadpoolctl import threadpool_limits
 
+    from fedlsvi.core.blas import one_blas_thread
     from fedlsvi.experience.values import ROWS
 
     rng = np.random.default_rng(0)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread():
         for dim in (5, 8, 20, 64):
             rows, right = rng.standard_normal((ROWS, dim)), rng.standard_normal((dim, dim))
             straight = rows @ right

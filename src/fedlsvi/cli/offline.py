@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedlsvi.cli.command import Name, bundle, command, format_option, option
+from fedlsvi.cli.command import (
+    Actions,
+    Name,
+    bundle,
+    column_option,
+    command,
+    format_option,
+    option,
+    parse_actions,
+    parse_columns,
+)
 from fedlsvi.cli.run import Engine, engine_options, finish_run
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.world import LoggedWorld
+    from fedlsvi.logs.world import LoggedWorld
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,7 @@ class Logs:
     env: str | None
     horizon: int | None
     states: int | None
-    actions: int | None
+    actions: int | list[str] | None
     reward_range: tuple[float, float] | None
     column: tuple[str, ...]
     seen: int | None
@@ -31,49 +41,50 @@ class Logs:
     def worlds(self) -> list[LoggedWorld]:
         """The logs, checked; one for each agent."""
         from fedlsvi.envs.gym.convert import as_environment
-        from fedlsvi.envs.logged.world import logged_worlds
+        from fedlsvi.logs.world import logged_worlds
 
         given = {"horizon": self.horizon, "reward_range": self.reward_range}
         like: Any = None
         if self.env is not None:
             like = as_environment(self.env, **given)  # type: ignore[arg-type]
-        columns: dict[str, Any] = {}
-        for pair in self.column:
-            ours, equals, theirs = pair.partition("=")
-            if not equals or not theirs:
-                raise click.UsageError(f"--column {pair}: write OURS=THEIRS, e.g. action=dose")
-            names = theirs.split(",")
-            columns[ours] = names[0] if len(names) == 1 else names
         data: Any = list(self.records) if len(self.records) > 1 else self.records[0]
         return logged_worlds(
-            data, like=like, n_states=self.states, n_actions=self.actions, columns=columns or None,
-            allowed=None if self.seen is None else "seen", at_least=self.seen or 1, **given,  # type: ignore[arg-type]
+            data, like=like, n_states=self.states, columns=parse_columns(self.column) or None,
+            allowed=None if self.seen is None else "seen", at_least=self.seen or 1,
+            **parse_actions(self.actions), **given,  # type: ignore[arg-type]
         )  # fmt: skip
 
 
 _log = "Logs"
-log_options = bundle(
-    "logs", Logs,
-    click.argument("records", nargs=-1, required=True, type=click.Path(),
-                   help="Parquet or CSV files, one per agent or one with an agent column; or "
-                   "minari:ID."),
-    option("--env", type=Name("envs"), metavar="NAME", section=_log,
-           help="Environment the logs come from; only its sizes are used."),
-    option("--horizon", type=click.IntRange(min=1), metavar="H", section=_log,
-           show_default="the longest episode", help="Steps per episode."),
-    option("--states", type=click.IntRange(min=1), metavar="S", section=_log,
-           show_default="the largest in the logs + 1", help="Number of states."),
-    option("--actions", type=click.IntRange(min=1), metavar="A", section=_log,
-           show_default="the largest in the logs + 1", help="Number of actions."),
-    option("--reward-range", type=(float, float), metavar="LOW HIGH", section=_log,
-           show_default="0 1", help="Rewards that are mapped to 0 and 1."),
-    option("--column", multiple=True, metavar="OURS=THEIRS", section=_log,
-           help="Name of a column in the logs, e.g. action=dose or observation=age,sofa. "
-               "Repeatable."),
-    option("--seen", type=click.IntRange(min=1), metavar="N", section=_log,
-           show_default="every action",
-           help="Allow only actions that the agent's log took at least N times in the state."),
-)  # fmt: skip
+
+
+def log_options_with(required: bool) -> Any:
+    """The options of `Logs`; whether there must be one."""
+    return bundle(
+        "logs", Logs,
+        click.argument("records", nargs=-1, required=required, type=click.Path(),
+                       help="Parquet or CSV files, one per agent or one with an agent column; or "
+                       "minari:ID."),
+        option("--env", type=Name("envs"), metavar="NAME", section=_log,
+               help="Environment the logs come from; only its sizes are used."),
+        option("--horizon", type=click.IntRange(min=1), metavar="H", section=_log,
+               show_default="the longest episode", help="Steps per episode."),
+        option("--states", type=click.IntRange(min=1), metavar="S", section=_log,
+               show_default="the largest in the logs + 1", help="Number of states."),
+        option("--actions", type=Actions(), metavar="A", section=_log,
+               show_default="the largest in the logs + 1, or all names in their order",
+               help="Number of actions, or their names in the order of their numbers, with "
+               "commas."),
+        option("--reward-range", type=(float, float), metavar="LOW HIGH", section=_log,
+               show_default="0 1", help="Rewards that are mapped to 0 and 1."),
+        column_option,
+        option("--seen", type=click.IntRange(min=1), metavar="N", section=_log,
+               show_default="every action",
+               help="Allow only actions that the agent's log took at least N times in the state."),
+    )  # fmt: skip
+
+
+log_options = log_options_with(required=True)
 
 
 def made_features(features: str | None, changes: tuple[str, ...]) -> tuple[dict[str, Any], Any]:

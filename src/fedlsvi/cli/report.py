@@ -27,7 +27,7 @@ from fedlsvi.errors import InvalidInput
     metavar="FOLDER",
     section="Output",
     show_default="the run folder; for several runs, report/ in the folder they share",
-    help="Where to write.",
+    help="Where to write; a name that ends in .html is that of a single page.",
 )
 @format_option
 def report(runs: tuple[str, ...], out: str | None, form: str) -> int:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from fedlsvi.cli.text import as_json, several_lines, single_lines
 from fedlsvi.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from fedlsvi.observers import Prometheus
     from fedlsvi.run import Run
     from fedlsvi.storage.settings_file import Job
 
@@ -43,6 +44,10 @@ class Engine:
     cohorts: int | None
     threads: int | None
     checkpoint_seconds: float
+    metrics_port: int | None
+    metrics_address: str
+    log: str | None
+    log_level: str
     quiet: bool
 
     def options(self, folder: Path | None) -> dict[str, Any]:
@@ -55,7 +60,36 @@ class Engine:
             "checkpoint_seconds": self.checkpoint_seconds,
             "progress": False if self.quiet else None,
             "transport": self._transport(folder),
+            "observers": self._observers(folder),
         }
+
+    def _observers(self, folder: Path | None) -> list[Any]:
+        """What shows the run to others while it goes on."""
+        from fedlsvi.observers.logged import log_round
+
+        watching: list[Any] = [] if self.log is None else [log_round]
+        if self.metrics_port is not None and folder is not None:
+            watching.append(_exporter(self.metrics_port, self.metrics_address).of(folder.name))
+        return watching
+
+    @contextmanager
+    def recorded(self, what: str) -> Iterator[None]:
+        """The log of --log is written while this goes on."""
+        from fedlsvi import json_log
+
+        if self.log is None:
+            yield
+            return
+        path = Path(self.log)
+        try:
+            handler = json_log.write_to(path, json_log.LEVELS[self.log_level])
+        except OSError as error:
+            raise InvalidInput(
+                f"--log {path} cannot be written ({error.strerror}): choose another file",
+                code="bad-log",
+            ) from None
+        with json_log.of_run(handler, what):
+            yield
 
     def _transport(self, folder: Path | None) -> Any:
         """Where the agents are."""
@@ -79,6 +113,14 @@ class Engine:
         return command(*words)
 
 
+@cache
+def _exporter(port: int, address: str) -> Prometheus:
+    """One page for all runs of a command."""
+    from fedlsvi.observers import Prometheus
+
+    return Prometheus(port, address)
+
+
 _engine = partial(option, section="Execution (never changes the result)")
 engine_options = bundle(
     "engine", Engine,
@@ -90,6 +132,13 @@ engine_options = bundle(
     _engine("--threads", type=click.IntRange(min=1), metavar="N", help="Number of threads."),
     _engine("--checkpoint-seconds", type=float, default=5.0, metavar="S",
             help="Time between checkpoints; 0 writes one after every round."),
+    _engine("--metrics-port", type=click.IntRange(0, 65535), metavar="N",
+            help="Serve metrics for Prometheus at this port while it runs."),
+    _engine("--metrics-address", default="127.0.0.1", metavar="ADDRESS",
+            help="Where they are served; elsewhere than on loopback everybody can read them."),
+    _engine("--log", metavar="FILE", help="Append a log of the run to FILE, as JSON lines."),
+    _engine("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info", help="Least important records of that log."),
     quiet_option,
 )  # fmt: skip
 
@@ -158,7 +207,7 @@ def run(
         where = nullcontext(None if out == "-" else Path(out))
         if out != "-":
             refuse_existing(Path(out))
-    with spoken(engine.quiet), where as folder:
+    with spoken(engine.quiet), engine.recorded("this run"), where as folder:
         if chosen is None:
             runs = [_resumable(folder, engine, lambda: play(job.seed, folder))]
         else:
@@ -198,7 +247,7 @@ def finish_run(
         where = nullcontext(None if out == "-" else Path(out))
         if out != "-":
             refuse_existing(Path(out))
-    with where as folder:
+    with engine.recorded("this run"), where as folder:
         run = _resumable(folder, engine, lambda: play(folder))
     return _print([run], folder, form, False)
 
@@ -214,25 +263,19 @@ def spoken(quiet: bool) -> Iterator[None]:
 
     said: set[str] = set()
 
-    def say(text: str, kind: str = "") -> None:
-        if kind + text[:30] not in said:
-            said.add(kind + text[:30])
-            print(f"fedlsvi: {kind}{text}", file=sys.stderr)
-
-    def show(message: Any, category: Any, filename: str, lineno: int, *rest: Any) -> None:
-        if issubclass(category, FedLSVIWarning):
-            say(str(message), "warning: ")
-        else:
-            usual(message, category, filename, lineno, *rest)
+    def say(record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text[:30] not in said:
+            said.add(text[:30])
+            print(f"fedlsvi: {text}", file=sys.stderr)
 
     handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = say  # type: ignore[method-assign]
     with warnings.catch_warnings():
-        usual = warnings.showwarning
-        warnings.simplefilter("ignore" if quiet else "always", FedLSVIWarning)
-        warnings.showwarning = show  # type: ignore[assignment]
         level = log.level
-        if not quiet:
+        if quiet:
+            warnings.simplefilter("ignore", FedLSVIWarning)
+        else:
             log.addHandler(handler)
             log.setLevel(logging.INFO)
         try:
@@ -305,7 +348,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             code="needs-ray",
         )
     if not family.is_one(where):
-        with spoken(engine.quiet):
+        with spoken(engine.quiet), engine.recorded("this run"):
             run = _resumable(
                 where,
                 engine,
@@ -326,7 +369,7 @@ def resume(folder: str, episodes: int | None, form: str, engine: Engine) -> int:
             **engine.options(member), **for_learn(known),
         )  # fmt: skip
 
-    with spoken(engine.quiet):
+    with spoken(engine.quiet), engine.recorded("this run"):
         runs = [_resumable(where, engine, partial(play, seed)) for seed in seeds]
     return _print(runs, where, form, True)
 

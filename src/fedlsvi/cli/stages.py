@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedlsvi.checks import plural, refuse_unknown
@@ -17,12 +17,16 @@ from fedlsvi.envs import registry
 from fedlsvi.envs.base import Environment, plain
 from fedlsvi.envs.gym.convert import REGISTERED, as_environment
 from fedlsvi.envs.gym.ids import IDS, find_spec, package
-from fedlsvi.envs.logged import RECORDS
 from fedlsvi.errors import InvalidInput
+from fedlsvi.experience.values import BlockValues
 from fedlsvi.features.base import FeatureMap, resolve
+from fedlsvi.logs import RECORDS
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.logs.world import LoggedWorld, logged_worlds
 from fedlsvi.policy import Policy
 from fedlsvi.registry import refuse_unasked
 from fedlsvi.remote import site
+from fedlsvi.remote.mail import POLICY, STUDY
 from fedlsvi.storage.run_header import read_header
 from fedlsvi.storage.settings_file import ARRAYS, AT_SITES, GIVEN, Job, Table, assign
 
@@ -40,8 +44,8 @@ class Stage(NamedTuple):
     name: str
     agent: int = 0
     """Whose it is."""
-    repeat: int = 1
-    """Steps for which an action is held."""
+    how: Mapping[str, Any] = MappingProxyType({})
+    """How its decisions become steps: repeat and actions, where they are given."""
 
 
 class Learned(NamedTuple):
@@ -70,23 +74,70 @@ def choose_stages(request: Request) -> tuple[Policy, list[Stage]]:
         env, H = stages[0].env, policy.horizon
         if not isinstance(env, Environment):
             env = as_environment(
-                env, horizon=H, kwargs=stages[0].kwargs, tables=False, repeat=stages[0].repeat
+                env, horizon=H, kwargs=stages[0].kwargs, tables=False, **stages[0].how
             )
         policy = _learned(request.policy, env).policy
     return policy, stages
 
 
-def policy_for_logs(request: Request) -> tuple[Policy, Callable[[Any], FeatureMap], dict[str, Any]]:
-    """A policy, its feature map once a log is known, and the sizes that the log must have."""
-    policy = _learned(request.policy).policy
-    spaces, phi = policy.spaces, getattr(policy.values, "features", None)
+def policy_on_logs(
+    request: Request, data: list[str], reading: dict[str, Any]
+) -> tuple[Policy, FeatureMap, list[LoggedWorld]]:
+    """A policy, its feature map, and the logs on which it is evaluated.
+
+    They are read as those that it was learned from: with the same columns, names and sizes.
+
+    Args:
+        request: The policy.
+        data: The files.
+        reading: What the command line says of columns and actions instead.
+    """
+    path, form = Path(request.policy), dict[str, Any]()
+    if (kit := site.kit_of(path)) is not None:  # as its own log
+        policy, form = site.policy_for_logs(kit, site.policy_in(kit, path))
+    else:
+        policy = _learned(request.policy).policy
+    known = _reading(request.policy, policy) | form
+    columns = known.get("columns", {}) | reading.pop("columns", {})
+    worlds = logged_worlds(
+        data if len(data) > 1 else data[0], **known | reading | {"columns": columns or None}
+    )
+    if (policy.environment or {}).get("name") == GIVEN:  # the run was given its logs as objects
+        policy = _learned(request.policy, worlds[0]).policy
+    if worlds[0].action_names is not None and not known.keys() | reading.keys() >= {"action_names"}:
+        raise InvalidRecord(
+            f"the logs have words for actions, {', '.join(worlds[0].action_names)}, which the "
+            "policy numbers: give --actions NAME,NAME,…, all names in the order of their numbers",
+            code="actions-unnamed",
+        )
+    phi = policy.values.features if isinstance(policy.values, BlockValues) else None
     if phi is None and (Path(request.policy) / "settings.toml").exists():
         phi = read_header(request.policy).job.feature_map()
-    sizes = {"horizon": policy.horizon, "n_actions": spaces.n_actions, "n_states": spaces.n_states}
-    made = policy.environment or {}
-    if units := made.get("params", {}).get("reward_range"):
-        sizes["reward_range"] = units
-    return policy, partial(resolve, phi), sizes
+    return policy, resolve(phi, worlds[0]), worlds
+
+
+def _reading(folder: str, policy: Policy) -> dict[str, Any]:
+    """How the logs were read that a policy was learned from, or began with."""
+    made = policy.environment or {"name": None, "params": {}}
+    logs = [made["params"]]
+    if (Path(folder) / "settings.toml").exists():
+        logs += read_header(folder).job.data
+    kept, known = ("columns", "action_names", "reward_range"), dict[str, Any]()
+    for log in reversed(logs):
+        known |= {key: log[key] for key in kept if key in log}
+    if made["name"] == GIVEN:  # its spaces are known once there is a log again
+        sizes = ("horizon", "n_actions", "n_states")
+        return known | {key: made["params"][key] for key in sizes if key in made["params"]}
+    spaces = policy.spaces
+    return known | {
+        "horizon": policy.horizon, "n_actions": spaces.n_actions, "n_states": spaces.n_states
+    }  # fmt: skip
+
+
+def known_range(policy: Policy) -> float | None:
+    """The largest return that was known when a policy was learned; None where none was kept."""
+    top = float(policy.values.ceilings[0])
+    return top if top > 0.0 else None
 
 
 def learned_from_logs(folder: str) -> bool:
@@ -99,6 +150,8 @@ def learned_from_logs(folder: str) -> bool:
 def _learned(folder: str, env: Any = None) -> Learned:
     """The policy in a folder that `policy.save` wrote, or in a run folder."""
     path = Path(folder)
+    if (path / STUDY).exists() and (path / POLICY).exists():  # merged, so its sites are not here
+        path = path / POLICY
     if (path / "policy.json").exists():
         policy = Policy.load(path)
         made = policy.environment
@@ -107,7 +160,7 @@ def _learned(folder: str, env: Any = None) -> Learned:
         from fedlsvi.storage import load
 
         run = load(path, env=env)
-        return Learned(run.final_policy, run.environment, run.parameters.n_agents)
+        return Learned(run.policy, run.environment, run.parameters.n_agents)
     refuse_parent(path, "evaluate")
     raise InvalidInput(
         f"{folder} contains neither a policy nor a run: give a folder written by `policy.save` or "
@@ -164,8 +217,8 @@ def _stage(request: Request, policy: Policy, entry: Table, n_agents: int) -> lis
         raise InvalidInput(
             f"env.kwargs is {kwargs!r}: give --set env.kwargs.NAME=VALUE", code="bad-kwargs"
         )
-    shown = kwargs | {key: value for key, value in entry.items() if key == "repeat"}
-    return [Stage(id, kwargs, _with(id, shown), repeat=entry.get("repeat", 1))]
+    how = {key: value for key, value in entry.items() if key in ("repeat", "actions")}
+    return [Stage(id, kwargs, _with(id, kwargs | how), how=how)]
 
 
 def _named(env: Environment) -> str:

@@ -16,6 +16,12 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def tell(form: str, found: dict[str, Any], lines: Sequence[str]) -> int:
+    """Print what a command found or did, for programs or for people; returns the exit code."""
+    print(as_json(found) if form == "json" else "\n".join(lines))
+    return 0
+
+
 def columns(rows: Sequence[Sequence[str]], align: str, indent: str = "") -> list[str]:
     """Rows as lines with columns of equal width.
 
@@ -61,11 +67,13 @@ def heading(summary: Mapping[str, Any]) -> str:
 
 def single_lines(summary: Mapping[str, Any]) -> list[str]:
     """One run."""
+    from fedlsvi.run_views import most_rounds
+
     seconds = summary["seconds"]
     spent = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
     rows = [
         *_merit(summary),
-        ("rounds", number(summary["rounds"]), _most(summary)),
+        ("rounds", number(summary["rounds"]), most_rounds(summary["bounds"])),
         *_switches(summary["counts"]),
         *_took_part(summary),
         ("scalars sent", number(summary["scalars"]), _raw(summary)),
@@ -75,11 +83,20 @@ def single_lines(summary: Mapping[str, Any]) -> list[str]:
         ("seconds", f"{sum(seconds.values()):.2f}", spent),
     ]  # fmt: skip
     lines = [f"{heading(summary)}, seed {summary['seed']}", *columns(rows, "<><", "  ")]
-    began = _warm(summary)
-    lines += [f"  note: {sentence}" for sentence in [*began, *summary["extended"]]]
+    notes = [*_warm(summary), *summary["extended"], *_advice([summary])]
+    lines += [f"  note: {sentence}" for sentence in notes]
     if summary.get("folder"):
         lines += [_location(summary["folder"])]
     return lines
+
+
+def _advice(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the numbers say against the settings: of several runs, the first that says so."""
+    found: dict[str, str] = {}
+    for summary in summaries:
+        for advice in summary["advice"]:
+            found.setdefault(advice["code"], advice["sentence"])
+    return list(found.values())
 
 
 def _warm(summary: Mapping[str, Any]) -> list[str]:
@@ -106,7 +123,7 @@ def _raw(summary: Mapping[str, Any]) -> str:
     p = Parameters(**summary["parameters"])
     steps = p.n_agents * summary["episodes"] * p.horizon
     paid = rounds_paid_for(p, raw // steps)
-    return f"{text}; --set rounds={paid} sends less" if paid else text
+    return f"{text}; --set rounds={paid} sends less and learns more slowly" if paid else text
 
 
 def _together(summary: Mapping[str, Any]) -> bool:
@@ -214,12 +231,6 @@ def _given_away(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [("given away", number(solved), text)]
 
 
-def _most(summary: Mapping[str, Any]) -> str:
-    """How many rounds are possible."""
-    bound = summary["bounds"].get("theorem_3")
-    return "" if bound is None else f"at most {number(bound['bound'])} are possible"
-
-
 def several_lines(
     summaries: Sequence[Mapping[str, Any]], together: Mapping[str, Any], out: Path | None
 ) -> list[str]:
@@ -234,7 +245,6 @@ def several_lines(
     for label, name in labels.items() if len(summaries) > 1 else ():
         rows.append([name, *(number(together[k] and together[k][label]) for k in kinds)])
     lines = [heading(summaries[0]), *columns(rows, "<>", "  ")]
-    lines += [
-        f"  note: {text}" for text in dict.fromkeys(t for s in summaries for t in s["extended"])
-    ]
+    extended = dict.fromkeys(text for summary in summaries for text in summary["extended"])
+    lines += [f"  note: {text}" for text in [*extended, *_advice(summaries)]]
     return lines if out is None else [*lines, _location(str(out))]

@@ -2,7 +2,8 @@
 
 An eigenvalue ν says that the data holds as much about its direction as ν visits of a unit feature
 there; with one-hot features it is the number of visits of a pair (x, a). Pessimism takes β/√(λ + ν)
-off in that direction. Where this is the whole range of values, the data says nothing there.
+off in that direction. Where this is the whole range of values, or ν is below one visit, the
+direction is as good as unseen.
 """
 
 from __future__ import annotations
@@ -41,16 +42,22 @@ class Coverage:
     @property
     def unseen(self) -> np.ndarray:
         """(H,) directions with less than one visit."""
-        # rounding may leave a little less than 1 of a single visit
-        counted: np.ndarray = (self.eigenvalues < 1.0 - 1e-6).sum(axis=1)
+        counted: np.ndarray = self._below.sum(axis=1)
         return counted
 
     @property
+    def _below(self) -> np.ndarray:
+        # rounding may leave a little less than 1 of a single visit
+        below: np.ndarray = self.eigenvalues < 1.0 - 1e-6
+        return below
+
+    @property
     def blind(self) -> np.ndarray:
-        """(H,) directions in which β/√(λ + ν) is the whole range of values or more."""
+        """(H,) directions that are as good as unseen: below one visit, or with β/√(λ + ν) the whole
+        range of values or more."""
         beta = np.broadcast_to(self.beta, len(self.ceilings))[:, None]
         width = beta / np.sqrt(self.lam + self.eigenvalues)
-        counted: np.ndarray = (width >= self.ceilings[:, None]).sum(axis=1)
+        counted: np.ndarray = (self._below | (width >= self.ceilings[:, None])).sum(axis=1)
         return counted
 
     @property
@@ -72,6 +79,6 @@ class Coverage:
         h = int(blind.argmax()) + 1
         return (
             f"{blind.sum():,} of {H * d:,} directions, most of them at step {h} ({blind[h - 1]:,} "
-            f"of {d:,}), are as good as unseen: the learner gives them no value, and a policy "
-            "that goes there may be better by any amount"
+            f"of {d:,}), are as good as unseen: the learner gives them little or no value, and a "
+            "policy that goes there may be better by any amount"
         )

@@ -11,6 +11,7 @@ party that restarts adds the same noise again. The key itself comes from the ope
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import shake_256
 
 import numpy as np
@@ -24,6 +25,9 @@ LARGEST = 2**24
 WORDS = 4
 """Random words that a draw takes on average, with room to spare."""
 
+LARGEST_ROUNDING = 256
+"""The largest parameter of random rounding, for the same reason: 2σ²·2^32 is below 2^53."""
+
 
 def discrete_gaussian(key: bytes, label: bytes, sigma: np.ndarray) -> np.ndarray:
     """Independent draws of standard parameters sigma, (n,) int64, as (n,) int64.
@@ -36,13 +40,65 @@ def discrete_gaussian(key: bytes, label: bytes, sigma: np.ndarray) -> np.ndarray
     sigma = np.ascontiguousarray(sigma, np.int64)
     if len(key) != KEY_BYTES or sigma.min(initial=1) < 1 or sigma.max(initial=1) > LARGEST:
         raise ValueError("discrete_gaussian needs a key of 32 bytes and sigma from 1 to 2^24")
-    made, words = np.empty(sigma.size, np.int64), WORDS * sigma.size + 64
+    return _drawn(key, label, _draw, sigma)
+
+
+def randomly_rounded(key: bytes, label: bytes, numbers: np.ndarray, sigma: int) -> np.ndarray:
+    """Whole numbers k with probability ∝ exp(−(k − c)²/2σ²) about each c, (n,) int64, exactly.
+
+    Args:
+        key: 32 secret bytes.
+        label: What these draws are for.
+        numbers: (n,) int64, c in units of 2^-16.
+        sigma: A whole number from 1 to 256.
+    """
+    if len(key) != KEY_BYTES or not 1 <= sigma <= LARGEST_ROUNDING:
+        raise ValueError("randomly_rounded needs a key of 32 bytes and sigma from 1 to 256")
+    return _drawn(key, label, _round, np.ascontiguousarray(numbers, np.int64), sigma)
+
+
+def _drawn(
+    key: bytes, label: bytes, draw: Callable[..., int], numbers: np.ndarray, *more: int
+) -> np.ndarray:
+    """What a sampler makes of as many random words as it needs."""
+    made, words = np.empty(numbers.size, np.int64), WORDS * numbers.size + 64
     while True:
         # a longer stream begins with the shorter one
         stream = shake_256(len(label).to_bytes(8, "little") + label + key).digest(8 * words)
-        if _draw(np.frombuffer(stream, "<u8"), sigma, made) >= 0:
+        if draw(np.frombuffer(stream, "<u8"), numbers, *more, made) >= 0:
             return made
         words *= 2
+
+
+@njit(cache=True, nogil=True)
+def _round(words, numbers, sigma, made):  # type: ignore[no-untyped-def]
+    """Fill `made`; the number of bits used, or −1 if they ran out.
+
+    With c = m + f, 0 ≤ f < 1, k − m is a discrete Laplace draw e of scale σ, kept with probability
+    exp(−(e − f − σ)²/2σ²) for e ≥ 0, exp(−(|e| + f − σ)²/2σ² − 2f/σ) else.
+    """
+    at, one = 0, np.int64(1) << 16
+    below = 2 * sigma * sigma * one * one
+    for i in range(numbers.size):
+        whole = numbers[i] >> 16
+        part = numbers[i] - whole * one
+        while True:
+            e, at = _laplace(words, at, sigma)
+            if at < 0:
+                return -1
+            if e >= 0:
+                away = e * one - part - sigma * one
+                above = away * away
+            else:
+                away = -e * one + part - sigma * one
+                above = away * away + 4 * part * sigma * one
+            kept, at = _exponential(words, at, above, below)
+            if at < 0:
+                return -1
+            if kept:
+                made[i] = whole + e
+                break
+    return at
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ resumed, sees the same agents come and go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -78,3 +78,63 @@ def expected_share(
     could = [could_play(n_agents, present, first).sum() * (last - first)
              for first, last in pairwise(cuts)]  # fmt: skip
     return max(participation * float(sum(could)) / (n_agents * episodes), 1.0 / n_agents)
+
+
+NEVER, NOT_THERE = -1, -2
+"""In place of the last episode of a round, of an agent that was in none, or is not in this one."""
+
+
+class Attendance:
+    """A schedule followed round by round: who is there now, and what each agent has played.
+
+    Server and agents follow it apart from each other, and agree because it is a function of rounds
+    and episodes alone.
+
+    Attributes:
+        schedule: Who is there, round by round.
+        there: Numbers of the agents that play the round under way, or played the last one.
+        played: (M,) episodes of each agent in all rounds that have ended.
+        last: (M,) the last episode of the federation in the last round that each agent was in, 0
+            for the round of the logs; `NEVER` before its first.
+        before: The same without the round under way.
+        k: Rounds that have ended.
+    """
+
+    def __init__(self, schedule: ParticipationSchedule) -> None:
+        self.schedule = schedule
+        self.there = np.empty(0, np.int64)
+        self.played = np.zeros(schedule.n_agents, np.int64)
+        self.last = np.full(schedule.n_agents, NEVER)
+        self.before = self.last.copy()
+        self._began = 0
+        self.k = 0
+
+    def begin(self, t: int) -> None:
+        """A round begins after episode t of the federation."""
+        self.there, self._began = self.schedule.during(self.k + 1, t), t
+        self.before = self.last.copy()
+
+    def read_logs(self) -> None:
+        """All agents take part in the round of the logs, before the first."""
+        self.there, self.last[:] = np.arange(len(self.last)), 0
+
+    def close(self, length: int) -> None:
+        """The round has ended after so many episodes."""
+        self.played[self.there] += length
+        self.last[self.there] = self._began + length
+        self.k += 1
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint between two rounds must hold."""
+        rounds = np.array([self.k])
+        return {"there": self.there, "played": self.played, "last": self.last, "rounds": rounds}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from `state`."""
+        played, last, k = state["played"], state["last"], int(state["rounds"][0])
+        if not (self.played.shape == played.shape == last.shape) or k < 0:
+            raise ValueError("another number of agents or rounds than there can have been")
+        if (played < 0).any() or ((last < played) & (played > 0)).any():
+            raise ValueError("an agent that played more episodes than there were")
+        self.there, self.k = state["there"], k
+        self.played[:], self.last[:] = played, last

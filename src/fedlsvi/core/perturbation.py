@@ -4,7 +4,8 @@ With Λ = LLᵀ and y = L⁻¹φ, agent m acts in episode t by
 
     argmax_a  φᵀw + β‖y‖ + σβ·yᵀζ,   ζ_i uniform on [−1, 1), a function of (seed, m, t, i) alone.
 
-yᵀζ is of the size of the bonus ‖y‖ and vanishes with it. ζ is the same at every step of an episode,
+yᵀζ is of the size of the bonus ‖y‖ and vanishes with it. Where the bonus knows the noise, β is
+what ‖y‖ is multiplied by (`core.value.slope`). ζ is the same at every step of an episode,
 so that an agent keeps to one direction; V is that of the unperturbed scores. One-hot features have
 y = e_i/√Λ_ii: the bonus of a pair is multiplied by 1 + σζ_i.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.core.random import philox, uniforms, unit
-from fedlsvi.core.value import beats, upper
+from fedlsvi.core.value import beats, slope, upper
 
 DIVERSITY = 48
 """Stream of the perturbations."""
@@ -54,11 +55,12 @@ def score_all(y, z, means, norms):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def perturbed_action(x, model, index, betas, zeta, key):  # type: ignore[no-untyped-def]
+def perturbed_action(x, model, index, bonus, zeta, key):  # type: ignore[no-untyped-def]
     """The action in state x, lowest index first up to `TIE`.
 
-    model: (means (S, A), norms (S, A), rows (S·A, d)) of one step; no rows where features are
-    one-hot. betas: (β, σβ) of the step. zeta: (d,), read where there are rows. key: (seed, agent,
+    model: (means (S, A), norms (S, A), rows (S·A, d)) of one step; a mean is −∞ where the action is
+    not allowed, and no rows where features are one-hot. bonus: the step's row of
+    `core.value.step_bonuses`, and σ. zeta: (d,), read where there are rows. key: (seed, agent,
     episode).
     """
     means, norms, rows = model
@@ -71,33 +73,39 @@ def perturbed_action(x, model, index, betas, zeta, key):  # type: ignore[no-unty
             along = 0.0
             for i in range(zeta.size):
                 along += rows[x * n_actions + a, i] * zeta[i]
-        score = upper(means[x, a], norms[x, a], betas[0]) + betas[1] * along
+        each = slope(norms[x, a], bonus)
+        score = upper(means[x, a], norms[x, a], each) + bonus[3] * each * along
         if beats(score, best):
             best, chosen = score, a
     return chosen
 
 
 @njit(cache=True, nogil=True)
-def act_perturbed(x, model, index, betas, seed, agents, episodes, zeta, chosen):  # type: ignore[no-untyped-def]
+def act_perturbed(x, model, index, bonus, seed, agents, episodes, zeta, chosen):  # type: ignore[no-untyped-def]
     """chosen[r] = action in x[r] of agents[r] in episodes[r]; zeta is (n, d) or (n, 0)."""
     for r in range(x.size):
         key = (seed, agents[r], episodes[r])
-        chosen[r] = perturbed_action(x[r], model, index, betas, zeta[r], key)
+        chosen[r] = perturbed_action(x[r], model, index, bonus, zeta[r], key)
 
 
 @njit(cache=True, nogil=True)
-def choose_perturbed(y, z, beta, perturbation, greedy):  # type: ignore[no-untyped-def]
-    """greedy[x] of n states with whitened features y (n, A, d), each with its own σζ (n, d)."""
+def choose_perturbed(y, z, bonus, perturbation, greedy, allowed):  # type: ignore[no-untyped-def]
+    """greedy[x] of n states with whitened features y (n, A, d), each with its own σζ (n, d), among
+    the actions of `allowed` (n, A), or `core.value.EVERY`."""
     n, n_actions, dim = y.shape
+    masked = allowed.size > 0
     for x in range(n):
         best, chosen = -np.inf, 0
         for a in range(n_actions):
+            if masked and not allowed[x, a]:
+                continue
             mean, norm2, along = 0.0, 0.0, 0.0
             for i in range(dim):
                 mean += y[x, a, i] * z[i]
                 norm2 += y[x, a, i] * y[x, a, i]
                 along += y[x, a, i] * perturbation[x, i]
-            score = upper(mean, norm2, beta) + beta * along
+            each = slope(norm2, bonus)
+            score = upper(mean, norm2, each) + each * along
             if beats(score, best):
                 best, chosen = score, a
         greedy[x] = chosen

@@ -11,7 +11,7 @@ with μ² = Σμ_i², which is how budgets are divided and added up (Dong, Roth 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 LARGEST_MU = 1e3
 """Beyond this there is no privacy to speak of."""
@@ -44,6 +44,16 @@ def epsilon_of(mu: float, delta: float) -> float:
     while delta_of(mu, high) > delta:
         high *= 2.0
     return _smallest(lambda epsilon: delta_of(mu, epsilon) <= delta, 0.0, high)
+
+
+def composed(epsilons: Sequence[float], delta: float) -> float:
+    """ε of releases of the same records at this δ together: squares of μ add up."""
+    return epsilon_of(math.hypot(*(mu_of(epsilon, delta) for epsilon in epsilons)), delta)
+
+
+def share_of(epsilon: float, delta: float, share: float) -> float:
+    """ε of one that has this share of the budget, which is of μ²."""
+    return epsilon_of(math.sqrt(share) * mu_of(epsilon, delta), delta)
 
 
 def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:

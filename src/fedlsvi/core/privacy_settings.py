@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedlsvi.checks import WORD, choice, integer, number, refuse_unknown
+from fedlsvi.checks import WORD, boolean, choice, integer, number, refuse_unknown
 from fedlsvi.errors import InvalidSetting
 
 UNITS = ("episode", "user")
 
 PRIVATE_ROUNDS = 33
-"""N where rounds= is left out: the policy of the longest round, the last, has the noise of a single
-node of the tree, because 32 is a power of two."""
+"""N where rounds= is left out; studies/private.py compared others."""
 
 FIRST_SHARE = 200
 """The first round has at least one in so many of all episodes: shorter ones would be all noise."""
@@ -22,7 +21,8 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
     """The table with every key, checked.
 
     Args:
-        table: What was given: epsilon, delta, and optionally unit, episodes_per_user, colluders.
+        table: What was given: epsilon, delta, and optionally unit, episodes_per_user, colluders,
+            public_features.
         n_agents: M.
     """
     if not isinstance(table, Mapping):
@@ -32,7 +32,7 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
             code="bad-privacy",
         )
     given = dict(table)
-    names = ("epsilon", "delta", "unit", "episodes_per_user", "colluders")
+    names = ("epsilon", "delta", "unit", "episodes_per_user", "colluders", "public_features")
     refuse_unknown("key of privacy", given, names)
     for name in ("epsilon", "delta"):
         if name not in given:
@@ -52,6 +52,8 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
     hint, many = 'more than 1 needs unit="user"', WORD - 1 if unit == "user" else 1
     each = given.get("episodes_per_user", 1)
     each = integer("episodes_per_user", each, 1, hint, most=many)
+    public = boolean("public_features", given.get("public_features", False),
+                     "True says that fitted features were made from public states")  # fmt: skip
     most = max(0, n_agents - 2)
     hint = "at least two sites must be honest, or the masks hide nothing"
     colluders = integer("colluders", given.get("colluders", min(1, most)), 0, hint, most=most)
@@ -61,43 +63,7 @@ def check_privacy(table: Any, n_agents: int) -> dict[str, Any]:
         "unit": unit,
         "episodes_per_user": each,
         "colluders": colluders,
-    }
-
-
-def check_company(settings: Any) -> None:
-    """Refuse other settings of a private run with which it would not be private.
-
-    Args:
-        settings: `fedlsvi.config.Settings` whose privacy is set.
-    """
-    if settings.aggregation == "float":
-        raise InvalidSetting(
-            "privacy needs integer arithmetic, because the low bits of floating-point numbers "
-            'reveal what the noise hides: use aggregation="secure" (sites share the noise), or '
-            '"exact" (each agent adds all of it)',
-            code="privacy-needs-integers",
-        )
-    if settings.some_away:
-        raise InvalidSetting(
-            "the noise of a private run assumes all agents in every round: leave out "
-            "participation= and present=",
-            code="bad-participation",
-        )
-    if settings.policy == "exploit":
-        raise InvalidSetting(
-            'policy="exploit" collects all responses again after the last round, but by then the '
-            'budget of privacy= is spent: use policy="explore"',
-            code="bad-policy",
-        )
-    # γ = 1 is what is in force then: all agents end a round where the schedule allows it
-    own = {"gamma": ("auto", 1.0), "cap": (None,), "overshoot": ("cut",)}
-    for name, usual in own.items():
-        if getattr(settings, name) not in usual:
-            raise InvalidSetting(
-                f"a private run ends its rounds on a public schedule, but {name} would let the "
-                f"data decide: leave {name} out, and set the number of rounds with rounds=",
-                code="privacy-needs-schedule",
-            )
+    } | ({"public_features": True} if public else {})
 
 
 def check_users(privacy: Mapping[str, Any], n_agents: int, episodes: int) -> None:

@@ -9,12 +9,13 @@ a step contributes to the squared distance, in units of σ², at most
 for g = φᵀφ' ∈ [−1, 0] at most 2(1 − g²) + 2(1/u_ratio² + 1/n_ratio²)(1 − g), which is concave in g,
 and for g ≥ 0 at most its value at 0. Features that are never negative have g ≥ 0. Steps that keep
 sums of their own add squares; steps that share their sums add distances. A unit of m episodes
-counts m times. A round lies in at most L nodes of the tree (`core.prefix_tree`), so that
+counts m times. With the prefix sums factorised as B·C (`core.factorisation`) and c the largest norm
+of a column of C, 1 up to rounding,
 
-    μ = m·Δ·√L/σ,
+    μ = m·Δ·c/σ,
 
-and `core.privacy_accountant` turns μ into (ε, δ). docs/privacy.md has the proof, with the two
-details that are here: what rounding to integers adds to Δ, and `SMOOTHING`.
+and `core.privacy_accountant` turns μ into (ε, δ). studies/protections.md has the proof, with
+the two details that are here: what rounding to integers adds to Δ, and `SMOOTHING`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from functools import cached_property
 import numpy as np
 
 from fedlsvi.core import discrete_gaussian
-from fedlsvi.core.prefix_tree import levels
+from fedlsvi.core.factorisation import Factorisation, factorise
 from fedlsvi.core.privacy_accountant import epsilon_of, mu_of
 from fedlsvi.core.statistics import Packing, packed_size
 
 U_RATIO, N_RATIO = 0.5, 0.5
-"""Noise on u and on N over noise on Λ; a trial chose them (experiments/studies/private.py)."""
+"""Noise on u and on N over noise on Λ; a trial chose them (studies/private.py)."""
 
 GRID_BITS = 20
 """σ is about 2^20 units of the grid, so that rounding costs next to nothing."""
@@ -53,7 +54,8 @@ class PrivateRelease:
     Attributes:
         epsilon, delta: What the whole run may spend.
         episodes_per_user: m, the episodes of one unit.
-        rounds: N.
+        weights: (N,) what the sums of the first k rounds count (`core.factorisation`); one round
+            more where logs are the first.
         horizon, dim, states: H, d and S.
         packing: How Gram matrices travel.
         stationary: Whether steps share their sums.
@@ -64,7 +66,7 @@ class PrivateRelease:
     epsilon: float
     delta: float
     episodes_per_user: int
-    rounds: int
+    weights: tuple[float, ...]
     horizon: int
     dim: int
     states: int
@@ -79,9 +81,20 @@ class PrivateRelease:
         return mu_of(self.epsilon, self.delta)
 
     @property
-    def levels(self) -> int:
-        """L: the most nodes of the tree that one round lies in."""
-        return levels(self.rounds)
+    def rounds(self) -> int:
+        """N."""
+        return len(self.weights)
+
+    @property
+    def factors(self) -> Factorisation:
+        """How the noise of one round goes into that of the next."""
+        return factorise(self.weights)
+
+    @property
+    def rounding(self) -> int:
+        """The parameter with which mixed noise is rounded to the grid: wide enough that the sum is
+        a discrete Gaussian, as `SMOOTHING` is, whatever D does to distances."""
+        return math.ceil(1.01 * SMOOTHING * self.factors.spread)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -119,11 +132,11 @@ class PrivateRelease:
 
     @property
     def sigma(self) -> float:
-        """σ of the noise on the diagonal of Λ in one node of the tree."""
+        """σ of z, the noise on the diagonal of Λ that is new in a round."""
         return math.ldexp(self.units, -self.bits)
 
     def _noise(self, distance: float) -> float:
-        return self.episodes_per_user * distance * math.sqrt(self.levels) / self.mu
+        return self.episodes_per_user * distance * self.factors.norm / self.mu
 
     def shares(self, parties: int) -> np.ndarray:
         """(words,) int64, σ of what each of so many parties adds to the words of one upload, so
@@ -153,14 +166,20 @@ class PrivateRelease:
     def fits(self, parties: int) -> bool:
         """Whether shares of so many parties have enough units, and not too many."""
         smallest = min(U_RATIO, N_RATIO) * self.units / math.sqrt(parties)
-        return smallest >= FEWEST_UNITS and self.units + SMOOTHING + 1 <= discrete_gaussian.LARGEST
+        return (
+            smallest >= FEWEST_UNITS
+            and self.units + SMOOTHING + 1 <= discrete_gaussian.LARGEST
+            and self.rounding <= discrete_gaussian.LARGEST_ROUNDING
+        )
 
     def spent(self, k: int) -> float:
         """ε at the run's δ after k synchronisations."""
-        reached = levels(min(k, self.rounds))
-        if reached == self.levels:
+        if k >= self.rounds:
             return self.epsilon
-        return epsilon_of(math.sqrt(reached / self.levels) * self.mu, self.delta)
+        if k < 1:
+            return 0.0
+        reached = float(self.factors.norms[k - 1]) / self.factors.norm
+        return epsilon_of(reached * self.mu, self.delta)
 
     def gram_norm(self, times: float, confidence: float | None = None) -> float:
         """r: the spectral norm of noise on Λ of so many times its variance, as expected, or not
@@ -170,7 +189,7 @@ class PrivateRelease:
         is exceeded by σx with probability at most 2e^(−x²/2).
 
         Args:
-            times: Nodes, times the parties that add all of the noise.
+            times: Of the sums in question over z's, times the parties that add all of the noise.
             confidence: α.
         """
         each = self.sigma * np.sqrt(times)
@@ -194,12 +213,13 @@ class PrivateRelease:
             times: How many times the variance that privacy needs sums may have.
             confidence: α.
         """
-        most, least = (self.gram_norm(times * n, confidence) for n in (self.levels, 1))
+        summed = self.factors.summed
+        most, least = (self.gram_norm(times * n, confidence) for n in (summed.max(), summed.min()))
         noise = self._largest_response() * (math.sqrt(self.dim) + self._tail(confidence))
         off = 2.0 * self.horizon * math.sqrt(self.dim * (lam + 3.0 * most))
         return off + noise * math.sqrt(times) / math.sqrt(lam + least)
 
     def _largest_response(self) -> float:
-        """σ of an entry of u + NV, the noise of L nodes, V ≤ H in S states."""
+        """σ of an entry of u + NV, V ≤ H in S states."""
         square = U_RATIO**2 + self.states * (N_RATIO * self.horizon) ** 2
-        return self.sigma * math.sqrt(self.levels * square)
+        return self.sigma * math.sqrt(float(self.factors.summed.max()) * square)

@@ -112,6 +112,10 @@ class Factor(Protocol):
         """log det Λ."""
         ...
 
+    def unseen(self, lam: float) -> float:
+        """λ·tr Λ⁻¹, how many directions no data has moved."""
+        ...
+
     def solve(self, b: np.ndarray) -> np.ndarray:
         """w = Λ⁻¹ b."""
         ...
@@ -140,6 +144,9 @@ class DenseFactor:
         """L⁻¹."""
         found: np.ndarray = dtrtri(self.lower, lower=1)[0]
         return found
+
+    def unseen(self, lam: float) -> float:
+        return float(((np.sqrt(lam) * self.inverse) ** 2).sum())
 
     @cached_property
     def strips(self) -> list[tuple[slice, np.ndarray]]:
@@ -172,6 +179,9 @@ class DiagonalFactor:
     @cached_property
     def logdet(self) -> float:
         return float(np.log(self.entries).sum())
+
+    def unseen(self, lam: float) -> float:
+        return float((lam / self.entries).sum())
 
     def solve(self, b: np.ndarray) -> np.ndarray:
         w: np.ndarray = b / self.entries

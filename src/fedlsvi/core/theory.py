@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from fedlsvi.core.model_fit import FIT
 from fedlsvi.core.statistics import Packing, packed_size
 
 
@@ -95,7 +96,10 @@ def rounds_bound(
 ) -> float:
     """Theorem 3: K ≤ 1 + 2T/γ + (dH/log 2)·log(1 + MT/(λd)); with a cap c, log min(2, c).
 
-    A round of at most γ/2 episodes ended at a ratio of at least min(γ/Δt, c) ≥ min(2, c).
+    Consider a round that is not the last. If Δt > γ/2, it is one of fewer than 2T/γ such rounds.
+    Otherwise some agent's ratio at some step was at least min(γ/Δt, c) ≥ min(2, c), and det Λ_h,
+    which also gets the other agents' data, grew by at least that factor; at the end
+    Σ_h log(det Λ_h/λ^d) ≤ dH·log(1 + MT/(λd)).
     """
     factor = math.log(2.0 if cap is None else min(2.0, cap))
     return 1.0 + 2.0 * T / gamma + d * H / factor * _information(d, M, T, lam)
@@ -118,9 +122,13 @@ def rounds_floor(T: int, gamma: float) -> int:
     return math.ceil(T / math.ceil(gamma))
 
 
-def scalars_model(d: int, H: int, packing: Packing, stationary: bool = False) -> int:
-    """H(P + d), the scalars of one model; P + Hd where all steps share a Gram matrix."""
-    return (1 if stationary else H) * packed_size(d, packing) + H * d
+def scalars_model(
+    d: int, H: int, packing: Packing, stationary: bool = False, behind: int = 0
+) -> int:
+    """H(P + d), the scalars of one model; P + Hd where all steps share a Gram matrix. `behind` is
+    how many numbers travel behind each w_h or b_h: σ̂_h, or Σy² and n, where the bonus knows the
+    noise."""
+    return (1 if stationary else H) * packed_size(d, packing) + H * (d + behind)
 
 
 def scalars_per_round(
@@ -131,13 +139,15 @@ def scalars_per_round(
     signals: int,
     sites: int | None = None,
     stationary: bool = False,
+    noisy: bool = False,
 ) -> int:
-    """(C + M)H(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it.
+    """(C + M)H(P + d) + M + 2s: uploads and models, the stop signal, and s agents that raised it;
+    (2C + M)H more where the bonus knows the noise.
 
     C is the number of parties that upload: all M agents, or with secure sums the sites.
     """
-    uploads = M if sites is None else sites
-    return (uploads + M) * scalars_model(d, H, packing, stationary) + M + 2 * signals
+    uploads = (M if sites is None else sites) * scalars_model(d, H, packing, stationary, 2 * noisy)
+    return uploads + M * scalars_model(d, H, packing, stationary, noisy) + M + 2 * signals
 
 
 def scalars_total(
@@ -149,21 +159,32 @@ def scalars_total(
     total_signals: int,
     sites: int | None = None,
     stationary: bool = False,
+    noisy: bool = False,
 ) -> int:
-    """M(H(P + d) + 3) + K((C + M)H(P + d) + M) + 2Σs: the whole run, first broadcast included.
+    """M(H(P + d) + 3) + K((C + M)H(P + d) + M) + 2Σs: the whole run, first broadcast included;
+    MH + K(2C + M)H more where the bonus knows the noise.
 
     With secure sums, C sites exchange keys first and upload one sum each; else C = M.
     """
-    first = M * (scalars_model(d, H, packing, stationary) + 3)
+    first = M * (scalars_model(d, H, packing, stationary, noisy) + 3)
     if sites is not None:
         first += scalars_keys(sites)
-    each = scalars_per_round(d, H, M, packing, 0, sites, stationary)
+    each = scalars_per_round(d, H, M, packing, 0, sites, stationary, noisy)
     return first + rounds * each + 2 * total_signals
 
 
-def scalars_exploit(d: int, H: int, M: int, sites: int | None = None) -> int:
-    """(C + M)Hd + M: one more backward pass that sends no Gram matrix, and the request for it."""
-    return ((M if sites is None else sites) + M) * H * d + M
+def scalars_exploit(
+    d: int,
+    H: int,
+    M: int,
+    sites: int | None = None,
+    one_trip: bool = False,
+    fits: bool = False,
+) -> int:
+    """(C + M)Hd + M: one more backward pass that sends no Gram matrix, and the request for it. In
+    one trip the server has the sums: MHd + M. 5MH more where agents say how well the model fits."""
+    uploads = 0 if one_trip else M if sites is None else sites
+    return (uploads + M) * H * d + M + FIT * M * H * fits
 
 
 def scalars_one_trip(
@@ -177,18 +198,21 @@ def scalars_one_trip(
     sites: int | None = None,
     states: int = 0,
     stationary: bool = False,
+    noisy: bool = False,
 ) -> int:
     """M(H(P + d) + 3) + K(2MH(P + d) + M) + 2Σs + F: one trip for each of K synchronisations.
 
     F, `following`, are the scalars of N, sparse where that is shorter. With secure sums nothing
     may be left out, and each of C sites uploads H(P + d) + (H−1)dS a round. Where all steps share
-    their sums an upload has one Λ, u and N, and a model one Λ.
+    their sums an upload has one Λ, u and N, and a model one Λ. Where the bonus knows the noise, u
+    and N have d + 2 rows.
     """
     uploads, tables = M if sites is None else sites, 1 if stationary else H - 1
-    total = scalars_total(d, H, M, packing, rounds, total_signals, sites, stationary)
+    sent = scalars_total(d, H, M, packing, rounds, total_signals, sites, stationary, noisy)
+    rows = d + 2 * noisy
     if stationary:  # u is sent once, and not a response for every step
-        total -= rounds * uploads * (H - 1) * d
-    return total + (following if sites is None else rounds * sites * tables * d * states)
+        sent -= rounds * uploads * (H - 1) * rows
+    return sent + (following if sites is None else rounds * sites * tables * rows * states)
 
 
 def scalars_keys(sites: int) -> int:
@@ -202,17 +226,20 @@ def rounds_paid(
     M: int,
     T: int,
     packing: Packing,
-    least: int = 40,
+    least: int,
     stationary: bool = False,
     exploit: bool = False,
+    noisy: bool = False,
+    fits: bool = False,
 ) -> int:
     """The most rounds whose scalars are no more than the raw data's, but at least `least`.
 
     With every agent's signal in every round, and three scalars per step of the raw data.
     """
-    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, stationary=stationary)
-    left -= scalars_exploit(d, H, M) if exploit else 0
-    return max(least, left // scalars_per_round(d, H, M, packing, M, stationary=stationary))
+    kind = {"stationary": stationary, "noisy": noisy}
+    left = scalars_raw(H, M, T) - scalars_total(d, H, M, packing, 0, 0, **kind)
+    left -= scalars_exploit(d, H, M, fits=fits) if exploit else 0
+    return max(least, left // scalars_per_round(d, H, M, packing, M, **kind))
 
 
 def scalars_raw(H: int, M: int, T: int, per_step: int = 3) -> int:

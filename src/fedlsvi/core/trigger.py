@@ -30,11 +30,12 @@ TOLERANCE = 1e-9
 
 class Rule(NamedTuple):
     """The trigger of one round, as the compiled searches take it: fire at Δt if Δt ≥ floor and
-    log ratio ≥ min(log γ − log Δt, log c)."""
+    log ratio ≥ min(log γ − log Δt, log c, D/Δt); D is DisLinUCB's."""
 
     log_gamma: float
     log_cap: float = math.inf
     floor: int = 1
+    scaled: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,14 @@ def _geometric(q: float, n: int) -> float:
 
 @njit(inline="always")
 def fires(length, log_ratio, rule):  # type: ignore[no-untyped-def]
-    """Whether Δt ≥ floor and ratio ≥ min(γ/Δt, c). A ratio is never below one: rounding may not
-    delay Δt ≥ γ."""
+    """Whether Δt ≥ floor and ratio ≥ min(γ/Δt, c), or Δt·log ratio ≥ D. A ratio is never below one:
+    rounding may not delay Δt ≥ γ."""
     if length < rule.floor:
         return False
     ratio = max(log_ratio, 0.0) + TOLERANCE
-    return np.log(length) + ratio >= rule.log_gamma or ratio >= rule.log_cap
+    if np.log(length) + ratio >= rule.log_gamma or ratio >= rule.log_cap:
+        return True
+    return length * ratio >= rule.scaled
 
 
 @njit(inline="always")

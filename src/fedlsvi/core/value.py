@@ -3,11 +3,21 @@
 With Λ = LLᵀ, y = L⁻¹φ and z = Lᵀw, both terms come from y alone: φᵀw = yᵀz and ‖φ‖_{Λ⁻¹} = ‖y‖.
 `upper` is the only place in fedlsvi where the bonus is computed.
 
+A bonus that knows the noise (`bonus="noise"`) is never more than that, and less where the targets
+y = r + V_{h+1}(x') scatter less than they may: with v_h the largest value that remains,
+
+    min(β_h‖φ‖, 1.5·σ̂_h‖φ‖ + 0.1·v_h‖φ‖²),   σ̂_h² = (RSS_h + v_h²/4) / (max(n_h − d_h, 0) + 1),
+
+RSS_h = Σy² − w_hᵀb_h = ‖y − Φw_h‖² + λ‖w_h‖² of n_h targets, and d_h = d − λ·tr Λ_h⁻¹ directions in
+force. The prior is one more target of the largest variance that values in [0, v_h] can have.
+
 Where not every action is allowed in every state, the maximum runs over A_x ⊂ A: kernels take
 `allowed` (n, A), or `EVERY`, and this is the only place where a mask decides anything.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import njit
@@ -18,6 +28,9 @@ scores that rounding orders differently on another CPU give the same policy."""
 
 EVERY = np.empty((0, 0), np.bool_)
 """In place of a mask: every action is allowed."""
+
+SCALE, EXTRA = 1.5, 0.1
+"""Of σ̂_h‖φ‖ and of v_h‖φ‖² (studies/noise.md)."""
 
 UNKEPT = np.empty((0, 0))
 """In place of an array for scores: nobody asks for them."""
@@ -35,13 +48,45 @@ def upper(mean, norm2, beta):  # type: ignore[no-untyped-def]
     return mean + beta * np.sqrt(norm2)
 
 
+@njit(inline="always")
+def slope(norm2, bonus):  # type: ignore[no-untyped-def]
+    """What ‖φ‖_{Λ⁻¹} is multiplied by, given a row of `step_bonuses`."""
+    if bonus[2] == 0.0:
+        return bonus[0]
+    return min(bonus[0], bonus[1] + bonus[2] * np.sqrt(norm2))
+
+
+def step_bonuses(betas: np.ndarray, noise: np.ndarray | None, top: np.ndarray) -> np.ndarray:
+    """(H, 3): β_h, and 1.5σ̂_h and 0.1v_h, or zeros where nobody asks for the noise.
+
+    Args:
+        betas: (H,) β_h.
+        noise: (H,) σ̂_h; None leaves the bonus at β_h‖φ‖.
+        top: (H,) v_h, the upper clips.
+    """
+    rows = np.zeros((len(top), 3))
+    rows[:, 0] = betas
+    if noise is not None:
+        rows[:, 1], rows[:, 2] = SCALE * noise, EXTRA * top
+    return rows
+
+
+def noise_level(
+    squares: float, explained: float, targets: float, directions: float, top: float
+) -> float:
+    """σ̂_h of Σy², wᵀb, n_h, d_h and v_h."""
+    residual = max(squares - explained, 0.0) + 0.25 * top * top
+    return math.sqrt(residual / (max(targets - directions, 0.0) + 1.0))
+
+
 # reassociation lets the two sums over d use vector registers; their order is fixed by d and the CPU
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def backup(y, z, beta, ceiling, values, greedy, norms, allowed, scores):  # type: ignore[no-untyped-def]
+def backup(y, z, bonus, ceiling, values, greedy, norms, allowed, scores):  # type: ignore[no-untyped-def]
     """values[x] = max_a Q(x,a) and greedy[x] = argmax_a of the unclipped score, lowest index first;
     norms[x] = ‖φ(x, greedy[x])‖²_{Λ⁻¹}; scores[x, a], where they are asked for.
 
-    y is (n, A, d): the whitened features of every action in n states.
+    `bonus` is the step's row of `step_bonuses`; y is (n, A, d): the whitened features of every
+    action in n states.
     """
     n, n_actions, dim = y.shape
     masked, kept = allowed.size > 0, scores.size > 0
@@ -53,7 +98,7 @@ def backup(y, z, beta, ceiling, values, greedy, norms, allowed, scores):  # type
             for i in range(dim):
                 mean += y[x, a, i] * z[i]
                 norm2 += y[x, a, i] * y[x, a, i]
-            score = upper(mean, norm2, beta)
+            score = upper(mean, norm2, slope(norm2, bonus))
             if kept:
                 scores[x, a] = score
             if masked and not allowed[x, a]:
@@ -67,7 +112,7 @@ def backup(y, z, beta, ceiling, values, greedy, norms, allowed, scores):  # type
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def maximum(phi, norms2, w, beta, ceiling, values, allowed):  # type: ignore[no-untyped-def]
+def maximum(phi, norms2, w, bonus, ceiling, values, allowed):  # type: ignore[no-untyped-def]
     """values[x] = max_a Q(x,a), given φ (n, A, d) itself and ‖φ‖²_{Λ⁻¹} (n, A)."""
     n, n_actions, dim = phi.shape
     masked = allowed.size > 0
@@ -79,7 +124,7 @@ def maximum(phi, norms2, w, beta, ceiling, values, allowed):  # type: ignore[no-
             mean = 0.0
             for i in range(dim):
                 mean += phi[x, a, i] * w[i]
-            top = max(top, upper(mean, norms2[x, a], beta))
+            top = max(top, upper(mean, norms2[x, a], slope(norms2[x, a], bonus)))
         values[x] = min(max(top, 0.0), ceiling)
 
 
@@ -90,10 +135,11 @@ def respond_shared(  # type: ignore[no-untyped-def]
     """response[a] += ψ(x)(r + V(x')) of n transitions with φ(x, a) = e_a ⊗ ψ(x).
 
     States have numbers, those of x and x' are here[j] and after[j]; psi (k, D) has ψ from state
-    `first` on, and norms2 (·, A) has ‖φ‖²_{Λ⁻¹} of all. w and response are (A, D), limits β and the
-    clip. V is `behind` where the episode `ended`.
+    `first` on, and norms2 (·, A) has ‖φ‖²_{Λ⁻¹} of all. w and response are (A, D), limits the bonus
+    and the clip. V is `behind` where the episode `ended`. Returns Σ(r + V(x'))².
     """
-    beta, ceiling = limits
+    bonus, ceiling = limits
+    squares = 0.0
     n_actions, dim = w.shape
     masked = allowed.size > 0
     for j in range(here.size):
@@ -107,11 +153,13 @@ def respond_shared(  # type: ignore[no-untyped-def]
                 mean = 0.0
                 for i in range(dim):
                     mean += psi[row, i] * w[a, i]
-                top = max(top, upper(mean, norms2[y, a], beta))
+                top = max(top, upper(mean, norms2[y, a], slope(norms2[y, a], bonus)))
             value = min(max(top, 0.0), ceiling)
         target, row, own = rewards[j] + value, np.uint64(here[j] - first), np.uint64(actions[j])
+        squares += target * target
         for i in range(dim):
             response[own, i] += target * psi[row, i]
+    return squares
 
 
 @njit(cache=True, nogil=True)
@@ -149,7 +197,7 @@ def take_rows(y, greedy, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def backup_diagonal(  # type: ignore[no-untyped-def]
-    index, w, gram, beta, ceiling, values, greedy, allowed, scores
+    index, w, gram, bonus, ceiling, values, greedy, allowed, scores
 ):
     """`backup` for one-hot features: φ(x,a) = e_i with i = index[x,a], so ‖φ‖²_{Λ⁻¹} = 1/Λ_ii."""
     n, n_actions = index.shape
@@ -158,7 +206,8 @@ def backup_diagonal(  # type: ignore[no-untyped-def]
         best, top, chosen = -np.inf, -np.inf, 0
         for a in range(n_actions):
             i = index[x, a]
-            score = upper(w[i], 1.0 / gram[i], beta)
+            norm2 = 1.0 / gram[i]
+            score = upper(w[i], norm2, slope(norm2, bonus))
             if kept:
                 scores[x, a] = score
             if masked and not allowed[x, a]:

@@ -28,18 +28,22 @@ if TYPE_CHECKING:
     from fedlsvi.envs.heterogeneous import xi_close as xi_close
     from fedlsvi.envs.linear import LinearMDP as LinearMDP
     from fedlsvi.envs.linear import RandomLinearMDP as RandomLinearMDP
-    from fedlsvi.envs.logged.recording import record_episodes as record_episodes
-    from fedlsvi.envs.logged.recording import write_records as write_records
-    from fedlsvi.envs.logged.world import LoggedWorld as LoggedWorld
-    from fedlsvi.envs.logged.world import logged_worlds as logged_worlds
+    from fedlsvi.envs.linear_mixture import LinearMixtureMDP as LinearMixtureMDP
+    from fedlsvi.envs.linear_mixture import RandomLinearMixtureMDP as RandomLinearMixtureMDP
     from fedlsvi.envs.registry import from_spec as from_spec
     from fedlsvi.envs.registry import make as make
     from fedlsvi.envs.registry import names as names
     from fedlsvi.envs.registry import register as register
+    from fedlsvi.logs.recording import record_episodes as record_episodes
+    from fedlsvi.logs.recording import write_records as write_records
+    from fedlsvi.logs.world import LoggedWorld as LoggedWorld
+    from fedlsvi.logs.world import logged_worlds as logged_worlds
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        ".logs.recording": "record_episodes write_records",
+        ".logs.world": "LoggedWorld logged_worlds",
         "allowed": "restrict",
         "base": "Environment",
         "chains": "DeepSea NChain RiverSwim",
@@ -53,8 +57,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "hard": "CombinationLock HardChain",
         "heterogeneous": "XiCloseMDP xi_close",
         "linear": "LinearMDP RandomLinearMDP",
-        "logged.recording": "record_episodes write_records",
-        "logged.world": "LoggedWorld logged_worlds",
+        "linear_mixture": "LinearMixtureMDP RandomLinearMixtureMDP",
         "registry": "from_spec make names register",
     },
 )

@@ -42,11 +42,11 @@ def restrict(env: Environment, allowed: Any) -> Any:
         for computed in ("_optimum", "fingerprint"):
             vars(made).pop(computed, None)
         made.allowed = table if env.allowed is None else mask_table(table & env.allowed, *size)
-        made._freeze()
+        made.freeze()
         inner = env.spec()
         made.record(RESTRICTED, env=inner, allowed=_written(table))
         if inner["name"] is None:  # nor can this one be made again by name
-            made._made_as, made._parameters = None, None
+            made.made_as, made.made_with = None, None
         return made
     if isinstance(env, ContinuousMDP):
         if not callable(allowed):
@@ -61,7 +61,7 @@ def restrict(env: Environment, allowed: Any) -> Any:
         if before is not None:
             given = lambda h, x: np.asarray(allowed(h, x), bool) & before(h, x)  # noqa: E731
         other.given_mask = given
-        other._parameters, other._made_as = {}, None  # a function: no name makes it again
+        other.made_with, other.made_as = {}, None  # a function: no name makes it again
         return other
     raise InvalidEnvironment(
         f'{env.name} is of type {type(env).__name__}: use allowed="env" with a Gymnasium '
@@ -112,9 +112,10 @@ def same_mask(one: Any, other: Any) -> bool:
     return arrays and one.shape == other.shape and bool((one == other).all())
 
 
-def draw_allowed(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
-    """One of the allowed actions of each row of mask (n, A), all with the same chance."""
-    return take_allowed(mask, (rng.random(len(mask)) * mask.sum(axis=1)).astype(np.int64))
+def draw_allowed(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """One of the allowed actions of each row of mask (n, A), all with the same chance, from
+    uniforms (n,)."""
+    return take_allowed(mask, (u * mask.sum(axis=1)).astype(np.int64))
 
 
 def take_allowed(mask: np.ndarray, k: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.policy_table import not_a_policy
 from fedlsvi.envs.validation import (
     count,
     horizon_of,
@@ -50,11 +51,10 @@ class FiniteMDP(Environment):
             that of the allowed actions.
     """
 
-    first_observation: int = 0
-    """What the environment that was read into the arrays calls state 0."""
-    first_action: int = 0
-    after_end: bool = False
-    """Whether the last state is the one after an episode's end, which nobody observes."""
+    finite = True
+    mixture: np.ndarray | None = None
+    """φ(x'|x,a) of a linear mixture, with its coordinates on the first axis, (d, S, A, S); None
+    where there is none."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class FiniteMDP(Environment):
         self._features = self._features.bind(self)
         if allowed is not None:
             self.allowed = mask_table(allowed, self.n_states, self.n_actions, self.horizon)
-        self._freeze()
+        self.freeze()
 
-    def _freeze(self) -> None:
+    def freeze(self) -> None:
         """Nobody writes into what an environment is made of."""
         known = vars(self)
         computed = [known.get(name, ()) for name in ("tables", "initial_tables", "_optimum")]
@@ -100,7 +100,7 @@ class FiniteMDP(Environment):
     def __setstate__(self, state: dict[str, Any]) -> None:
         # arrays come out of a pickle writable, which compiled kernels take for another type
         vars(self).update(state)
-        self._freeze()
+        self.freeze()
 
     @cached_property
     def stationary(self) -> bool:  # type: ignore[override]
@@ -162,16 +162,8 @@ class FiniteMDP(Environment):
         pi = np.asarray(policy)
         shape = (self.horizon, self.n_states)
         if pi.dtype.kind in "iu":
-            if pi.shape != shape:
-                raise InvalidInput(
-                    f"policy has shape {pi.shape}: give actions of shape {shape}", code="bad-policy"
-                )
-            if pi.min() < 0 or pi.max() >= self.n_actions:
-                raise InvalidInput(
-                    f"policy has actions {pi.min()} to {pi.max()}: "
-                    f"give actions from 0 to {self.n_actions - 1}",
-                    code="bad-policy",
-                )
+            if pi.shape != shape or pi.min() < 0 or pi.max() >= self.n_actions:
+                raise not_a_policy(pi, self)
         elif pi.dtype.kind != "f" or pi.shape != (*shape, self.n_actions):
             raise InvalidInput(
                 f"policy has shape {pi.shape} and type {pi.dtype}: give integers of shape {shape} "
@@ -257,10 +249,18 @@ class FiniteMDP(Environment):
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        if self._parameters is not None:
+        if self.made_with is not None:
             return super().describe()
         sizes = {key: getattr(self, key) for key in ("n_states", "n_actions", "horizon")}
         return self.titled() | sizes | {"fingerprint": self.fingerprint}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What arrays do not tell of the environment that was read into them."""
+        return {
+            "reward_range": self.reward_range, "first_observation": self.first_observation,
+            "first_action": self.first_action, "after_end": self.after_end,
+        }  # fmt: skip
 
     def titled(self) -> dict[str, str]:
         """{"title": name}, where arrays were given a name."""

@@ -62,7 +62,7 @@ class LinearMDP(FiniteMDP):
     @property
     def phi(self) -> np.ndarray:
         """φ (S, A, d)."""
-        table: np.ndarray = self._features.table  # type: ignore[attr-defined]
+        table: np.ndarray = self.default_features().table  # type: ignore[attr-defined]
         return table
 
 

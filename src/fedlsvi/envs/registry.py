@@ -76,6 +76,11 @@ for _name, _home, _summary in (
         "linear:RandomLinearMDP",
         "random linear MDP with simplex features and anchor pairs",
     ),
+    (
+        "random-linear-mixture",
+        "linear_mixture:RandomLinearMixtureMDP",
+        "random mixture of known kernels with unknown weights",
+    ),
     ("hard-chain", "hard:HardChain", "hard linear MDP of Zhou, Gu & Szepesvári; 2^(dim−1) actions"),
     (
         "combination-lock",

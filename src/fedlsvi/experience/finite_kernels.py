@@ -100,7 +100,7 @@ def spill(lo, hi, n, log, table):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _sort(n, states, following, keys):  # type: ignore[no-untyped-def]
+def sort_transitions(n, states, following, keys):  # type: ignore[no-untyped-def]
     """keys[:n] = 2³²·x + x' of n transitions, in ascending order."""
     for e in range(n):
         key = (np.int64(states[e]) << 32) | np.int64(following[e])
@@ -112,7 +112,7 @@ def _sort(n, states, following, keys):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _repeats(keys, e, n):  # type: ignore[no-untyped-def]
+def repeats(keys, e, n):  # type: ignore[no-untyped-def]
     """How many of keys[e:n] are equal to keys[e]."""
     end = e + 1
     while end < n and keys[end] == keys[e]:
@@ -121,7 +121,7 @@ def _repeats(keys, e, n):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _add_few(n, keys, policy, reward, moving, phi, index, outer, gram, u):  # type: ignore[no-untyped-def]
+def add_few(n, keys, policy, reward, moving, phi, index, outer, gram, u):  # type: ignore[no-untyped-def]
     """Fold n sorted transitions into u and Λ^loc, one distinct (x, x') at a time.
 
     outer[x·A + a] is φφᵀ packed, or `outer` is empty and φφᵀ is formed here: the same products.
@@ -130,7 +130,7 @@ def _add_few(n, keys, policy, reward, moving, phi, index, outer, gram, u):  # ty
     dim = u.size
     e = 0
     while e < n:
-        same = _repeats(keys, e, n)
+        same = repeats(keys, e, n)
         x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
         e += same
         a = policy[x]
@@ -159,7 +159,7 @@ def _follow_few(n, keys, policy, phi, index, values, response, b):  # type: igno
     """Fold n sorted transitions into N, and what they add to NV into b."""
     e = 0
     while e < n:
-        same = _repeats(keys, e, n)
+        same = repeats(keys, e, n)
         x, to = keys[e] >> 32, keys[e] & 0xFFFFFFFF
         e += same
         if phi.size == 0:
@@ -295,8 +295,8 @@ def fold_few(  # type: ignore[no-untyped-def]
         gram[i] = 0.0
         for h in range(horizon):
             pay = reward[h if reward.shape[0] > 1 else 0]
-            _sort(n, log[i, h], log[i, h + 1], keys)
-            _add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
+            sort_transitions(n, log[i, h], log[i, h + 1], keys)
+            add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
             _follow_few(n, keys, policy[h], phi, index, nothing, response[i], spare)
 
 
@@ -315,8 +315,8 @@ def summarise(  # type: ignore[no-untyped-def]
     for i in range(lo, hi):
         if n > 0:
             gram[i] = 0.0
-            _sort(n, log[i, h], log[i, h + 1], keys)
-            _add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
+            sort_transitions(n, log[i, h], log[i, h + 1], keys)
+            add_few(n, keys, policy[h], pay, moving, phi, index, outer, gram[i], u[i])
         respond(values, u[i], response[i], b[i])
         if n > 0 and response.size > 0:
             _follow_few(n, keys, policy[h], phi, index, values, response[i], b[i])

@@ -127,8 +127,10 @@ class SharedTransitions:
             found.append(part[part.any(axis=1)].T)
         return found
 
-    def respond(self, at: int, end: int, later: Later | None, scratch: Any) -> np.ndarray:
-        """Σφ(r + V(x')) of transitions at … end−1, (d,); V is 0 where nothing comes later."""
+    def respond(
+        self, at: int, end: int, later: Later | None, scratch: Any
+    ) -> tuple[np.ndarray, float]:
+        """See `Transitions.respond`."""
         if (at, end) not in self._cuts:
             self._cuts[at, end] = self._cut(at, end)
         *seen, ended = self._cuts[at, end]
@@ -136,11 +138,14 @@ class SharedTransitions:
             seen[:2] = self._rows(*self._span(at, end)), self.here[at]
         response = np.zeros((self._actions, self._width))
         if later is None:
-            later, ended = Later(response.copy(), 0.0, 0.0, None, 0.0), np.ones(end - at, bool)
+            later, ended = (
+                Later(response.copy(), np.zeros(3), 0.0, None, 0.0),
+                np.ones(end - at, bool),
+            )
         mask = EVERY if later.mask is None else later.mask(self.states[self.after[at:end]])
-        w, limits = read_only(later.w.reshape(response.shape)), (later.beta, later.ceiling)
-        respond_shared(*seen, ended, self.norms2, w, limits, later.ended, mask, response)
-        return response.ravel()
+        w, limits = read_only(later.w.reshape(response.shape)), (later.bonus, later.ceiling)
+        squares = respond_shared(*seen, ended, self.norms2, w, limits, later.ended, mask, response)
+        return response.ravel(), squares
 
     def _cut(self, at: int, end: int) -> tuple[Any, ...]:
         """ψ from which state on, and here, after, actions, rewards and ended of a block: every step

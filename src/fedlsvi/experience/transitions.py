@@ -19,11 +19,11 @@ Scratch = list[tuple[np.ndarray, ...]]
 
 
 class Later(NamedTuple):
-    """V_{h+1} as transitions need it: weights, β, the clip, the masks of a batch of states (None:
-    every action is allowed), and the value after an end."""
+    """V_{h+1} as transitions need it: weights, the bonus (3,), the clip, the masks of a batch of
+    states (None: every action is allowed), and the value after an end."""
 
     w: np.ndarray
-    beta: float
+    bonus: np.ndarray
     ceiling: float
     mask: Callable[[np.ndarray], np.ndarray] | None
     ended: float
@@ -135,17 +135,19 @@ class Transitions:
             total += phi.T @ phi
         return total
 
-    def respond(self, at: int, end: int, later: Later | None, scratch: Any) -> np.ndarray:
-        """Σφ(r + V(x')) of transitions at … end−1, (d,); V is 0 where nothing comes later."""
+    def respond(
+        self, at: int, end: int, later: Later | None, scratch: Any
+    ) -> tuple[np.ndarray, float]:
+        """Σφ(r + V(x')) of transitions at … end−1, (d,), and Σ(r + V(x'))²; V is 0 where nothing
+        comes later."""
         chosen, phi = self.features(at, end, scratch)
         targets: np.ndarray = self.rewards[at:end]
         if later is not None:
             found, mask = np.empty(end - at), EVERY
             if later.mask is not None:
                 mask = later.mask(self.following[at:end])
-            limits = (later.beta, later.ceiling)
+            limits = (later.bonus, later.ceiling)
             maximum(phi, self.norms2[at:end], later.w, *limits, found, mask)
             found[self.ended[at:end]] = later.ended
             targets = targets + found
-        response: np.ndarray = targets @ chosen
-        return response
+        return targets @ chosen, float(targets @ targets)

@@ -2,23 +2,35 @@
 
 `TabularValues` keeps tables for a finite state space and renews one step's rows when that step's
 model arrives; `BlockValues` evaluates blocks of continuous states on demand. Every cohort, the
-evaluator and an exported policy use these two classes, so all of them see the same numbers.
+regret meter and an exported policy use these two classes, so all of them see the same numbers.
 
 Where not every action is allowed in every state, both know the mask, and V and π are those of the
 allowed actions. Scores φᵀw + β‖φ‖_{Λ⁻¹} do not depend on it: `TabularValues` then keeps them too,
-so that another mask needs no other model.
+so that another mask needs no other model. Where every agent and episode has a policy of its own
+(`diversity=`), nobody tabulates these: `DiverseValues` keeps the scores, and an action is chosen
+when its state is visited (`core.perturbation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import cast
+from typing import Any, Self, cast
 
 import numpy as np
 
+from fedlsvi.core.heads import Head
+from fedlsvi.core.perturbation import act_perturbed, directions, score_all
 from fedlsvi.core.statistics import DenseFactor, DiagonalFactor, factorise, read_only
-from fedlsvi.core.value import EVERY, UNKEPT, backup, backup_diagonal, settle, take_rows
+from fedlsvi.core.value import (
+    EVERY,
+    UNKEPT,
+    backup,
+    backup_diagonal,
+    settle,
+    step_bonuses,
+    take_rows,
+)
 from fedlsvi.errors import InvalidInput
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.columns import WithoutMask
@@ -35,33 +47,82 @@ Mask = Callable[[int, np.ndarray], np.ndarray]
 """mask(h, x (n, s)) → bool (n, A): the actions that are allowed at step h in a batch of states."""
 
 
-class TabularValues:
+class Headed:
+    """What has a head.
+
+    Attributes:
+        head: What turns a model into values.
+        noise: (H,) σ̂_h of the model in force, where the bonus knows the noise; then w_h travels
+            with σ̂_h behind it. Before the first model it is c_h/2. None elsewhere.
+        policy: (H, S), where states are finite.
+    """
+
+    policy: np.ndarray | None = None
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.noise = 0.5 * head.ceilings if head.knows_noise else None
+
+    @property
+    def beta(self) -> float:
+        """β; agents hear it with the first message."""
+        return self.head.beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        self.head = self.head.with_beta(beta)
+
+    @property
+    def betas(self) -> np.ndarray:
+        """β_h of every step, (H,)."""
+        return self.head.betas
+
+    @property
+    def ceilings(self) -> np.ndarray:
+        """(H,) upper clips."""
+        return self.head.ceilings
+
+    @property
+    def bonuses(self) -> np.ndarray:
+        """The bonus of every step as `core.value` takes it, (H, 3)."""
+        return step_bonuses(self.betas, self.noise, self.ceilings)
+
+    def with_noise(self, w: np.ndarray) -> np.ndarray:
+        """w (H, d) as it travels."""
+        return w if self.noise is None else np.column_stack([w, self.noise])
+
+    def take_noise(self, h: int, w: np.ndarray) -> np.ndarray:
+        """w_h alone, of what travels."""
+        if self.noise is None:
+            return w
+        self.noise[h - 1] = w[-1]
+        return np.ascontiguousarray(w[:-1])
+
+
+class TabularValues(Headed):
     """V_h and π_h over all states, with the whitened feature rows of the greedy actions.
 
     Args:
         features: φ as a table.
-        horizon: H.
-        beta: β.
-        top: (H,) upper clips.
+        head: What turns a model into values.
         diagonal: Whether features are one-hot and Λ is its diagonal.
         allowed: Bool (1 or H, S, A); None allows every action.
         unseen: Whether masks become known state by state, as a black box shows them (`show`).
     """
 
+    policy: np.ndarray
+
     def __init__(
         self,
         features: TableFeatures | OneHot,
-        horizon: int,
-        beta: float,
-        top: np.ndarray,
+        head: Head,
         diagonal: bool = False,
-        taper: np.ndarray | None = None,
         allowed: np.ndarray | None = None,
         unseen: bool = False,
     ) -> None:
         n_states, n_actions, self.dim = features.n_states, features.n_actions, features.dim
-        self.beta, self.ceilings = beta, top
-        self.taper = np.ones(horizon) if taper is None else taper
+        super().__init__(head)
+        horizon = len(head.ceilings)
         # empty arrays tell the compiled loops that features are one-hot
         empty = np.empty((0, 0, 0))
         self.phi = read_only(empty if diagonal else features.table)
@@ -84,12 +145,6 @@ class TabularValues:
         self._gram, self._factor = np.empty(0), cast("DenseFactor | DiagonalFactor", None)
 
     @property
-    def betas(self) -> np.ndarray:
-        """β_h of every step, (H,)."""
-        found: np.ndarray = self.beta * self.taper
-        return found
-
-    @property
     def marks(self) -> tuple[np.ndarray, ...]:
         """What the trigger needs of the greedy actions: whitened rows y, ‖y‖² and, for one-hot
         features, the coordinate that is 1."""
@@ -107,13 +162,14 @@ class TabularValues:
             self._gram, self._factor = gram, factorise(gram)
         if self.unseen:
             self._models[h] = w.copy(), gram.copy()
+        w = self.take_noise(h, w)
         gram, factor = self._gram, self._factor
         values, greedy = self.values[h - 1], self.policy[h - 1]
-        beta, top, mask, scores = self.betas[h - 1], self.ceilings[h - 1], EVERY, UNKEPT
+        bonus, top, mask, scores = self.bonuses[h - 1], self.ceilings[h - 1], EVERY, UNKEPT
         if self.allowed is not None:
             mask, scores = at_step(self.allowed, h), self.scores[h - 1]
         if isinstance(factor, DiagonalFactor):
-            backup_diagonal(self.index, w, gram, beta, top, values, greedy, mask, scores)
+            backup_diagonal(self.index, w, gram, bonus, top, values, greedy, mask, scores)
             self.slots[h - 1] = self.index[self._states, greedy]
             self.norms[h - 1] = 1.0 / gram[self.slots[h - 1]]
         else:
@@ -123,18 +179,24 @@ class TabularValues:
             whitened = self._whitened.reshape(n_states, n_actions, dim)
             target = w @ factor.lower
             norms = self.norms[h - 1]
-            backup(whitened, target, beta, top, values, greedy, norms, mask, scores)
+            backup(whitened, target, bonus, top, values, greedy, norms, mask, scores)
             take_rows(whitened, greedy, self.rows[h - 1])
 
     def another(self, beta: float) -> TabularValues:
         """Tables of its own, to be filled with another β, the same at every step."""
         made = copy(self)
-        made.beta, made.taper = beta, np.ones_like(self.taper)
+        made.head, made.noise = self.head.even(beta), None
         for name in ("values", "policy", "rows", "norms", "slots", "_whitened", "scores", "shown"):
             setattr(made, name, getattr(self, name).copy())
         made.allowed = None if self.allowed is None else self.allowed.copy()
         made._models = dict(self._models)
         return made
+
+    def copied(self) -> Self:
+        """The model as it is now, in tables of its own."""
+        made: Any = self.another(self.beta)
+        made.head, made.noise = self.head, None if self.noise is None else self.noise.copy()
+        return cast("Self", made)
 
     def act(self, h: int, states: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
         """π_h at a batch of states; with `allowed` (n, A), the best of those actions."""
@@ -155,7 +217,7 @@ class TabularValues:
         """What acts elsewhere: where masks came from a black box they have to be given (`told`)."""
         if not self.unseen:
             return self
-        made = self.another(self.beta)
+        made = self.copied()
         assert made.allowed is not None
         made.policy[:], made.needs_mask = self.policy_under(None), True
         return made
@@ -187,43 +249,134 @@ class TabularValues:
             self.values[h - 1, states], self.policy[h - 1, states] = values, greedy
 
 
+class DiverseValues(TabularValues):
+    """`TabularValues` that also knows φᵀw, ‖y‖² and y of every pair (x, a).
+
+    Attributes:
+        diversity: σ.
+        means: (H, S, A) of φᵀw.
+        open_means: The same, −∞ where an action is not allowed.
+        pair_norms: (H, S, A) of ‖φ‖²_{Λ⁻¹}.
+        pair_rows: (H, S·A, d) of y; (H, S·A, 0) where features are one-hot.
+    """
+
+    def __init__(self, diversity: float, *about: Any) -> None:
+        super().__init__(*about)
+        self.diversity = diversity
+        horizon, n_states = self.policy.shape
+        n_actions = self.phi.shape[1] if self.phi.size else self.index.shape[1]
+        self.means = np.zeros((horizon, n_states, n_actions))
+        self.open_means = self.means if self.allowed is None else self.means.copy()
+        self.pair_norms = np.zeros((horizon, n_states, n_actions))
+        self.pair_rows = np.zeros((horizon, n_states * n_actions, self.rows.shape[2]))
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return int(self.means.shape[2])
+
+    def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        """Rebuild step h, the scores of all actions included."""
+        super().update(h, w, gram)
+        w = w if self.noise is None else w[:-1]
+        means, norms = self.means[h - 1], self.pair_norms[h - 1]
+        if isinstance(self._factor, DiagonalFactor):
+            means[:], norms[:] = w[self.index], 1.0 / self._gram[self.index]
+        else:
+            whitened = self._whitened.reshape(*means.shape, self.dim)
+            score_all(whitened, w @ self._factor.lower, means, norms)
+            self.pair_rows[h - 1] = self._whitened
+        if self.allowed is not None:
+            self.open_means[h - 1] = np.where(at_step(self.allowed, h), means, -np.inf)
+
+    def show(self, states: np.ndarray, allowed: np.ndarray) -> None:
+        """As for tables that all follow; what the trigger needs of pairs knows no mask."""
+        super().show(states, allowed)
+        self.open_means[:, states] = np.where(allowed, self.means[:, states], -np.inf)
+
+    def another(self, beta: float) -> DiverseValues:
+        """Tables of its own, to be filled with another β."""
+        made = super().another(beta)
+        assert isinstance(made, DiverseValues)
+        for name in ("means", "pair_norms", "pair_rows"):
+            setattr(made, name, getattr(self, name).copy())
+        made.open_means = made.means if self.allowed is None else self.open_means.copy()
+        return made
+
+    def frozen(self) -> DiverseValues:
+        """The model as it is now."""
+        return self.copied()
+
+    @property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """What `core.perturbation` takes for the model of all steps."""
+        return self.open_means, self.pair_norms, self.pair_rows
+
+    def tables_under(self, allowed: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """The same where `allowed` (1 or H, S, A) is the mask; None is all."""
+        means = self.means if allowed is None else np.where(allowed, self.means, -np.inf)
+        return means, self.pair_norms, self.pair_rows
+
+    @property
+    def bonus_sizes(self) -> np.ndarray:
+        """The bonus of every step, and σ, (H, 4)."""
+        return np.column_stack([self.bonuses, np.full(len(self.policy), self.diversity)])
+
+    @property
+    def marks(self) -> tuple[np.ndarray, ...]:
+        """What the trigger needs, of pairs x·A + a in the place of states."""
+        horizon = len(self.policy)
+        slots = np.zeros((horizon, 0), np.int64)
+        if self.index.size:
+            slots = np.tile(self.index.ravel(), (horizon, 1))
+        return self.pair_rows, self.pair_norms.reshape(horizon, -1), slots
+
+    def directions(self, seed: int, agents: np.ndarray, first: int, n: int) -> np.ndarray:
+        """ζ of each agent and episode, (m·n, d); (m·n, 0) where each ζ_i is drawn when needed."""
+        if self.pair_rows.shape[2] == 0:
+            return np.empty((len(agents) * n, 0))
+        return directions(seed, agents, first, n, self.dim).reshape(-1, self.dim)
+
+    def act_in(self, h: int, x: np.ndarray, seed: int, who: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Actions (n,) at step h in states x (n,); who: agents, episodes and ζ of these."""
+        chosen = np.empty(len(x), np.int32)
+        model = (self.open_means[h - 1], self.pair_norms[h - 1], self.pair_rows[h - 1])
+        x = np.ascontiguousarray(x, np.int64)
+        agents, episodes, zeta = who
+        bonus = self.bonus_sizes[h - 1]
+        act_perturbed(x, model, self.index, bonus, seed, agents, episodes, zeta, chosen)
+        return chosen
+
+
 def at_step(allowed: np.ndarray, h: int) -> np.ndarray:
     """The mask (S, A) of step h, of one for all steps or one for each."""
     mask: np.ndarray = allowed[h - 1 if len(allowed) > 1 else 0]
     return mask
 
 
-class BlockValues:
+class BlockValues(Headed):
     """V_h and π_h at any batch of continuous states, evaluated ROWS feature rows at a time."""
 
     def __init__(
         self,
         features: FeatureMap,
-        horizon: int,
-        beta: float,
-        top: np.ndarray,
+        head: Head,
         rows: int = ROWS,
-        taper: np.ndarray | None = None,
         allowed: Mask | None = None,
     ) -> None:
-        self.features, self.beta, self.ceilings, self.rows = features, beta, top, rows
-        self.taper = np.ones(horizon) if taper is None else taper
-        self.allowed = allowed
+        super().__init__(head)
+        self.features, self.rows, self.allowed = features, rows, allowed
+        horizon = len(head.ceilings)
         self.needs_mask = False  # whether who acts must say what is allowed
         self.size = max(1, rows // features.n_actions)
         self.factors: list[DenseFactor | None] = [None] * horizon
         self.targets: list[np.ndarray] = [np.zeros(features.dim)] * horizon
         self.weights: list[np.ndarray] = [np.zeros(features.dim)] * horizon
 
-    @property
-    def betas(self) -> np.ndarray:
-        """β_h of every step, (H,)."""
-        found: np.ndarray = self.beta * self.taper
-        return found
-
     def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         """Take the step's model; its factor serves every later block. An empty gram is that of
         step h + 1."""
+        w = self.take_noise(h, w)
         factor = factorise(gram) if gram.size else self.factors[h]
         assert isinstance(factor, DenseFactor)  # features of continuous states are never one-hot
         self.factors[h - 1], self.targets[h - 1] = factor, w @ factor.lower
@@ -231,15 +384,15 @@ class BlockValues:
 
     def frozen(self) -> BlockValues:
         """The model as it is now; factors are replaced by `update`, never changed in place."""
-        size = (len(self.factors), self.beta, self.ceilings, self.rows, self.taper)
-        copy = BlockValues(self.features, *size, self.allowed)
+        copy = BlockValues(self.features, self.head, self.rows, self.allowed)
+        copy.noise = None if self.noise is None else self.noise.copy()
         copy.factors, copy.targets = list(self.factors), list(self.targets)
         return copy
 
     def another(self, beta: float) -> BlockValues:
         """A model of its own, with the same factors and another β, the same at every step."""
         made = self.frozen()
-        made.beta, made.taper = beta, np.ones_like(self.taper)
+        made.head, made.noise = self.head.even(beta), None
         return made
 
     def free(self) -> BlockValues:
@@ -283,9 +436,9 @@ class BlockValues:
         self.features.fill(states, phi[:n])
         dim = phi.shape[2]
         factor.whiten(phi.reshape(-1, dim), out=whitened.reshape(-1, dim))
-        beta, top, mask = self.betas[h - 1], self.ceilings[h - 1], self.mask(h, states)
+        bonus, top, mask = self.bonuses[h - 1], self.ceilings[h - 1], self.mask(h, states)
         found = (values[:n], greedy[:n], norms)
-        backup(whitened[:n], self.targets[h - 1], beta, top, *found, mask, UNKEPT)
+        backup(whitened[:n], self.targets[h - 1], bonus, top, *found, mask, UNKEPT)
         return whitened[:n]
 
     def act(self, h: int, states: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
@@ -309,7 +462,7 @@ class BlockValues:
         self.features.fill(states, phi)
         whitened = factor.whiten(phi.reshape(-1, self.features.dim)).reshape(phi.shape)
         greedy, values = np.empty(len(states), np.int32), np.empty(len(states))
-        beta, top, norms = self.betas[h - 1], self.ceilings[h - 1], np.empty(len(states))
+        bonus, top, norms = self.bonuses[h - 1], self.ceilings[h - 1], np.empty(len(states))
         mask = self.mask(h, states)
-        backup(whitened, self.targets[h - 1], beta, top, values, greedy, norms, mask, UNKEPT)
+        backup(whitened, self.targets[h - 1], bonus, top, values, greedy, norms, mask, UNKEPT)
         return greedy

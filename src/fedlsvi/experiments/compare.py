@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ from fedlsvi.experiments.cost import expected_seconds
 from fedlsvi.experiments.runner import RunSpec
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.registry import extension_files
+from fedlsvi.report.model_class import ModelClass, unguaranteed
 from fedlsvi.storage import files
 from fedlsvi.storage.settings_file import EPISODES, Job, Table
 
 JOB_KEYS = ("episodes", "env", "features")
 QUESTION, RESULTS = "question.json", "runs.jsonl"
-ASKED = {"algorithms": [str], "seeds": [int], "shared": {str: Any}, "own": {str: dict}, str: Any}
+ASKED = {"algorithms": [str], "seeds": [int], "shared": {str: Any}, "own": {str: dict},
+         "cannot_pool": [str], str: Any}  # fmt: skip
 """What stands in the question's file."""
 
 
@@ -40,12 +42,14 @@ class Question:
         seeds: The same for all of them.
         shared: The problem, and settings of all.
         own: Settings by algorithm.
+        unable: Those that cannot pool steps, where no law depends on the step.
     """
 
     names: list[str]
     seeds: list[int]
     shared: Table
     own: dict[str, Table]
+    unable: list[str] = field(default_factory=list)
 
     @classmethod
     def parse(
@@ -101,11 +105,40 @@ class Question:
                     f"this setting: leave it out",
                     code="setting-without-effect",
                 )
-        able = [name for name in names if "stationary" in known[name]]
-        if len(able) < len(names):  # all of them learn from the same data
-            for name in able:
-                own[name].setdefault("stationary", False)
-        return cls(list(names), list(seeds), shared, own)
+        return cls(list(names), list(seeds), shared, own).levelled()
+
+    def levelled(self) -> Question:
+        """The same for algorithms that all have one model class: none of them pools the data of all
+        steps unless all of them can.
+
+        Raises:
+            InvalidInput: Settings ask for a class that some algorithm does not have, or for two.
+        """
+        jobs = [Job.parse(self.table(name, self.seeds[0])) for name in self.names]
+        learners = {name: job.learner() for name, job in zip(self.names, jobs, strict=True)}
+        made = jobs[0].environments()
+        envs = made if isinstance(made, list) else [made]
+        unable = [n for n, one in learners.items() if not all(map(one.can_pool, envs))]
+        asked = {name: one.settings.stationary for name, one in learners.items()
+                 if "stationary" in vars(one.settings)}  # fmt: skip
+        wished = {value for value in asked.values() if value != "auto"}
+        if True in wished and (unable or False in wished):
+            raise _two_classes(unable, [name for name, value in asked.items() if value is False])
+        alike = all(env.stationary and env.horizon > 1 for env in envs)
+        paper = any(vars(one.settings).get("preset") == "paper" for one in learners.values())
+        pooled = True in wished or (alike and not (unable or wished or paper))
+        if not alike and not wished:
+            return self
+        own = {n: table | ({"stationary": pooled} if n in asked else {})
+               for n, table in self.own.items()}  # fmt: skip
+        return replace(self, own=own, unable=unable if alike else [])
+
+    @property
+    def model(self) -> ModelClass:
+        """Whether they learn one model for all steps."""
+        pooled = {name: table.get("stationary") is True for name, table in self.own.items()}
+        unproven = unguaranteed({name: name for name in self.names})
+        return ModelClass(pooled, self.unable, unproven)
 
     def table(self, name: str, seed: int) -> Table:
         """The job of one run."""
@@ -146,12 +179,26 @@ class Question:
     def to_dict(self) -> dict[str, Any]:
         """A JSON form."""
         named = {"algorithms": self.names, "seeds": self.seeds}
-        return named | {"shared": self.shared, "own": self.own}
+        return named | {"shared": self.shared, "own": self.own, "cannot_pool": self.unable}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
         """What `to_dict` described."""
-        return cls(data["algorithms"], data["seeds"], data["shared"], data["own"])
+        named = data["algorithms"], data["seeds"]
+        return cls(*named, data["shared"], data["own"], data["cannot_pool"])
+
+
+def _two_classes(unable: Sequence[str], apart: Sequence[str]) -> InvalidInput:
+    """The error for stationary=True that not all algorithms can have."""
+    why = (
+        f"{', '.join(unable)} cannot pool the steps of this environment" if unable
+        else f"it is False for {', '.join(apart)}"
+    )  # fmt: skip
+    return InvalidInput(
+        f"stationary is set to True, but {why}, and in a comparison all algorithms have one model "
+        "for all steps or all have one for each: leave out stationary, or these algorithms",
+        code="model-classes-differ",
+    )
 
 
 def _own(name: str, table: Any, known: Table) -> Table:

@@ -23,6 +23,7 @@ PER_EPISODE = {
     "fedq-bernstein": 3.0e-5,
     "fedq-advantage": 3.0e-5,
     "fed-ucbvi": 4.0e-5,
+    "ucbvi": 1.0e-4,
 }
 """Seconds per episode and step of the horizon where one party replans."""
 
@@ -33,6 +34,9 @@ PER_AGENT = {
     "coop-lsvi": 1.0e-5,
     "coopts-phe": 1.5e-5,
     "coopts-lmc": 3.0e-5,
+    "q-ucb2": 4.0e-6,
+    "q-avg": 6.0e-6,
+    "fed-sarsa": 6.0e-6,
 }
 """The same per agent, where every agent replans."""
 

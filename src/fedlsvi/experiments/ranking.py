@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,15 @@ from fedlsvi.experiments.compare import ASKED, QUESTION, RESULTS, Question
 from fedlsvi.experiments.runner import Outcome, ResultFile, RunSpec
 from fedlsvi.experiments.verdicts import markdown
 from fedlsvi.protocol.records import tenth
-from fedlsvi.report import html, write_figures
+from fedlsvi.report import html, write_figures, write_page
+from fedlsvi.report.colours import places
 from fedlsvi.report.comparison import COMPARED, best_and_worst
+from fedlsvi.report.figures import learns_early
 from fedlsvi.report.intervals import Interval, bootstrap, median, over_seeds
+from fedlsvi.report.model_class import MODEL, ModelClass
 from fedlsvi.report.plotting import (
     Curve,
+    Dots,
     Draw,
     Panel,
     against_scalars,
@@ -99,18 +103,18 @@ def _returns(runs: Sequence[Outcome]) -> Interval | None:
     return median(known) if len(known) == len(runs) else None
 
 
-def table(rows: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+def table(rows: Sequence[Standing], model: ModelClass) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the ranking."""
     earned = by_return(rows)
     lost = ["group regret", "regret ÷ uniform", "last tenth ÷ uniform"]
     measured = ["return, last tenth"] if earned else lost
-    header = ["", "algorithm", *measured, "scalars sent", "rounds", "seconds"]
+    header = ["", "algorithm", MODEL, *measured, "scalars sent", "rounds", "seconds"]
     body = []
     for place, row in enumerate(rows, 1):
         lost = [_cell(row.regret, ",.0f"), _cell(row.share, ".3f"), _cell(row.late, ".3f")]
         numbers = [_cell(row.late_return, ",.3f")] if earned else lost
         costs = [row.scalars.text(), row.rounds.text(), f"{row.seconds.mid:.1f}"]
-        body.append([str(place), row.name, *numbers, *costs])
+        body.append([str(place), row.name, model.row(row.name), *numbers, *costs])
     return header, body
 
 
@@ -128,7 +132,8 @@ def panels(found: Found, order: Sequence[str]) -> dict[str, Draw]:
     episode = "episode t (each agent)"
     if "regret" in known:
         curves = _curves(found, order, "regret")
-        regret = Panel("Regret", episode, "group regret, median", curves, logx=False)
+        early = any(learns_early(curve.x, curve.y) for curve in curves)
+        regret = Panel("Regret", episode, "group regret, median", curves, logx=early)
         return {"regret": regret.draw, "price": partial(_price, found=found, order=order)}
     if "return" not in known:
         return {}
@@ -138,17 +143,17 @@ def panels(found: Found, order: Sequence[str]) -> dict[str, Draw]:
 
 
 def _curves(found: Found, order: Sequence[str], what: str) -> list[Curve]:
-    made = []
-    for number, name in enumerate(order):
+    made, numbers = [], places({name: name for name in order})
+    for name in order:
         mid, low, high = bootstrap(np.array([run.curve[what] for run in found[name]]))
         t = np.array(found[name][0].curve["t"])
-        made.append(Curve(name, t, mid, low, high, colour=number, marks=False))
+        made.append(Curve(name, t, mid, low, high, colour=numbers[name], marks=False))
     return made
 
 
 def _price(axes: Any, found: Found, order: Sequence[str]) -> None:
     """Each run's regret at the end against what it sent; all have played the same episodes."""
-    lost = _sent_for(axes, found, order, "regret")
+    lost = _sent_for(axes, found, order, lambda run: run.regret)
     from_zero(axes, 1.08 * max(float(some.max()) for some in lost))
     axes.set(ylabel="group regret at the end", title="Regret and its price")
     legend_above(axes)
@@ -156,18 +161,22 @@ def _price(axes: Any, found: Found, order: Sequence[str]) -> None:
 
 def _worth(axes: Any, found: Found, order: Sequence[str]) -> None:
     """What the last tenth of the episodes earned, where regret is not known."""
-    close_around(axes, _sent_for(axes, found, order, "late_return"))
+    close_around(axes, _sent_for(axes, found, order, lambda run: run.late_return))
     axes.set(ylabel="mean return, last tenth", title="Return and its price")
     legend_above(axes)
 
 
-def _sent_for(axes: Any, found: Found, order: Sequence[str], what: str) -> list[np.ndarray]:
+def _sent_for(
+    axes: Any, found: Found, order: Sequence[str], figure: Callable[[Outcome], float | None]
+) -> list[np.ndarray]:
     """Draw this figure of each run against what the run sent, and return the figures."""
     made = [
-        np.array([[run.scalars, getattr(run, what)] for run in found[name]], np.float64).T
+        np.array([[run.scalars, figure(run)] for run in found[name]], np.float64).T
         for name in order
     ]
-    against_scalars(axes, [(name, *pair) for name, pair in zip(order, made, strict=True)])
+    numbers = places({name: name for name in order})
+    dots = [Dots(name, numbers[name], *pair) for name, pair in zip(order, made, strict=True)]
+    against_scalars(axes, dots)
     return [values for _, values in made]
 
 
@@ -190,11 +199,16 @@ def write(folder: Path, question: Question, found: Found) -> list[Standing]:
             curves += [[name, run.seed, *point] for point in zip(*columns, strict=True)]
     files.write(folder / "runs.csv", _csv(runs))
     files.write(folder / "curves.csv", _csv(curves))
-    header, body = table(rows)
+    header, body = table(rows, question.model)
     files.write(folder / "table.md", markdown(header, body).encode() + b"\n")
-    summary = question.to_dict() | {"ranking": [row.to_dict() for row in rows]}
-    files.write_json(folder / "summary.json", summary)
+    files.write_json(folder / "summary.json", question.to_dict() | as_json(rows, question.model))
     return rows
+
+
+def as_json(rows: Sequence[Standing], model: ModelClass) -> dict[str, Any]:
+    """The ranking and its model class in a JSON form."""
+    ranked = [row.to_dict() | {"one_model_for": model.row(row.name)} for row in rows]
+    return {"model_class": model.to_dict(), "ranking": ranked}
 
 
 def _csv(rows: list[list[Any]]) -> bytes:
@@ -208,7 +222,7 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
 
     Args:
         folder: The folder.
-        out: Where report.html and plots/ go.
+        out: Where report.html and plots/ go; or a page, NAME.html.
 
     Returns:
         The paths of the files, the page first.
@@ -232,12 +246,13 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
         [name, *(f"{found[name][0].scalars_by_category[kind]:,}" for kind in kinds)]
         for name in order
     ]
-    header, body = table(rows)
+    header, body = table(rows, question.model)
     parts = [
         html.paragraph(", ".join(sizes), "sub"),
         html.paragraph(_verdict(rows, found), "outcome"),
         html.heading("Ranking"),
         html.table(header[1:], [_page_row(row) for row in body], stack=True),
+        html.paragraph(question.model.sentence(), "note"),
         html.heading("Return" if "returns" in svgs else "Regret"),
         html.images(svgs, COMPARED),
         html.heading(f"Scalars sent, seed {question.seeds[0]}"),
@@ -246,10 +261,7 @@ def write_comparison(folder: Path, out: Path) -> list[Path]:
         html.code(_rerun(question)),
     ]  # fmt: skip
     title = f"{plural(len(rows), 'algorithm')} on {_environment(question.shared['env'])}"
-    index = out / "report.html"
-    files.make_folder(out)
-    files.write(index, html.document(title, parts).encode())
-    return [index, *written]
+    return [write_page(out, html.document(title, parts)), *written]
 
 
 def _read(folder: Path) -> tuple[Question, Found]:
@@ -284,8 +296,8 @@ def _verdict(rows: Sequence[Standing], found: Found) -> str:
 
 
 def _page_row(row: Sequence[str]) -> list[str]:
-    place, name, *numbers = row
-    return [f"{place}. {name}", *map(_two_lines, numbers)]
+    place, name, kind, *numbers = row
+    return [f"{place}. {name}", kind.replace(" (", "\n("), *map(_two_lines, numbers)]
 
 
 def _two_lines(cell: str) -> str:

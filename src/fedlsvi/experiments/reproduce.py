@@ -1,11 +1,13 @@
-"""The paper's claims, measured: sweeps are played, analyses write pages with verdicts.
+"""The claims of the paper and three beside it: sweeps are played, analyses write their pages.
 
-A claim is a module of `studies` with a `sweep` (which runs) and a `finding` (what they say). All
+A claim is a module of `claims` with a `sweep` (which runs) and a `finding` (what they say). All
 claims share one file of runs, so a run that two of them need is made once.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +16,8 @@ from pathlib import Path
 
 from fedlsvi.checks import plural
 from fedlsvi.errors import StoreError, UnknownName
+from fedlsvi.experiments.claims import CLAIMS
 from fedlsvi.experiments.runner import Outcome, RunSpec
-from fedlsvi.experiments.studies import CLAIMS
 from fedlsvi.experiments.sweeps import Point, Size
 from fedlsvi.experiments.verdicts import Finding, markdown
 from fedlsvi.report.intervals import FEWEST, interval_name
@@ -40,7 +42,7 @@ def study(name: str) -> Study:
     """The study of a claim."""
     if name not in CLAIMS:
         raise UnknownName("claim", name, CLAIMS)
-    module = import_module(f"fedlsvi.experiments.studies.{name.replace('-', '_')}")
+    module = import_module(f"fedlsvi.experiments.claims.{name.replace('-', '_')}")
     return Study(name, module.sweep, module.finding)
 
 
@@ -97,8 +99,7 @@ def page(
         f"Made by `{command}`: {plural(len(runs), 'run')}, {spent / 60.0:.1f} minutes of "
         f"computing. Numbers are medians of {seeds(specs)}.",
         *found.notes,
-        "## Numbers",
-        markdown(found.header, found.rows),
+        f"[All numbers]({name}.csv)",
     ]
     return "\n\n".join(lines) + "\n"
 
@@ -124,7 +125,7 @@ def with_scope(found: Finding) -> str:
 
 
 def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
-    """Write page and figure of one claim, and its entry in `verdicts.json`.
+    """Write page, figure and table of one claim, and its entry in `verdicts.json`.
 
     Args:
         out: The folder of all pages.
@@ -136,6 +137,7 @@ def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     files.write(out / f"{name}.md", text.encode())
     paint(found.panels, out / f"{name}.png")
+    files.write(out / f"{name}.csv", _table(found).encode())
     entries = known(out)
     checks = [asdict(check) | {"verdict": str(check.verdict)} for check in found.checks]
     entries[name] = {
@@ -148,6 +150,13 @@ def write(out: Path, name: str, found: Finding, text: str, made: str) -> None:
     ordered = {key: entries[key] for key in CLAIMS if key in entries}
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
     files.write(out / "verdicts.json", text.encode() + b"\n")
+
+
+def _table(found: Finding) -> str:
+    """The numbers behind a page, as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([found.header, *found.rows])
+    return text.getvalue()
 
 
 def known(out: Path) -> dict[str, dict[str, object]]:
@@ -172,15 +181,16 @@ def index(out: Path) -> str:
     for name, entry in known(out).items():
         scope = f" ({entry['scope']})" if entry.get("scope") else ""
         title = f"[{entry['title']}]({name}.md)"
-        rows.append([title, f"**{entry['verdict']}**{scope}", f"`{entry['made']}`"])
+        rows.append([title, f"**{entry['verdict']}**{scope}"])
     text = f"""# Results
 
-Each page has the claim, what was measured, a figure, the numbers, the command that made it and its
-size. Verdicts are computed from the data; *inconclusive* means that the interval of a measured
-quantity includes its limit. The checks of trigger, communication and theorem-2 were changed after
-the first results; docs/comparing.md says how, and what the verdicts would have been.
+Each page has the claim, what was measured, a figure, and the command that made it; a CSV file has
+the numbers. Verdicts are computed from the data; *inconclusive* means that the interval of a
+measured quantity includes its limit. After the first results the checks of trigger, communication
+and theorem-2 were changed, and centralised and single-agent got more seeds; studies/claims.md says
+how, and what the verdicts would have been.
 
-{markdown(["claim", "verdict", "made by"], rows)}
+{markdown(["claim", "verdict"], rows)}
 """
     files.write(out / "README.md", text.encode())
     return text

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import process_time
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +30,20 @@ from fedlsvi.storage import files
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import Job, Table, for_learn
 
-OnResult = Callable[["RunSpec", "Outcome"], None]
+OnResult = Callable[["RunSpec", "Outcome"], "Iterable[RunSpec] | None"]
+"""Called with each outcome; may return runs that it makes possible, which are played next."""
+
+
+class Workers(Protocol):
+    """What plays runs: a pool of processes, or the tasks of a cluster."""
+
+    def submit(self, function: Callable[[Table], Outcome | str], table: Table, /) -> Future[Any]:
+        """Call a function elsewhere."""
+        ...
+
+
+Cluster = tuple[Workers, int]
+"""Workers, and how many runs they play at once."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ class Outcome:
     uniform: float | None  # regret of the uniform policy on the same problem
     bounds: dict[str, float]  # right-hand sides of the theorems, Fed-LSVI's only
     raw_per_step: int  # ρ
-    seconds: float
+    seconds: float  # of processor time: what else the machine does is not in it
     curve: dict[str, list[float]]  # t, scalars and regret or return, as far as known; thinned
     late_return: float | None = None  # mean over the last `tenth`, where regret is not known
 
@@ -125,7 +139,7 @@ def uniform(envs: Sequence[Any], agents: int, episodes: int) -> float | None:
 
 def play(table: Table) -> Outcome:
     """One run, on one thread."""
-    began = perf_counter()
+    began = process_time()
     job = Job.parse(table)
     env, known = job.known_before(job.environments())
     with unattended():
@@ -134,7 +148,7 @@ def play(table: Table) -> Outcome:
             **for_learn(known),
         )  # fmt: skip
     envs = env if isinstance(env, list) else [run.plan.envs[0] if run.plan is not None else env]
-    return outcome(run, envs, perf_counter() - began)
+    return outcome(run, envs, process_time() - began)
 
 
 class ResultFile:
@@ -202,6 +216,7 @@ def run_all(
     results: ResultFile,
     jobs: int,
     on_result: OnResult | None = None,
+    cluster: Cluster | None = None,
 ) -> int:
     """Play every run that has no outcome yet.
 
@@ -209,33 +224,39 @@ def run_all(
         specs: The runs.
         results: Where outcomes are kept.
         jobs: Processes.
-        on_result: Called with each outcome.
+        on_result: As `OnResult`.
+        cluster: Where they are played, in place of processes of this machine.
 
     Returns:
         How many were played.
     """
-    todo = missing(specs, results)
-    for spec, found in _played(todo, jobs):
+    todo, played = deque(missing(specs, results)), 0
+    for spec, found in _played(todo, jobs) if cluster is None else _spread(todo, *cluster):
         results.put(spec, found)
-        if on_result is not None:
-            on_result(spec, found)
-    return len(todo)
+        played += 1
+        more = on_result(spec, found) if on_result is not None else None
+        todo.extendleft(reversed(missing(more or (), results)))
+    return played
 
 
-def _played(todo: list[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, Outcome]]:
+def _played(todo: deque[RunSpec], jobs: int) -> Iterator[tuple[RunSpec, Outcome]]:
     if jobs == 1 or len(todo) < 2:
-        yield from ((spec, play(spec.table)) for spec in todo)
+        while todo:
+            spec = todo.popleft()
+            yield spec, play(spec.table)
         return
-    with pool_errors(), pool(min(jobs, len(todo))) as processes:
-        waiting: dict[Future[Outcome | str], RunSpec] = {}
-        queue = iter(todo)
-        for spec in queue:
-            waiting[processes.submit(_work, spec.table)] = spec
-            if len(waiting) < 2 * jobs:
-                continue
-            yield from _finished(waiting)
-        while waiting:
-            yield from _finished(waiting)
+    with pool_errors(), pool(jobs) as processes:
+        yield from _spread(todo, processes, jobs)
+
+
+def _spread(todo: deque[RunSpec], workers: Workers, jobs: int) -> Iterator[tuple[RunSpec, Outcome]]:
+    """The runs that these workers play, `jobs` at once, as they end."""
+    waiting: dict[Future[Outcome | str], RunSpec] = {}
+    while todo or waiting:
+        while todo and len(waiting) < 2 * jobs:
+            spec = todo.popleft()
+            waiting[workers.submit(_work, spec.table)] = spec
+        yield from _finished(waiting)
 
 
 def _finished(waiting: dict[Future[Outcome | str], RunSpec]) -> Iterator[tuple[RunSpec, Outcome]]:

@@ -22,6 +22,13 @@ INSTANCES = 300
 PAPERS_TRIGGER: dict[str, Any] = {"cap": "off", "rounds": "off", "stationary": False}
 """Settings of studies that measure the paper's claims: no cap, no budget, a model for each step."""
 
+PAPERS_BONUS: dict[str, Any] = {"bonus": "constant"}
+"""β_h‖φ‖, for which the theorems are proven; Fed-LSVI's default is less where targets scatter
+little."""
+
+SAID_BONUS = 'the paper\'s bonus β‖φ‖ (`bonus="constant"`)'
+"""For the pages of these studies."""
+
 
 @dataclass(frozen=True)
 class Point:

@@ -49,19 +49,20 @@ def _refusal(uniform_regret: float | None) -> InvalidInput:
 @dataclass(frozen=True)
 class Scale:
     """The parameter that sets an algorithm's exploration, its default, and whether that is a β
-    that shrinks from step to step."""
+    that shrinks from step to step, or one that is the most of a bonus that knows the noise."""
 
     parameter: str
     default: float
     tapered: bool = False
+    noisy: bool = False
 
 
 def scale_of(name: str, p: Parameters) -> Scale:
-    """beta, sigma or c, and what is in force where it is left out."""
+    """beta, sigma, c or what else sets exploration, and what is in force where it is left out."""
     known = algorithms.entry(name).parameters()
     if "beta" in known:
-        return Scale("beta", p.beta, p.taper)
-    for parameter in ("sigma", "c"):
+        return Scale("beta", p.beta, p.taper, p.noisy)
+    for parameter in ("sigma", "c", "temperature", "epsilon", "prior"):
         if parameter not in known:
             continue
         if known[parameter] is not None:
@@ -163,8 +164,9 @@ class Tuning:
                         }
                     scale = self.scales[name]
                     table[scale.parameter] = factor * scale.default
-                    if scale.tapered:  # a β that is given is the same at every step, unless asked
-                        table["taper"] = True
+                    # a β that is given is the same at every step and all of the bonus, unless asked
+                    table |= {"taper": True} if scale.tapered else {}
+                    table |= {"bonus": "noise"} if scale.noisy else {}
                     labels = {"algorithm": name, "factor": factor, "instance": i}
                     found.append(RunSpec(table, labels, float(table["episodes"])))
         return found

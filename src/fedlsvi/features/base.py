@@ -47,6 +47,7 @@ class FeatureMap(ABC):
         nonnegative: φ ≥ 0.
         simplex: φ ≥ 0 and Σᵢ φᵢ = 1.
         privileged: It was made with knowledge of the model that no learner has.
+        fitted: It was made from observed states, about which it may say something.
         made_as: Name and parameters with which the registry made it, if a map has no `spec`.
     """
 
@@ -57,6 +58,7 @@ class FeatureMap(ABC):
     nonnegative: bool = False
     simplex: bool = False
     privileged: bool = False
+    fitted: bool = False
     made_as: dict[str, Any] | None = None
 
     @abstractmethod
@@ -84,6 +86,11 @@ class FeatureMap(ABC):
     @abstractmethod
     def bind(self, env: Bindable) -> FeatureMap:
         """The map to compute with in `env`: itself or another, with `dim` and `n_actions` set."""
+
+    def agreed(self) -> FeatureMap:
+        """The map as parties use it that cannot ask one another: what it would take from its own
+        environment beyond what it is told is the same for all."""
+        return self
 
     def spec(self) -> dict[str, Any] | None:
         """Registered name and parameters, ready for JSON; None if no name makes it."""

@@ -18,12 +18,10 @@ from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable
 from fedlsvi.features.blocks import BlockFeatures
 from fedlsvi.features.validation import count, fits, numbers
+from fedlsvi.features.widths import VAST
 
 MOST = 20_000
 """The largest D: a finer grid over the state's dimensions is a mistake."""
-
-VAST = 1e18
-"""A bound beyond ±VAST is none: Gymnasium writes the largest number of a type for ∞."""
 
 Bound = float | list[float] | None
 
@@ -60,8 +58,8 @@ class BoxFeatures(BlockFeatures):
                     code="box-unbounded",
                 )
             setattr(self, side, array)
-        self._box: tuple[np.ndarray, np.ndarray] = self.low, self.high  # type: ignore[assignment]
-        if not (self._box[1] > self._box[0]).all():
+        self.ends: tuple[np.ndarray, np.ndarray] = self.low, self.high  # type: ignore[assignment]
+        if not (self.ends[1] > self.ends[0]).all():
             raise InvalidFeatures(
                 f"high must lie above low, got low={self.low} and high={self.high}", code="bad-high"
             )
@@ -80,7 +78,7 @@ class BoxFeatures(BlockFeatures):
 
     def unit(self, states: np.ndarray) -> np.ndarray:
         """x̂ (n, s) ∈ [0, 1]^s."""
-        low, high = self._box
+        low, high = self.ends
         scaled: np.ndarray = (states - low) / (high - low)
         return np.clip(scaled, 0.0, 1.0, out=scaled)
 

@@ -124,6 +124,7 @@ class SklearnFeatures(EmbeddingFeatures):
     """
 
     kind = "scikit-learn"
+    fitted = True
 
     def __init__(self, transformer: Any, norm: str | float = "unit") -> None:
         if not hasattr(transformer, "transform"):

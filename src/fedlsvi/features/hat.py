@@ -54,9 +54,8 @@ class HatFeatures(FeatureMap):
                 "space: give one-hot or table features, or a callable",
                 code="needs-unit-interval",
             )
-        low, high = (
-            np.ravel(getattr(env, end, default)) for end, default in (("low", 0.0), ("high", 1.0))
-        )
+        ends = (getattr(env, "low", None), 0.0), (getattr(env, "high", None), 1.0)
+        low, high = (np.ravel(usual if own is None else own) for own, usual in ends)
         if not (low[0] >= 0.0 and high[0] <= 1.0):
             raise InvalidFeatures(
                 f"hat features need a state in [0, 1], but that of {env.name} is in "

@@ -68,7 +68,9 @@ class RBFFeatures(BoxFeatures):
             )
         spread = _spread(seen)
         centres = kmeans2(seen / spread, n, minit="++", rng=np.random.default_rng(seed))[0]
-        return cls(centres * spread, (_apart(centres) * spread).tolist())
+        made = cls(centres * spread, (_apart(centres) * spread).tolist())
+        made.fitted = True
+        return made
 
     def bind(self, env: Bindable) -> Self:
         """The map on the states of `env`; given centres need no box."""
@@ -93,7 +95,7 @@ class RBFFeatures(BoxFeatures):
 
     def size(self, state_dim: int) -> int:
         assert self.per_dimension is not None
-        n, (low, high) = self.per_dimension, self._box
+        n, (low, high) = self.per_dimension, self.ends
         if n**state_dim <= MOST:  # else `prepare` refuses it
             axes = [np.linspace(*ends, n) for ends in zip(low, high, strict=True)]
             self.centres = np.array(list(itertools.product(*axes)))

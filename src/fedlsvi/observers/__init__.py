@@ -16,11 +16,18 @@ from fedlsvi.registry import lazy_exports
 if TYPE_CHECKING:
     from fedlsvi.observers.files import CSVLog as CSVLog
     from fedlsvi.observers.files import JSONLLog as JSONLLog
+    from fedlsvi.observers.prometheus import Prometheus as Prometheus
     from fedlsvi.observers.trackers import MLflow as MLflow
     from fedlsvi.observers.trackers import TensorBoard as TensorBoard
+    from fedlsvi.observers.trackers import Trackio as Trackio
     from fedlsvi.observers.trackers import WandB as WandB
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
-    {"files": "CSVLog JSONLLog", "metrics": "metrics", "trackers": "MLflow TensorBoard WandB"},
+    {
+        "files": "CSVLog JSONLLog",
+        "metrics": "metrics",
+        "prometheus": "Prometheus",
+        "trackers": "MLflow TensorBoard Trackio WandB",
+    },
 )

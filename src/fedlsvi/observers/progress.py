@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter
+from typing import Any, Protocol
 
 from fedlsvi.config import Parameters
 from fedlsvi.protocol.records import Observer, RoundRecord
@@ -11,24 +12,44 @@ from fedlsvi.protocol.records import Observer, RoundRecord
 INTERVAL = 0.1
 """Seconds between two repaints; rounds may come by the thousand."""
 
+MOMENT = 1.0
+"""Seconds for which nobody needs a bar."""
 
-def bar(parameters: Parameters, show: bool | None = None, played: int = 0) -> list[Observer]:
+
+class Expected(Protocol):
+    """What is expected of a run (`fedlsvi.forecast`)."""
+
+    def sentence(self) -> str:
+        """Rounds, time, memory and scalars."""
+        ...
+
+    def left(self, t: int) -> float:
+        """Which share of the time is left after episode t."""
+        ...
+
+
+Progress = bool | Expected | None
+"""Whether a bar is drawn; None, and what is expected of the run, draw it where somebody looks."""
+
+
+def bar(parameters: Parameters, show: Progress = None, played: int = 0) -> list[Observer]:
     """A progress bar on standard error, as a list of one observer or none.
 
     Args:
         parameters: Of the run.
-        show: Whether to draw it; None draws it in a terminal only.
+        show: Whether to draw it; None draws it in a terminal only, and what is expected of the run
+            tells how long it will take.
         played: Episodes per agent that were played before.
     """
     if not is_shown(show):
         return []
     kind = NotebookBar if in_notebook() else ProgressBar
-    return [kind(parameters, played)]
+    return [kind(parameters, played, None if isinstance(show, bool) else show)]
 
 
-def is_shown(show: bool | None) -> bool:
+def is_shown(show: Progress) -> bool:
     """Whether a bar is drawn; None is in a terminal or a notebook."""
-    return (in_notebook() or sys.stderr.isatty()) if show is None else show
+    return show if isinstance(show, bool) else in_notebook() or sys.stderr.isatty()
 
 
 def in_notebook() -> bool:
@@ -38,21 +59,34 @@ def in_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-def _state(record: RoundRecord, first: int, began: float) -> str:
+def _state(record: RoundRecord, first: int, began: float, expected: Expected | None) -> str:
     """What stands beside the bar."""
-    speed = (record.last - first) / max(perf_counter() - began, 1e-9)
+    spent = max(perf_counter() - began, 1e-9)
     regret = "" if record.regret is None else f" · regret {record.regret:,.1f}"
-    return f"{speed:,.0f} episodes/s · round {record.k}{regret}"
+    left = ""
+    if expected is not None and (done := expected.left(first) - expected.left(record.last)) > 0.0:
+        left = f" · {duration(spent * expected.left(record.last) / done)} left"
+    return f"{(record.last - first) / spent:,.0f} episodes/s · round {record.k}{regret}{left}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 100.0:
+        return f"{seconds:.1f} s" if seconds < 10.0 else f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} h"
 
 
 class NotebookBar:
     """An output of the cell that is repainted at most ten times a second; plain HTML, so that
     neither widgets nor scripts are needed."""
 
-    def __init__(self, parameters: Parameters, played: int = 0) -> None:
+    def __init__(
+        self, parameters: Parameters, played: int = 0, expected: Expected | None = None
+    ) -> None:
         from IPython.display import display
 
         self._began, self._first, self._painted = perf_counter(), played, 0.0
+        self._expected = expected
         self._total, self._last, self._done = parameters.episodes, None, played
         self._text = "episodes"
         self._handle = display(self, display_id=True)
@@ -75,7 +109,8 @@ class NotebookBar:
             self._paint(record)
 
     def _paint(self, record: RoundRecord) -> None:
-        self._done, self._text = record.last, _state(record, self._first, self._began)
+        about = (self._first, self._began, self._expected)
+        self._done, self._text = record.last, _state(record, *about)
         if self._handle is not None:
             self._handle.update(self)
         self._painted = perf_counter()
@@ -89,18 +124,21 @@ class NotebookBar:
 class ProgressBar:
     """One line that is repainted at most ten times a second."""
 
-    def __init__(self, parameters: Parameters, played: int = 0) -> None:
+    def __init__(
+        self, parameters: Parameters, played: int = 0, expected: Expected | None = None
+    ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._began, self._first, self._painted = perf_counter(), played, 0.0
+        self._expected = expected
         self._last: RoundRecord | None = None
         # painted by hand: a separate thread would take time from the compiled loops
         self._progress = Progress(
             BarColumn(bar_width=14),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
             TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(compact=True),
+            *([TimeRemainingColumn(compact=True)] if expected is None else []),
             console=Console(stderr=True),
             auto_refresh=False,
         )
@@ -117,7 +155,7 @@ class ProgressBar:
             self._paint(record)
 
     def _paint(self, record: RoundRecord) -> None:
-        state = _state(record, self._first, self._began)
+        state = _state(record, self._first, self._began, self._expected)
         self._progress.update(self._task, completed=record.last, state=state)
         self._progress.refresh()
         self._painted = perf_counter()
@@ -127,3 +165,32 @@ class ProgressBar:
         if self._last is not None:
             self._paint(self._last)
         self._progress.stop()
+
+
+class MeasuringBar:
+    """Episodes that measure policies, on standard error; it appears if they take longer than a
+    moment, and goes when they are over."""
+
+    def __init__(self, total: int, show: bool | None = None) -> None:
+        self._began, self._total, self._shown = perf_counter(), total, is_shown(show)
+        self._progress: Any = None
+
+    def __call__(self, done: float) -> None:
+        """So many episodes have been played with each policy."""
+        if not self._shown or perf_counter() - self._began < MOMENT:
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            shown = Console(stderr=True)
+            self._progress = Progress(console=shown, auto_refresh=False, transient=True)
+            self._task = self._progress.add_task("measuring policies", total=self._total)
+            self._progress.start()
+        self._progress.update(self._task, completed=done)
+        self._progress.refresh()
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        if self._progress is not None:
+            self._progress.stop()

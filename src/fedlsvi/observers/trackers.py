@@ -1,4 +1,4 @@
-"""TensorBoard, MLflow and Weights & Biases; each needs its own package and is off by default."""
+"""TensorBoard, MLflow, Weights & Biases and Trackio: each needs its own package, none is on."""
 
 from __future__ import annotations
 
@@ -80,8 +80,10 @@ class MLflow:
 class WandB:
     """Metrics of a new Weights & Biases run; options are those of `wandb.init`."""
 
+    package = "wandb"
+
     def __init__(self, **options: Any) -> None:
-        self._run = _package("wandb", "wandb").init(**options)
+        self._run = _package(self.package, self.package).init(**options)
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
@@ -90,3 +92,10 @@ class WandB:
     def close(self) -> None:
         """End the run."""
         self._run.finish()
+
+
+class Trackio(WandB):
+    """Metrics of a new Trackio run, kept on this machine unless `space_id` or `server_url` names
+    another place; options are those of `trackio.init`."""
+
+    package = "trackio"

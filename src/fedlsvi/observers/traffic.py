@@ -2,21 +2,23 @@
 
 Two things defeat the purpose of sending statistics: more scalars than the trajectories themselves
 have, and an upload that sums up a single episode, from which that episode can be read. Each is
-warned of once: before the run where it is certain, else at the round in which it happens.
+warned of once: before the run where it is certain, else at the round in which it happens. The
+second is nobody's loss in a simulation, where no upload leaves the process that played it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.participation_schedule import expected_share
-from fedlsvi.errors import TrafficWarning
+from fedlsvi.errors import TrafficWarning, warn
 from fedlsvi.protocol.records import RoundRecord
 
 log = logging.getLogger("fedlsvi.traffic")
@@ -36,7 +38,7 @@ class Traffic:
         paid: The most rounds that send no more than the raw data; 0 where even one sends more.
         floor: An example of a floor on rounds.
         single: Whether the first upload is certain to sum up a single episode.
-        noisy: Whether noise hides what short rounds would show.
+        hidden: Whether masks or noise hide what short rounds would show.
         anytime: Whether γ grows with the episode, so that no floor or budget can be set.
     """
 
@@ -48,7 +50,7 @@ class Traffic:
     floor: int
     single: bool
     anytime: bool
-    noisy: bool = False
+    hidden: bool = False
 
     @classmethod
     def of(cls, p: Parameters, raw_per_step: int) -> Traffic:
@@ -70,7 +72,7 @@ class Traffic:
             floor=min(10, p.episodes),
             single=_single(p),
             anytime=p.growth > 0.0,
-            noisy=p.privacy is not None,
+            hidden=p.privacy is not None or p.aggregation == "secure",
         )
 
     @property
@@ -95,7 +97,9 @@ class Traffic:
         assert self.raw is not None
         times = sent / self.raw
         how_much = f"{times:.1f}" if times < 10.0 else f"{times:,.0f}"
-        change = self._change(f"rounds={self.paid}")
+        change = (
+            f"fewer rounds send less and learn more slowly: {self._change(f'rounds={self.paid}')}"
+        )
         if not self.paid:
             change = (
                 "one model is larger than all the data, so play more episodes or use fewer features"
@@ -109,13 +113,13 @@ class Traffic:
         """The warning of uploads of a single episode."""
         return (
             f"uploads {will} a single episode, so they reveal it: "
-            f"{self._change(f'min_round={self.floor}')}"
+            f"set {self._change(f'min_round={self.floor}')}"
         )
 
     def _change(self, setting: str) -> str:
         """What to change, in words that Python and --set share."""
         other = ', with gamma="auto" instead of "anytime"' if self.anytime else ""
-        return f"set {setting}, for example{other}"
+        return f"{setting}, for example{other}"
 
 
 def rounds_paid_for(p: Parameters, raw_per_step: int) -> int:
@@ -135,12 +139,15 @@ def _scalars(p: Parameters, rounds: int, most: bool = False) -> int:
     sites = parties if p.aggregation == "secure" else None
     both = rounds + (p.logged > 0)  # and the round of the logs, in which nobody signals
     sent = (p.dim, p.horizon, p.n_agents, p.packing, both, rounds * parties)
-    if p.exchange == "stepwise":
-        last = theory.scalars_exploit(p.dim, p.horizon, p.n_agents, sites) if p.exploit else 0
-        return theory.scalars_total(*sent, sites, p.stationary) + last
+    size, trip = (p.dim, p.horizon, p.n_agents), p.exchange == "one-trip"
+    last = theory.scalars_exploit(*size, sites, trip, p.fits) if p.exploit else 0
+    kind = (p.stationary, p.noisy)
+    if not trip:
+        return theory.scalars_total(*sent, sites, *kind) + last
     tables = 1 if p.stationary else p.horizon - 1
-    following = rounds * p.n_agents * tables * p.dim * p.states if most else 0
-    return theory.scalars_one_trip(*sent, following, sites, p.states, p.stationary)
+    rows = p.dim + 2 * p.noisy
+    following = rounds * p.n_agents * tables * rows * p.columns if most else 0
+    return theory.scalars_one_trip(*sent, following, sites, p.columns, *kind) + last
 
 
 def fewest_rounds(p: Parameters) -> int:
@@ -168,29 +175,43 @@ def _single(p: Parameters) -> bool:
 
 
 class TrafficWatch:
-    """Observer that warns once of each, at the latest when it happens."""
+    """Observer that warns once of each, at the latest when it happens.
 
-    def __init__(self, traffic: Traffic) -> None:
+    Args:
+        traffic: What is expected of the run.
+        federated: Whether a server receives the uploads: only then does it learn single episodes.
+        say: What is called with each warning; by default it is a `TrafficWarning`.
+    """
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        federated: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.traffic = traffic
-        self._single, self._above = traffic.single and not traffic.noisy, traffic.above_raw
+        self._say = say or partial(warn, category=TrafficWarning)
+        self._above = traffic.above_raw
+        self._look = federated and not traffic.hidden
 
-    def before(self, stacklevel: int = 2) -> None:
+    def before(self) -> None:
         """Warn of what is certain, before the run."""
         known = []
         if self._above:
             known.append(self.traffic.too_much(self.traffic.scalars[0]))
-        if self._single:
+        if self._look and self.traffic.single:
             known.append(self.traffic.too_few())
+            self._look = False
         if known:
-            warnings.warn(". Also, ".join(known), TrafficWarning, stacklevel=stacklevel + 1)
+            self._say(". Also, ".join(known))
 
     def __call__(self, record: RoundRecord) -> None:
         """A round has ended."""
-        if not self._single and record.length == 1 and not self.traffic.noisy:
-            self._single = True
-            warnings.warn(self.traffic.too_few("sum up"), TrafficWarning, stacklevel=2)
+        if self._look and record.length == 1:
+            self._look = False
+            self._say(self.traffic.too_few("sum up"))
         raw = self.traffic.raw
         if not self._above and raw is not None and (sent := sum(record.scalars.values())) > raw:
             self._above = True
             said = self.traffic.too_much(sent, f"has sent, after {plural(record.last, 'episode')},")
-            warnings.warn(said, TrafficWarning, stacklevel=2)
+            self._say(said)

@@ -8,28 +8,33 @@ finds the first episode that fires, and `stop` drops whatever lies beyond the ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedlsvi.core.statistics import Packing, unpack
 from fedlsvi.core.trigger import Rule, Trigger
 from fedlsvi.errors import TransportError
+from fedlsvi.experience.rooms import Added, Increment
 from fedlsvi.experience.workers import Workers
+from fedlsvi.protocol.heads import HeadPass
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
+    Layout,
     Model,
+    Models,
+    NextStates,
     Reply,
     Request,
     Signal,
     Start,
     Stop,
+    SummedUpload,
     Upload,
 )
-from fedlsvi.protocol.second_pass import SecondPass
 
 
 class Values(Protocol):
@@ -46,10 +51,19 @@ class Experience(Protocol):
     """The environments of the cohort's agents and their buffers D_h (`fedlsvi.experience`)."""
 
     dim: int
-    block: int
     t: int
     length: int
     workers: Workers
+
+    @property
+    def worlds(self) -> Sequence[Any]:
+        """Where the agents play, or their logs."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """Episodes that are explored at once."""
+        ...
 
     def begin(self, t: int) -> None:
         """Δt ← 0 and Λ^loc ← 0 after episode t; the policy is now frozen."""
@@ -57,6 +71,23 @@ class Experience(Protocol):
 
     def explore(self, n: int) -> None:
         """Play n more episodes."""
+        ...
+
+    @property
+    def present(self) -> np.ndarray:
+        """Positions of the agents that take part in the round under way."""
+        ...
+
+    @property
+    def since(self) -> np.ndarray | None:
+        """Where agents come and go, (m,): the last episode of the last round that each was in
+        before the one that has ended, as `core.participation_schedule.Attendance` has it; None
+        where all are always there."""
+        ...
+
+    @property
+    def names_users(self) -> bool:
+        """Whether the environments say who plays."""
         ...
 
     def first_firing(self, rule: Rule, n: int) -> tuple[int, np.ndarray, np.ndarray]:
@@ -70,6 +101,32 @@ class Experience(Protocol):
     def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
         """Λ_h^loc packed, (m, P), and b_h over the whole of D_h with V_{h+1} in force, (m, d).
         Steps that share a Gram matrix give it at h = H, and an empty one, (m, 0), before."""
+        ...
+
+    def responses(self, h: int, values: Any) -> np.ndarray:
+        """b_h over the whole of D_h with the V_{h+1} of these values, (m, d)."""
+        ...
+
+    def fit(self, h: int, w: np.ndarray, values: Any) -> np.ndarray:
+        """n, Σy, Σy², Σε and Σε² of the targets y = r + V_{h+1}(x') of step h alone, whatever steps
+        share, with ε = y − φᵀw; (m, 5), zeros where it is not known."""
+        ...
+
+    def take_increment(self, h: int) -> Increment:
+        """What the round adds to the sums of step h, where states are numbers; it is not kept."""
+        ...
+
+    def take_added(self) -> Added:
+        """What the round adds to the sums of all steps, of all agents together, where the memory
+        adds them."""
+        ...
+
+    def returns(self, first: int, last: int) -> np.ndarray | None:
+        """Returns of episodes first + 1 … last of the round just closed; None if not counted."""
+        ...
+
+    def fewest(self, first: int, last: int) -> int | None:
+        """Episodes in the emptiest Λ_h^loc of that round; None where all are in all."""
         ...
 
     def state(self) -> dict[str, np.ndarray]:
@@ -100,12 +157,29 @@ class Cohort:
         values: Values,
         experience: Experience,
         trigger: Trigger,
+        one_trip: Layout | None = None,
+        fits: bool = False,
+        together: bool = False,
     ) -> None:
         self.agents, self.horizon, self.packing = agents, horizon, packing
         self.values, self.experience, self.trigger = values, experience, trigger
+        self.one_trip = one_trip  # the sizes, where the end of a round is answered all at once
+        self.fits = fits  # whether it says in the end how well the model fits
+        self.together = together  # whether its memory adds the agents
         self.grams: dict[int, np.ndarray] = {}  # Λ_h in force, packed
-        self.second: SecondPass | None = None
+        self.weights: dict[int, np.ndarray] = {}  # w_h in force
+        self.second: HeadPass | None = None
         self.deployed: Values | None = None
+
+    @property
+    def block(self) -> int:
+        """How many episodes it explores at once."""
+        return self.experience.block
+
+    @property
+    def since(self) -> np.ndarray | None:
+        """As `Experience.since`."""
+        return self.experience.since
 
     def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         """Answer one message of the server; `until` is for `explore`."""
@@ -113,8 +187,8 @@ class Cohort:
             case Explore(limit=limit):
                 return self.explore(limit, until)
             case Exploit(beta=beta):
-                self.second = SecondPass(self, beta)
-                return self.second.upload(self.horizon)
+                self.second = HeadPass(self, beta)
+                return None if self.one_trip is not None else self.second.upload(self.horizon)
             case Model(h=h, w=w) if self.second is not None:
                 self.deployed = self.second.values
                 reply = self.second.update(h, w)
@@ -122,6 +196,16 @@ class Cohort:
                 return reply
             case Model():
                 return self.update(message)
+            case Models() if self.second is not None:
+                for h in range(self.horizon, 0, -1):
+                    self.second.take(h, message.w[h - 1])
+                self.deployed, self.second = self.second.values, None
+                return None
+            case Models():
+                for h in range(self.horizon, 0, -1):
+                    self.renew(h, *message.model(h))
+                self.rest()
+                return None
             case Stop(t=t):
                 return self.stop(t)
             case Start():
@@ -137,7 +221,7 @@ class Cohort:
         self.T, self.second = message.episodes, None
         self.values.beta = message.beta
         for h in range(self.horizon, 0, -1):
-            self._renew(h, *message.model(h))  # line 2
+            self.renew(h, *message.model(h))  # line 2
         self.experience.begin(message.t)  # lines 1, 4–7
 
     def explore(self, limit: int, until: Callable[[int], int] | None = None) -> Signal:
@@ -157,17 +241,25 @@ class Cohort:
             length, fired, steps = world.first_firing(self.trigger.rule(world.t), asked)
             if length > 0:
                 return Signal(world.t + length, self.agents[fired], steps)  # line 18
-            if t + n == self.T:
-                return Signal(self.T, self.agents.copy(), np.zeros_like(self.agents))  # lines 21–23
+            present = world.present
+            if t + n == self.T and len(present):
+                # lines 21–23
+                return Signal(self.T, self.agents[present], np.zeros_like(present))
             limit -= n
         return Signal.silence()
 
-    def stop(self, t: int) -> Upload:
+    def stop(self, t: int) -> Upload | SummedUpload:
         """The round ends at episode t, for every agent of the federation."""
         behind = t - self.experience.t - self.experience.length
         if behind > 0:
             self.experience.explore(behind)
         self.experience.close(t - self.experience.t)
+        if self.one_trip is not None and self.together:
+            words, alike, cells = self.experience.take_added()
+            following = NextStates.sizes(cells, self.one_trip.cells)
+            return SummedUpload(1, words, alike, following)
+        if self.one_trip is not None:
+            return every_step(self.experience, self.one_trip)
         return self.upload(self.horizon)
 
     def upload(self, h: int) -> Upload:
@@ -177,12 +269,40 @@ class Cohort:
 
     def update(self, model: Model) -> Upload | None:
         """Take the step's new model, and go on to the step before it."""
-        self._renew(model.h, model.w, model.gram)  # lines 28–29
+        self.renew(model.h, model.w, model.gram)  # lines 28–29
         if model.h > 1:
             return self.upload(model.h - 1)  # line 25
-        self.experience.begin(self.experience.t + self.experience.length)  # lines 3–7
+        self.rest()
         return None
 
-    def _renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+    def rest(self) -> None:
+        """The models of all steps are here: the next round begins."""
+        self.experience.begin(self.experience.t + self.experience.length)  # lines 3–7
+
+    def renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
+        """Take a step's model; an empty Λ_h is that of step h + 1."""
         self.grams[h] = gram if gram.size else self.grams[h + 1]
+        self.weights[h] = w[: self.experience.dim]
         self.values.update(h, w, unpack(gram, self.experience.dim, self.packing))
+
+
+def every_step(experience: Experience, size: Layout) -> Upload:
+    """What a round added at all steps, of which nothing is remembered
+    (`fedlsvi.protocol.one_trip`)."""
+    # where steps share their sums, these go with step H
+    steps = range(size.horizon, size.horizon + 1) if size.stationary else range(1, size.horizon + 1)
+    parts = [experience.take_increment(h) for h in steps]
+    gram = np.stack([part.gram for part in parts], axis=1)
+    u = np.stack([part.u for part in parts], axis=1)
+    tables, following = parts[: size.tables], []
+    for agent in range(len(u)):
+        cuts = [slice(*np.searchsorted(part.agents, [agent, agent + 1])) for part in tables]
+        cells, entries = [np.empty(0, np.int64)], [np.empty(0)]
+        for h, (part, cut) in enumerate(zip(tables, cuts, strict=True)):
+            rows, columns = np.divmod(part.places[cut], part.columns)
+            cells.append((h * size.responses + rows) * size.states + columns)
+            entries.append(part.values[cut])
+        following.append(
+            NextStates.shorter(np.concatenate(cells), np.concatenate(entries), size.cells)
+        )
+    return Upload(1, gram, u, tuple(following))

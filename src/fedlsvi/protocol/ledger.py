@@ -43,21 +43,16 @@ class Ledger:
         _refuse_unknown(category)
         self._every[category] += scalars
 
-    def some(self, category: str, agents: np.ndarray, scalars: int) -> None:
-        """Each of these agents (numbers, none twice) sent or received this many scalars."""
+    def some(self, category: str, agents: np.ndarray, scalars: int | np.ndarray) -> None:
+        """Each of these agents (numbers, none twice) sent or received this many scalars; an array
+        has the scalars of each of them."""
         _refuse_unknown(category)
         self.agents[agents, CATEGORIES.index(category)] += scalars
-        self._single[category] += scalars * len(agents)
+        self._single[category] += int(np.broadcast_to(scalars, len(agents)).sum())
 
     def single(self, category: str) -> int:
         """Scalars of a category that were not the same for all agents."""
         return self._single[category]
-
-    def add(self, category: str, scalars: np.ndarray) -> None:
-        """Agent m sent or received scalars[m], (M,)."""
-        _refuse_unknown(category)
-        self.agents[:, CATEGORIES.index(category)] += scalars
-        self._single[category] += int(scalars.sum())
 
     @property
     def scalars(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedlsvi.core.model_fit import FIT
 from fedlsvi.core.statistics import Packing, packed_size
 
 SCALAR_BYTES = 8
@@ -101,26 +102,6 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
-    """Agent → server (Algorithm 2, line 27): (Λ_h^loc, b_h) of each agent in a cohort.
-
-    Where steps share a Gram matrix it travels with step H, and P = 0 at the others.
-    """
-
-    h: int
-    gram: np.ndarray  # (m, P)
-    b: np.ndarray  # (m, d)
-
-    def __post_init__(self) -> None:
-        _freeze(self.gram, self.b)
-
-    @property
-    def scalars(self) -> int:
-        """m(P + d)."""
-        return self.gram.size + self.b.size
-
-
-@dataclass(frozen=True, slots=True)
 class NextStates:
     """What one agent's round adds to N_h = Σφ e_{x'}ᵀ of steps 1 … H−1, (H−1, d, S): all of it, or
     where fewer than half of the cells are set only those.
@@ -133,6 +114,20 @@ class NextStates:
 
     def __post_init__(self) -> None:
         _freeze(self.cells, self.values)
+
+    @classmethod
+    def shorter(cls, cells: np.ndarray, values: np.ndarray, size: int) -> NextStates:
+        """In the shorter of the two forms; cells are ascending, and `size` is their number."""
+        if 2 * cells.size < size:
+            return cls(cells, values)
+        whole = np.zeros(size)
+        whole[cells] = values
+        return cls(np.empty(0, np.int64), whole)
+
+    @staticmethod
+    def sizes(cells: np.ndarray, size: int) -> np.ndarray:
+        """Scalars of the shorter form, for each number of cells that are set out of `size`."""
+        return np.where(2 * cells < size, 2 * cells, size)
 
     @property
     def scalars(self) -> int:
@@ -151,21 +146,36 @@ class NextStates:
 
 
 @dataclass(frozen=True, slots=True)
-class Increments:
-    """Agent → server with one trip per synchronisation (finite states): what a round adds to
-    Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ of all steps, for each agent in a cohort."""
+class Upload:
+    """Agent → server (Algorithm 2, line 27), from each agent of a cohort: (Λ_h^loc, b_h) of step h.
+    Where steps share a Gram matrix it travels with step H, and P = 0 at the others.
 
-    gram: np.ndarray  # (m, H, P), or (m, 1, P) where steps share it
-    u: np.ndarray  # (m, H, d), or (m, 1, d)
-    following: tuple[NextStates, ...]  # of m agents
+    With one trip per synchronisation (finite states) it goes from step 1 on through all steps: what
+    the round adds to Λ_h, u_h = Σφr and N_h = Σφ e_{x'}ᵀ, from which b_h = u_h + N_h V_{h+1}.
+    """
+
+    h: int
+    gram: np.ndarray  # (m, P); of all steps (m, H, P), or (m, 1, P) where they share it
+    b: np.ndarray  # (m, d); u of all steps (m, H, d), or (m, 1, d)
+    following: tuple[NextStates, ...] = ()  # of all steps and m agents
+    fit: np.ndarray = field(default_factory=lambda: np.empty((0, FIT)))
+    """(m, 5) in the pass after the last round, where nothing hides what an agent sends: how well
+    the model that explores fits the targets of step h alone; (0, 5) elsewhere."""
 
     def __post_init__(self) -> None:
-        _freeze(self.gram, self.u)
+        _freeze(self.gram, self.b)
+        self.fit.setflags(False)  # type: ignore[call-arg]
+
+    @property
+    def every_step(self) -> bool:
+        """Whether it goes through all steps."""
+        return self.gram.ndim == 3
 
     @property
     def scalars(self) -> int:
-        """mH(P + d), and N."""
-        return self.gram.size + self.u.size + sum(n.scalars for n in self.following)
+        """m(P + d); of all steps mH(P + d), and N; with the fit 5m more."""
+        sums = self.gram.size + self.b.size + self.fit.size
+        return sums + sum(n.scalars for n in self.following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +183,7 @@ class Models:
     """Server → agents with one trip per synchronisation: the models of all steps."""
 
     w: np.ndarray  # (H, d)
-    gram: np.ndarray  # (H, P), or (1, P) where steps share it
+    gram: np.ndarray  # (H, P), or (1, P) where steps share it; (0, P) after `Exploit`
 
     def __post_init__(self) -> None:
         _freeze(self.w, self.gram)
@@ -182,6 +192,10 @@ class Models:
     def scalars(self) -> int:
         """Per agent: H(P + d), or P + Hd."""
         return self.w.size + self.gram.size
+
+    def model(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+        """(w_h, Λ_h) of step h, as a `Model` carries them."""
+        return self.w[h - 1], gram_of(self.gram, h, len(self.w))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +214,26 @@ class MaskedUpload:
     def scalars(self) -> int:
         """P + d, or H(P + d) + (H−1)dS, however many agents the site has."""
         return self.words.size
+
+
+@dataclass(frozen=True, slots=True)
+class SummedUpload:
+    """Cohort → server, in one process and in one trip: Σ over its agents of what `Upload`s of all
+    steps would hold, in fixed point. Each agent counts as if it had sent its own."""
+
+    h: int
+    words: np.ndarray  # (H(P + d) + (H−1)dS,) uint64
+    alike: int
+    """Scalars of Λ and u of one agent."""
+    following: np.ndarray  # (m,) scalars of N of each agent
+
+    def __post_init__(self) -> None:
+        _freeze(self.words, self.following)
+
+    @property
+    def scalars(self) -> int:
+        """What the agents would have sent one by one."""
+        return len(self.following) * self.alike + int(self.following.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +307,15 @@ class Keep:
 @dataclass(frozen=True, slots=True)
 class Exploit:
     """Server → agents, after the last round: once more backward over all you have seen, with this
-    β. Each `Upload` and `Model` that follows has an empty Gram matrix."""
+    β. Each `Upload` and `Model` that follows has an empty Gram matrix. In one trip the server has
+    the sums, so that nothing is uploaded and `Models` follow."""
 
     beta: float
     scalars: int = 1
 
 
 Request = Start | Exploit | Explore | Stop | Model | Models | Keep | KeyRequest | Roster
-Reply = Signal | Upload | Increments | MaskedUpload | SiteKey | None
+Reply = Signal | Upload | SummedUpload | MaskedUpload | SiteKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +330,10 @@ class Layout:
     secure: bool = False
     """Whether sites upload masked sums, and exchange keys first."""
     states: int = 0
-    """S, where a synchronisation takes one trip; 0 where it goes step by step."""
+    """Columns of N where a synchronisation takes one trip: the states, and behind them the end of
+    episodes where logs have one. 0 where it goes step by step."""
+    noisy: bool = False
+    """Whether the bonus knows the noise: Σy² and n travel behind b_h, and σ̂_h behind w_h."""
     packed: int = field(init=False)
     """P, the scalars of one Gram matrix."""
 
@@ -307,6 +345,16 @@ class Layout:
         """Gram matrices of a model: one where steps share it, else H."""
         return 1 if self.stationary else self.horizon
 
+    @property
+    def responses(self) -> int:
+        """Scalars of b_h, or u_h, and what is behind it; rows of N_h."""
+        return self.dim + 2 * self.noisy
+
+    @property
+    def weights(self) -> int:
+        """Scalars of w_h and what is behind it."""
+        return self.dim + self.noisy
+
     def gram_size(self, h: int) -> int:
         """Scalars of the Gram matrix in a message of step h."""
         shared = self.stationary and h < self.horizon
@@ -315,8 +363,8 @@ class Layout:
     def upload_words(self, h: int) -> int:
         """Scalars of one masked upload of step h, and of one agent's that leaves nothing out."""
         if not self.states:
-            return self.gram_size(h) + self.dim
-        return self.matrices * (self.packed + self.dim) + self.cells
+            return self.gram_size(h) + self.responses
+        return self.matrices * (self.packed + self.responses) + self.cells
 
     def reply_to(self, request: Request) -> type:
         """The kind of message that answers a request."""
@@ -327,9 +375,9 @@ class Layout:
                 return Signal
             case KeyRequest():
                 return SiteKey
-        if self.secure:
-            return MaskedUpload
-        return Increments if self.states else Upload
+            case Exploit() if self.states:
+                return type(None)
+        return MaskedUpload if self.secure else Upload
 
     def step_after(self, request: Request) -> int:
         """The step whose sums answer a request; 1 where those of all steps do."""
@@ -345,11 +393,13 @@ class Layout:
     @property
     def cells(self) -> int:
         """(H−1)·d·S, or d·S where steps share it: the entries of N."""
-        return self.tables * self.dim * self.states
+        return self.tables * self.responses * self.states
 
 
 def gram_of(grams: np.ndarray, h: int, horizon: int) -> np.ndarray:
     """The part of Gram matrices (H, …, P) that belongs to a message of step h. Where steps share
     one, (1, …, P), it belongs to step H and the others have an empty part."""
+    if not len(grams):  # the pass after the last round leaves them out
+        return np.empty(0)
     own: np.ndarray = grams[h - 1 if len(grams) == horizon else 0]
     return own if len(grams) == horizon or h == horizon else own[..., :0]

@@ -4,155 +4,49 @@ Step by step, agents answer H requests one after another, because b_h needs V_{h
 model. But b_h = u_h + N_h V_{h+1} with u_h = Σφr and N_h = Σφ e_{x'}ᵀ, which no model enters. So
 agents send what a round added to Λ_h, u_h and N_h of all steps at once and keep no history; the
 server adds them up and carries out lines 7–12 of Algorithm 1 alone; the models of all steps go out
-together. The rounds and models are those of the paper up to rounding.
+together. The rounds and models are those of the paper up to rounding. The pass after the last round
+needs nothing but u and N either: the server has its weights alone, and sends them.
 
 `Server` does not know: `OneTrip` stands between it and the transport and answers for the agents.
+
+In a private run the sums are noisy, and whatever is computed from them is as private as they are.
+Λ is repaired (`privacy.gram_repair`), and values go without their mean: b_h = u_h + N_h V_{h+1}
+has the noise of N times ‖V‖, and most of ‖V‖ is its mean. But features of a linear MDP span the
+constant, φᵀθ = 1 for all pairs (sum φᵀμ(x') over x'), so N·1 = Σφ = ΣΛθ, and for any number v
+
+    w = Λ⁻¹(u + N V) = vθ + Λ⁻¹(u + N(V − v·1)),
+
+which is used with v the mean of V over states. Only V − v meets the noise, and a direction that
+was not seen is worth v instead of 0. Pessimism wants 0 there: it uses vΛ⁻¹(Λ̃θ) in place of vθ, with
+Λ̃ the sums as they arrived, before they were repaired. Where no θ exists v is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core import fixed_point
 from fedlsvi.core.statistics import unpack
 from fedlsvi.experience.finite_kernels import respond
 from fedlsvi.experience.values import TabularValues
-from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.aggregation import FixedPointSums
+from fedlsvi.privacy.gram_repair import GramRepair
+from fedlsvi.privacy.sums import sums_of
 from fedlsvi.protocol.messages import (
-    Increments,
+    Exploit,
     Layout,
-    MaskedUpload,
     Model,
     Models,
-    NextStates,
     Reply,
     Request,
     Signal,
+    Start,
     Stop,
     Upload,
     gram_of,
 )
-
-Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Entries of N_h that are not zero: agent, place in (d, S), value; agents in order."""
-
-
-class Takes(Protocol):
-    """What experience on finite states can do."""
-
-    def take_increments(self, h: int) -> tuple[np.ndarray, np.ndarray, Cells]:
-        """What the round just closed adds to Λ_h (m, P), u_h (m, d) and N_h; it is not kept."""
-        ...
-
-
-class OneTripCohort(Cohort):
-    """Agents that answer the end of a round with all steps at once."""
-
-    stationary = False
-    """Whether steps share their sums."""
-
-    def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
-        """Answer one message of the server."""
-        if isinstance(message, Models):
-            self.renew(message)
-            return None
-        return super().receive(message, until)
-
-    def stop(self, t: int) -> Increments:  # type: ignore[override]
-        """The round ends at episode t; what it added leaves, and nothing of it is remembered."""
-        behind = t - self.experience.t - self.experience.length
-        if behind > 0:
-            self.experience.explore(behind)
-        self.experience.close(t - self.experience.t)
-        world: Any = self.experience
-        steps = range(1, self.horizon + 1)
-        if self.stationary:  # where they share their sums, these go with step H
-            steps = range(self.horizon, self.horizon + 1)
-        values: Any = self.values
-        taken = [world.take_increments(h) for h in steps]
-        width = self.experience.dim * values.values.shape[1]
-        return increments(taken, width, 1 if self.stationary else self.horizon - 1)
-
-    def renew(self, models: Models) -> None:
-        """Take the models of all steps, and begin the next round."""
-        for h in range(self.horizon, 0, -1):
-            self._renew(h, models.w[h - 1], gram_of(models.gram, h, self.horizon))
-        self.experience.begin(self.experience.t + self.experience.length)
-
-
-def increments(
-    steps: Sequence[tuple[np.ndarray, np.ndarray, Cells]], width: int, tables: int
-) -> Increments:
-    """The message of a cohort from what each step adds; width is d·S, and N_H is not needed."""
-    gram = np.stack([gram for gram, _, _ in steps], axis=1)
-    u = np.stack([u for _, u, _ in steps], axis=1)
-    before = steps[:tables]
-    following = []
-    for agent in range(len(u)):
-        cuts = [np.searchsorted(owner, [agent, agent + 1]) for _, _, (owner, _, _) in before]
-        cells = [
-            h * width + cell[lo:hi]
-            for h, ((_, _, (_, cell, _)), (lo, hi)) in enumerate(zip(before, cuts, strict=True))
-        ]
-        values = [
-            value[lo:hi] for (_, _, (_, _, value)), (lo, hi) in zip(before, cuts, strict=True)
-        ]
-        following.append(next_states(cells, values, width * len(before)))
-    return Increments(gram, u, tuple(following))
-
-
-def next_states(cells: Sequence[np.ndarray], values: Sequence[np.ndarray], size: int) -> NextStates:
-    """What one agent adds to N, in the shorter of two forms; places are ascending."""
-    places = np.concatenate([np.empty(0, np.int64), *cells])
-    entries = np.concatenate([np.empty(0), *values])
-    if 2 * places.size < size:
-        return NextStates(places, entries)
-    whole = np.zeros(size)
-    whole[places] = entries
-    return NextStates(np.empty(0, np.int64), whole)
-
-
-class TripSums:
-    """Adds the increments of all agents: doubles agent after agent, or integers."""
-
-    def __init__(self, layout: Layout, p: Parameters) -> None:
-        self.layout, self.fixed = layout, p.aggregation != "float"
-        self._words = FixedPointSums(layout, p.scale_bits)
-
-    def __call__(self, replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Σ_m of Λ (H, P), u (H, d) and N (H−1, d, S) of one round; (1, …) where steps share."""
-        size = self.layout
-        if self.fixed:
-            words = np.zeros(size.upload_words(1), np.uint64)
-            for reply in replies:
-                if isinstance(reply, MaskedUpload):
-                    words += reply.words
-                elif isinstance(reply, Increments):
-                    words += self._words.words(reply)
-            total = fixed_point.decode(words, self._words.bits)
-        else:
-            total = np.zeros(size.upload_words(1))
-            for reply in replies:
-                if isinstance(reply, Increments):
-                    _add(total, reply)
-        G, d = size.matrices, size.dim
-        end = size.upload_words(1) - size.cells
-        gram, u, rest = np.split(total, [end - G * d, end])
-        return gram.reshape(G, -1), u.reshape(G, d), rest.reshape(size.tables, d, size.states)
-
-
-def _add(total: np.ndarray, reply: Increments) -> None:
-    """total += every agent's increments, agent after agent."""
-    for gram, u, following in zip(reply.gram, reply.u, reply.following, strict=True):
-        at = gram.size + u.size
-        total[: gram.size] += gram.ravel()
-        total[gram.size : at] += u.ravel()
-        total[at:][following.places] += following.values
 
 
 class Transported(Protocol):
@@ -160,6 +54,8 @@ class Transported(Protocol):
 
     def broadcast(self, message: Request) -> Sequence[Reply]: ...
     def wait(self, t: int, left: int) -> Signal: ...
+    def last_releases(self, p: Parameters, k: int, h: int) -> list[int]: ...
+    def use_values(self, ahead: Callable[[int], np.ndarray]) -> None: ...
 
 
 class OneTrip:
@@ -174,17 +70,24 @@ class OneTrip:
     Attributes:
         u: (H, d), Σφr of all agents and rounds; (1, d) where steps share it.
         following: (H−1, d, S), N of all agents and rounds; (1, d, S).
+        repair: Of a private run, makes noisy Gram matrices positive definite.
+        theta: (d,) of a private run, φᵀθ = 1 for all pairs; zeros elsewhere.
     """
 
     def __init__(
         self, transport: Transported, values: TabularValues, layout: Layout, parameters: Parameters
     ) -> None:
         self.transport, self.values, self.layout = transport, values, layout
-        self._sum = TripSums(layout, parameters)
-        H, d = layout.horizon, layout.dim
-        self.u = np.zeros((layout.matrices, d))
-        self.following = np.zeros((layout.tables, d, layout.states))
-        self._w = np.zeros((H, d))
+        self._sum, self._after = sums_of(parameters, layout), parameters.after
+        H, d, rows = layout.horizon, layout.dim, layout.responses
+        self.u = np.zeros((layout.matrices, rows))
+        self.following = np.zeros((layout.tables, rows, layout.states))
+        self._models = np.zeros((layout.matrices, layout.packed))
+        self._w = np.zeros((H, layout.weights))
+        self._head, self._exploits = values, False  # whose V_{h+1} the responses have
+        self.repair, self.parameters = GramRepair.of(parameters, layout), parameters
+        self.theta = np.zeros(d) if self.repair is None else constant_direction(values)
+        transport.use_values(self._ahead)
 
     def wait(self, t: int, left: int) -> Signal:
         """The first signal of the round that began after episode t."""
@@ -192,35 +95,86 @@ class OneTrip:
 
     def broadcast(self, message: Request) -> Sequence[Reply]:
         """Deliver what agents must hear, and answer the rest from their sums."""
+        H = self.layout.horizon
         match message:
-            case Stop():
-                self._gram, u, following = self._sum(self.transport.broadcast(message))
+            case Start(gram=gram):
+                self._head, self._exploits, self._models = self.values, False, gram.copy()
+                for h in range(H, 0, -1):
+                    self._update(h, message.w[h - 1])
+            case Stop(t=t):
+                self._gram, u, following = self._sum.every_step(self.transport.broadcast(message))
                 self.u += u
                 self.following += following
-                self._models = np.empty_like(self._gram)
-                return [self._upload(self.layout.horizon)]
+                if self.repair is not None:
+                    every = slice(0, self.layout.matrices)
+                    k = self.parameters.release_number(t)
+                    rounds = self.transport.last_releases(self.parameters, k, 1)
+                    self._gram = self.repair(every, self._gram, rounds)
+                return [self._upload(H)]
+            case Exploit(beta=beta):
+                self.transport.broadcast(message)
+                self._head, self._exploits = self.values.another(beta), True
+                self._gram = np.empty((0, self.layout.packed))
+                return [self._upload(H)]
             case Model(h=h, w=w, gram=gram):
-                self._w[h - 1] = w
-                gram_of(self._models, h, self.layout.horizon)[:] = gram
+                self._w[h - 1, : len(w)] = w
+                if not self._exploits:
+                    gram_of(self._models, h, H)[:] = gram
                 if h > 1:
-                    whole = unpack(gram, self.layout.dim, self.layout.packing)
-                    self.values.update(h, w, whole)
+                    self._update(h, w)
                     return [self._upload(h - 1)]
-                return self.transport.broadcast(Models(self._w.copy(), self._models.copy()))
+                grams = self._models[:0] if self._exploits else self._models
+                # the pass after the last round has w_h alone
+                return self.transport.broadcast(Models(self._w[:, : len(w)].copy(), grams.copy()))
         return self.transport.broadcast(message)
+
+    def _update(self, h: int, w: np.ndarray) -> None:
+        """V_h of the head, from the weights and Λ_h."""
+        gram = gram_of(self._models, h, self.layout.horizon)
+        self._head.update(h, w, unpack(gram, self.layout.dim, self.layout.packing))
+
+    def _ahead(self, h: int) -> np.ndarray:
+        """V_{h+1} of all columns of N_h: the states, and behind them the end of episodes that ended
+        early, where logs have one."""
+        value: np.ndarray = self._head.values[h]
+        if len(value) < self.layout.states:
+            value = np.append(value, (self.layout.horizon - h) * self._after)
+        return value
 
     def _upload(self, h: int) -> Upload:
         """Σ_m Λ_h^loc, and Σ_m b_h = u_h + N_h V_{h+1} over the whole history."""
         at, H = min(h, len(self.u)) - 1, self.layout.horizon
         b = self.u[at].copy()
         if h < H:
-            respond(self.values.values[h], self.u[at], self.following[at], b)
+            value, following = self._ahead(h), self.following[at]
+            mean = float(value.mean()) if self.theta.any() else 0.0
+            respond(value - mean if mean else value, self.u[at], following, b)
+            if self.repair is not None:
+                pessimistic = self.parameters.pessimistic
+                gram = (self.repair.noisy if pessimistic else self.repair.repaired)[at]
+                b += mean * (gram * self.theta if gram.ndim == 1 else gram @ self.theta)
+            if self.layout.noisy:  # Σy² and n, from Σr² and n (`experience.moments`)
+                b[-2] += following[-2] @ value + following[-1] @ value**2
+                b[-1] = self.u[at, -1]
         return Upload(h, gram_of(self._gram, h, H)[None].copy(), b[None])
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {"one_trip.u": self.u, "one_trip.following": self.following}
+        sums = {"one_trip.u": self.u, "one_trip.following": self.following}
+        return sums if self.repair is None else sums | self.repair.state()
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Continue from `state`."""
         self.u[:], self.following[:] = arrays["one_trip.u"], arrays["one_trip.following"]
+        if self.repair is not None:
+            self.repair.restore(arrays)
+
+
+def constant_direction(values: TabularValues) -> np.ndarray:
+    """(d,) θ with φ(x,a)ᵀθ = 1 for all pairs; zeros where there is none."""
+    if not values.phi.size:  # one-hot
+        return np.ones(values.dim)
+    rows = values.phi.reshape(-1, values.dim)
+    theta: np.ndarray = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+    exact = np.allclose(rows @ theta, 1.0, rtol=0.0, atol=1e-9)
+    return theta if exact else np.zeros(values.dim)

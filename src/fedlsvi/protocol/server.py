@@ -10,14 +10,15 @@ import numpy as np
 
 from fedlsvi.core.statistics import (
     Factor,
-    add_rows,
     factorise,
     identity,
     pack,
     shared,
     unpack,
 )
-from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop, Upload
+from fedlsvi.core.value import noise_level
+from fedlsvi.privacy.sums import FloatSums
+from fedlsvi.protocol.messages import Layout, Model, Reply, Request, Signal, Start, Stop
 
 Sums = tuple[np.ndarray, np.ndarray]
 """Σ_m Λ_h^loc, packed (P,), and Σ_m b_h, (d,)."""
@@ -43,21 +44,6 @@ class Aggregation(Protocol):
         ...
 
 
-class FloatSums:
-    """Doubles, agent after agent: no bit depends on how agents are split into cohorts."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.size, self.dim = layout.packed, layout.dim
-
-    def __call__(self, uploads: Sequence[Reply], h: int) -> Sums:
-        gram, b = np.zeros(self.size), np.zeros(self.dim)
-        for upload in uploads:
-            if isinstance(upload, Upload) and upload.h == h:
-                add_rows(gram, np.ascontiguousarray(upload.gram))
-                add_rows(b, np.ascontiguousarray(upload.b))
-        return gram, b
-
-
 @dataclass(frozen=True)
 class Round:
     """What the server knows when a round has ended."""
@@ -79,13 +65,18 @@ class Server:
         beta: float,
         episodes: int,
         aggregation: Aggregation | None = None,
+        ceilings: np.ndarray | None = None,
     ) -> None:
-        self.sums = aggregation or FloatSums(layout)
+        self.sums: Aggregation = aggregation or FloatSums(layout)
         self.layout, self.gamma, self.beta, self.T = layout, gamma, beta, episodes  # line 1
         H, d = layout.horizon, layout.dim
+        self.lam = lam
         one = identity(d, lam, layout.packing)
         self.gram = shared(one[None], H) if layout.stationary else np.stack([one] * H)  # line 2
         self.w = np.zeros((H, d))
+        # σ̂_h and v_h, where the bonus knows the noise
+        self.ceilings = np.empty(0) if ceilings is None else ceilings
+        self.noise = 0.5 * self.ceilings
         self.t = 0
         self.k = 0
 
@@ -104,7 +95,7 @@ class Server:
         for h in range(H, 0, -1):  # line 7
             gram, b = self.sums(uploads, h)  # line 8
             factor = self._grow(h, gram)  # line 9
-            self.w[h - 1] = factor.solve(b)  # lines 10–11
+            self._solve(h, factor, b)  # lines 10–11
             uploads = agents.broadcast(self.model(h))  # line 12
             logdet[h - 1] = factor.logdet
         self.k += 1
@@ -112,13 +103,27 @@ class Server:
 
     def parameters(self) -> Start:
         """The first broadcast {w_h, Λ_h, γ, β, T}; after a restart also the episode counter."""
-        w, gram = self.w.copy(), self._pack(self.gram[: self.layout.matrices])
+        gram = self._pack(self.gram[: self.layout.matrices])
+        w = self.weights
         return Start(w, gram, self.gamma, self.beta, self.T, self.t)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """w_h of all steps as they travel: with σ̂_h behind them where the bonus knows the noise."""
+        return np.column_stack([self.w, self.noise]) if self.noise.size else self.w.copy()
 
     def model(self, h: int) -> Model:
         """The updated step-h model."""
         gram = self._pack(self.gram[h - 1]) if self.layout.gram_size(h) else np.empty(0)
-        return Model(h, self.w[h - 1].copy(), gram)
+        w = self.w[h - 1].copy()
+        return Model(h, np.append(w, self.noise[h - 1]) if self.noise.size else w, gram)
+
+    def _solve(self, h: int, factor: Factor, b: np.ndarray) -> None:
+        """w_h, and σ̂_h from Σy² and n behind b_h."""
+        d = self.layout.dim
+        w = self.w[h - 1] = factor.solve(b[:d])
+        if self.noise.size:
+            self.noise[h - 1] = noise_of(factor, w, b, self.lam, float(self.ceilings[h - 1]))
 
     def _grow(self, h: int, gram: np.ndarray) -> Factor:
         """Λ_h += Σ_m Λ_h^loc, and its factor. Steps that share Λ bring it at h = H, and it is
@@ -134,3 +139,10 @@ class Server:
 
     def _unpack(self, gram: np.ndarray) -> np.ndarray:
         return unpack(gram, self.layout.dim, self.layout.packing)
+
+
+def noise_of(factor: Factor, w: np.ndarray, b: np.ndarray, lam: float, top: float) -> float:
+    """σ̂_h of w_h, and of b_h with Σy² and n behind it, (d + 2,)."""
+    d = len(w)
+    directions = d - factor.unseen(lam)
+    return noise_level(float(b[d]), float(w @ b[:d]), float(b[d + 1]), directions, top)

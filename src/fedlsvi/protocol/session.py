@@ -8,29 +8,30 @@ another algorithm (`fedlsvi.algorithms.shared.comparator.Play`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
 from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import full
+from fedlsvi.envs.base import Environment
+from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.cohorts import cohorts_of
+from fedlsvi.protocol.kept_models import KeptModels, refuse_many
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.participation import partial_participation
-from fedlsvi.protocol.plan import Plan
+from fedlsvi.protocol.messages import Signal
+from fedlsvi.protocol.passes import connect, in_process, second_pass
+from fedlsvi.protocol.plan import Plan, schedule_of
 from fedlsvi.protocol.records import LISTED, Ending, RoundRecord
-from fedlsvi.protocol.second_pass import second_pass
-from fedlsvi.protocol.server import Agents, Aggregation, Server
+from fedlsvi.protocol.regret_meter import meter_of
 from fedlsvi.protocol.snapshot import Snapshot
-from fedlsvi.protocol.transport import InProcess, Transport, layout
-
-if TYPE_CHECKING:
-    from fedlsvi.protocol.one_trip import OneTrip
-    from fedlsvi.protocol.private_steps import PrivateSteps
+from fedlsvi.protocol.transport import Transport
 
 Arrays = dict[str, np.ndarray]
 
@@ -68,11 +69,16 @@ class Player(Protocol):
         counts: What the closed formula of the scalars needs beyond the records.
         values: The policy in force; None where no environment is here.
         cohorts: Cohorts in this process; none where the agents are elsewhere.
+        elsewhere: Whether the agents are in other processes.
+        deployed: The values of the pass after the last round; None before it, or without one.
+        deployed_w: Its weights, (H, d); None likewise.
+        fit: How well the model fits what agents saw, (M, H, 5); None where they did not say.
         t: Episodes that every agent has played.
         k: Rounds that have ended.
         w: (H, d) weights.
         gram: (H, d, d) Gram matrices, or (H, d) where they are diagonal.
         ledger: What was sent.
+        noise_key: The secret of a private run's noise, where it is in this process.
     """
 
     @property
@@ -92,6 +98,14 @@ class Player(Protocol):
     @property
     def cohorts(self) -> Sequence[Cohort]: ...
     @property
+    def elsewhere(self) -> bool: ...
+    @property
+    def deployed(self) -> Any: ...
+    @property
+    def deployed_w(self) -> np.ndarray | None: ...
+    @property
+    def fit(self) -> np.ndarray | None: ...
+    @property
     def t(self) -> int: ...
     @property
     def k(self) -> int: ...
@@ -101,6 +115,16 @@ class Player(Protocol):
     def gram(self) -> np.ndarray: ...
     @property
     def ledger(self) -> Ledger: ...
+    @property
+    def noise_key(self) -> bytes | None: ...
+
+    def use_noise_key(self, key: bytes) -> None:
+        """Go on with the noise of this secret, before the next round."""
+        ...
+
+    def dismiss(self) -> None:
+        """The last round is written down: agents elsewhere delete what hid their uploads."""
+        ...
 
     def start(self) -> None:
         """Make ready for the next round, at the beginning or after `restore`."""
@@ -114,8 +138,9 @@ class Player(Protocol):
         """Play until the next record is due."""
         ...
 
-    def finish(self) -> None:
-        """The last round has been played; what is left to do belongs to its record."""
+    def finish(self) -> list[str]:
+        """The last round has been played; what is left to do belongs to its record. Returns the
+        notes for it."""
         ...
 
     def rest(self) -> None:
@@ -163,11 +188,16 @@ class Session:
 
     def __init__(self, player: Player, keep_models: bool = False) -> None:
         self.player, self.keep_models = player, keep_models
+        if keep_models:
+            p = player.parameters
+            few = player.algorithm == "fed-lsvi"  # others may have a record of every episode
+            rounds = math.ceil(p.most_rounds(p.episodes)) if few else p.episodes
+            refuse_many(rounds, p, player.gram, player.followed())
         self.records: list[RoundRecord] = []
         self.regret: np.ndarray | None = None
         if player.measured:
             self.regret = np.zeros(player.parameters.episodes)
-        self.models: list[tuple[np.ndarray, np.ndarray]] = []
+        self.models: KeptModels | None = KeptModels() if keep_models else None
         self.policies: list[np.ndarray] = []
         self.ending: Ending = "unfinished"
         self.before: Snapshot | None = None
@@ -187,11 +217,11 @@ class Session:
             if self.keep_models and (table := player.followed()) is not None:
                 self.policies.append(table.copy())
             done = player.play_round()
-            if player.t >= player.parameters.episodes:
-                player.finish()
+            ended = player.t >= player.parameters.episodes
+            late = [note for note in player.finish() if note not in done.notes] if ended else []
             regret = self._extend_regret(done)
-            if self.keep_models:
-                self.models.append((player.w.copy(), full(player.gram.copy())))
+            if self.models is not None:
+                self.models.keep(player.w, player.gram, player.parameters.matrices)
             record = RoundRecord(
                 k=player.k,
                 first=done.first,
@@ -203,7 +233,7 @@ class Session:
                 regret=regret,
                 overshoot=done.overshoot,
                 seconds=done.seconds,
-                notes=done.notes,
+                notes=[*done.notes, *late],
                 mean_return=done.mean_return,
                 rounds=done.rounds,
                 fewest=done.fewest,
@@ -213,7 +243,7 @@ class Session:
             )
             self.records.append(record)
             player.rest()
-            self.ending = self.ending if player.t < player.parameters.episodes else "finished"
+            self.ending = "finished" if ended else self.ending
             yield record
 
     def _extend_regret(self, done: Played) -> float | None:
@@ -253,6 +283,7 @@ class FederatedPlayer:
         cohorts: Sequence[Cohort] = (),
         algorithm: str = "fed-lsvi",
         values: TabularValues | None = None,
+        seed: int = 0,
     ) -> None:
         """Make the server.
 
@@ -264,44 +295,30 @@ class FederatedPlayer:
             cohorts: The agents, where they are in this process.
             algorithm: The name that the run reports.
             values: With one trip per synchronisation and no plan: what turns models into values.
+            seed: Of the run, where there is no plan.
         """
         p = self.parameters = parameters
         self.plan, self.transport, self.cohorts = plan, transport, cohorts
         self.algorithm, self.goes_on = algorithm, bool(cohorts) and not p.pessimistic
-        size = layout(p)
-        sums: Aggregation | None = None  # of doubles
-        # in one trip, and in a private run, agents are added before the server hears of them
-        if p.aggregation != "float" and p.exchange == "stepwise" and p.privacy is None:
-            from fedlsvi.protocol.aggregation import FixedPointSums
-
-            sums = FixedPointSums(size, p.scale_bits)
-        self.server = Server(size, p.lam, p.gamma, p.bonus, p.episodes, sums)
+        own = values
+        if plan is not None and p.exchange == "one-trip" and own is None:
+            own = cast("TabularValues", empty_values(plan))
+        self.server, self.agents, self.between = connect(p, transport, own)
         self.values: Any = None
         if plan is not None:
-            self.values = cohorts[0].values if cohorts else plan.values()
-        known = None if plan is None else plan.evaluator(self.values)
-        self.evaluator = transport.measuring(known)
-        self.measured = self.evaluator is not None
+            self.values = cohorts[0].values if cohorts else empty_values(plan)
+        self.meter = None if plan is None else meter_of(plan)
+        self.measured = self.meter is not None
         self.deployed_w: np.ndarray | None = None  # (H, d) of the pass after the last round
         self.deployed: Any = None
+        self.fit: np.ndarray | None = None  # (M, H, 5) of that pass
         self._ledger: Ledger | None = None
         self.logged: Mapping[str, int] = {}
-        self.agents: Agents = transport
+        if p.some_away:
+            schedule = schedule_of(p, seed if plan is None else plan.seed)
+            transport.membership.follow(schedule, p.logged > 0)
         if plan is not None and plan.prior is not None:
             plan.prior.begin(self.server)
-        self.between: OneTrip | PrivateSteps | None = None
-        if p.exchange == "one-trip":
-            from fedlsvi.protocol.one_trip import OneTrip
-            from fedlsvi.protocol.private_trip import PrivateOneTrip
-
-            own = values or (None if plan is None else plan.values())
-            assert isinstance(own, TabularValues)  # `Settings.resolve` wants finite states
-            kind = OneTrip if p.privacy is None else PrivateOneTrip
-            self.agents = self.between = kind(transport, own, size, p)
-        elif p.privacy is not None:
-            from fedlsvi.protocol.private_steps import PrivateSteps
-
-            self.agents = self.between = PrivateSteps(transport, size, p)
 
     @classmethod
     def of(
@@ -315,11 +332,8 @@ class FederatedPlayer:
         p = plan.parameters
         if transport is not None:
             return cls(p, transport, plan, algorithm=algorithm)
-        if p.some_away:
-            some, apart = partial_participation(plan)
-            return cls(p, some, plan, apart, algorithm)
-        here = plan.cohorts(cohorts)
-        return cls(p, _in_process(here, p), plan, here, algorithm)
+        here = cohorts_of(plan, cohorts, together=True)
+        return cls(p, in_process(here, p), plan, here, algorithm)
 
     @property
     def t(self) -> int:
@@ -345,20 +359,25 @@ class FederatedPlayer:
     def counts(self) -> Mapping[str, int]:
         found: dict[str, int] = dict(self.logged)
         if self.plan is not None and self.plan.logs:
-            found |= self.plan.logged_counts
+            from fedlsvi.protocol.warm_start import logged_counts
+
+            found |= logged_counts(self.plan)
         p = self.parameters
         if p.aggregation == "secure":
             found["sites"] = len(self.transport.sites())
         elif p.exchange == "one-trip":  # what N took, which depends on what was seen
             found["next_state_scalars"] = self.ledger.single("up_stats")
         if p.privacy is not None and p.privacy["unit"] == "user" and self.cohorts:
-            named = [getattr(cohort.experience, "names_users", False) for cohort in self.cohorts]
+            named = [cohort.experience.names_users for cohort in self.cohorts]
             found["named_users"] = int(all(named))
         return found
 
+    @property
+    def elsewhere(self) -> bool:
+        return not self.cohorts
+
     def followed(self) -> np.ndarray | None:
-        table: np.ndarray | None = getattr(self.values, "policy", None)
-        return table
+        return None if self.values is None else cast("np.ndarray | None", self.values.policy)
 
     def start(self) -> None:
         self.server.start(self.agents)
@@ -375,14 +394,12 @@ class FederatedPlayer:
 
     def play_round(self) -> Played:
         began = perf_counter()
-        if self.evaluator is not None:
-            self.evaluator.begin()
+        if self.meter is not None:
+            self.meter.follow(self.values)
         measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.agents)
         ended, last = perf_counter(), self.server.t
-        gaps = None
-        if self.evaluator is not None:
-            gaps = self.evaluator.regret(done.first, last - done.first + 1)
+        gaps = self._gaps(done.first, last - done.first + 1)
         explored, signal = self.transport.explored, done.signal
         seconds = {
             "explore": explored,
@@ -395,7 +412,7 @@ class FederatedPlayer:
             first=done.first,
             last=last,
             signals=len(signal.agents),
-            triggers=list(zip(signal.agents.tolist(), signal.steps.tolist(), strict=True)),
+            triggers=_listed(signal),
             logdet=done.logdet,
             gaps=gaps,
             seconds=seconds,
@@ -408,11 +425,14 @@ class FederatedPlayer:
             clipped=clipped,
         )
 
-    def finish(self) -> None:
+    def finish(self) -> list[str]:
         p = self.parameters
-        if p.exploit:
-            self.deployed_w = second_pass(self.server, self.transport, -p.pessimism)
-            self._deploy()
+        if not p.exploit:
+            return []
+        self.deployed_w, fit = second_pass(self.server, self.agents, -p.pessimism)
+        self.fit = fit if p.fits else None
+        self._deploy()
+        return self.transport.take_notes()
 
     def _deploy(self) -> None:
         """The policy of the last backward pass, where there is an environment to act in."""
@@ -423,44 +443,71 @@ class FederatedPlayer:
             deployed.update(h, self.deployed_w[h - 1], self.server.gram[h - 1])
         self.deployed = deployed
 
+    def _played_by(self) -> np.ndarray | None:
+        """Numbers of the agents that played the round; None is all, as far as is known here."""
+        attendance = self.transport.membership.attendance
+        players = None
+        if self.plan is not None and self.plan.logs:
+            players = np.array(self.plan.players, np.int64)
+            players = None if len(players) == self.parameters.n_agents else players
+        if attendance is None:
+            return players
+        there = attendance.there
+        return there if players is None else np.intersect1d(there, players)
+
     def _present(self) -> int | None:
         """How many agents played; None is all of them, as far as is known here."""
-        some = self.plan is not None and len(self.plan.players) < self.parameters.n_agents
-        return len(self.plan.players) if self.plan and some else self.transport.present
+        played_by = self._played_by()
+        return None if played_by is None else len(played_by)
+
+    def _gaps(self, first: int, n: int) -> np.ndarray | None:
+        """(n,) regret of who played the round's episodes, where it is known."""
+        if self.meter is None:
+            return None
+        attendance, agents = self.transport.membership.attendance, self._played_by()
+        if attendance is None or agents is None:
+            return self.meter.regret(first, n)
+        return self.meter.regret_of(agents, attendance.played[agents] + 1, n)
 
     def rest(self) -> None:
+        self.transport.membership.close(self.server.t)
         self.transport.rest(self.server.k, self.server.t)
 
     def _follow(self) -> None:
         """Where the agents are elsewhere, no cohort here keeps the values up to date."""
         if self.values is not None and not self.cohorts:
+            weights = self.server.weights
             for h in range(self.parameters.horizon, 0, -1):
-                self.values.update(h, self.server.w[h - 1], self.server.gram[h - 1])
+                self.values.update(h, weights[h - 1], self.server.gram[h - 1])
 
     def _stepped(self) -> tuple[int, int] | None:
         """What the agents here have done in a black box so far."""
-        return self.plan.stepped if self.plan is not None and self.cohorts else None
+        return stepped(self.plan.worlds) if self.plan is not None and self.cohorts else None
 
     def _mean_return(self, first: int, last: int) -> float | None:
         """What the agents here earned per episode of the round, in the world's own units."""
-        earned = [getattr(cohort.experience, "returns", None) for cohort in self.cohorts]
-        if not earned or None in earned:
+        earned = [cohort.experience.returns(first - 1, last) for cohort in self.cohorts]
+        known = [part for part in earned if part is not None]
+        if not known or len(known) < len(earned):
             return None
-        return float(np.concatenate([f(first - 1, last) for f in earned]).mean())  # type: ignore[misc]
+        return float(np.concatenate(known).mean())
 
     def _fewest(self, first: int, last: int) -> int | None:
         """Episodes in the emptiest Gram matrix of the round, where the agents here count them."""
-        counts = [getattr(cohort.experience, "fewest", None) for cohort in self.cohorts]
-        if not counts or None in counts:
-            return None
-        return min(int(f(first - 1, last)) for f in counts)  # type: ignore[misc]
+        counts = [cohort.experience.fewest(first - 1, last) for cohort in self.cohorts]
+        known = [count for count in counts if count is not None]
+        return min(known) if known and len(known) == len(counts) else None
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, own = self.transport.state(self.server.t)
         matrices = self.server.layout.matrices
         arrays |= {"w": self.server.w, "gram": self.server.gram[:matrices]}
+        if self.parameters.noisy:
+            arrays["noise"] = self.server.noise
         if self.deployed_w is not None:
             arrays["exploit.w"] = self.deployed_w
+        if self.fit is not None:
+            arrays["fit"] = self.fit
         if self.between is not None:
             arrays |= self.between.state()
         for c, cohort in enumerate(self.cohorts):
@@ -475,6 +522,16 @@ class FederatedPlayer:
         }
         return arrays, plain
 
+    @property
+    def noise_key(self) -> bytes | None:
+        return self.transport.noise_key
+
+    def use_noise_key(self, key: bytes) -> None:
+        self.transport.use_noise_key(key)
+
+    def dismiss(self) -> None:
+        self.transport.dismiss()
+
     def history(self, first: int, last: int) -> Arrays:
         arrays: Arrays = {}
         for c, cohort in enumerate(self.cohorts):
@@ -488,6 +545,8 @@ class FederatedPlayer:
 
     def restore(self, arrays: Arrays, plain: Mapping[str, Any]) -> None:
         self.server.w[:], self.server.gram[:] = arrays["w"], arrays["gram"]
+        if self.parameters.noisy:
+            self.server.noise[:] = arrays["noise"]
         self.server.t, self.server.k = plain["t"], plain["k"]
         self.transport.last = plain["last"]
         if self.between is not None:
@@ -498,6 +557,7 @@ class FederatedPlayer:
         self._ledger = Ledger.from_dict(plain["ledger"])
         if "exploit.w" in arrays:
             self.deployed_w = arrays["exploit.w"]
+        self.fit = arrays.get("fit")
 
     def close(self) -> None:
         for cohort in self.cohorts:
@@ -505,10 +565,25 @@ class FederatedPlayer:
         self.transport.close()
 
 
+def stepped(envs: Iterable[Environment]) -> tuple[int, int] | None:
+    """Steps taken here in black boxes so far, and rewards of theirs that were clipped; None where
+    nothing is stepped."""
+    worlds = {id(env): env for env in envs if isinstance(env, GymWorld)}.values()
+    if not worlds:
+        return None
+    return sum(env.stepped for env in worlds), sum(env.clipped for env in worlds)
+
+
+def _listed(signal: Signal) -> list[tuple[int, int]]:
+    """The first agents that signalled, with their steps: a record has no more."""
+    agents, steps = signal.agents[:LISTED], signal.steps[:LISTED]
+    return list(zip(agents.tolist(), steps.tolist(), strict=True))
+
+
 def since(
     before: tuple[int, int] | None, now: tuple[int, int] | None
 ) -> tuple[int | None, int | None]:
-    """Steps and clipped rewards between two readings of `Plan.stepped`."""
+    """Steps and clipped rewards between two readings of `stepped`."""
     if before is None or now is None:
         return None, None
     return now[0] - before[0], now[1] - before[1]
@@ -518,12 +593,3 @@ def part_of(name: str, arrays: Arrays) -> Arrays:
     """The arrays that are called `name.…`, without that prefix."""
     prefix = f"{name}."
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-
-def _in_process(cohorts: Sequence[Cohort], p: Parameters) -> InProcess:
-    """The transport to cohorts in this process."""
-    if p.aggregation != "secure" and p.privacy is None:
-        return InProcess(cohorts, p.trigger, p.overshoot)
-    from fedlsvi.protocol.simulated_sites import LocallyPrivate, SimulatedSites
-
-    return (SimulatedSites if p.aggregation == "secure" else LocallyPrivate)(cohorts, p)

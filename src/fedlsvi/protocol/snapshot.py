@@ -65,9 +65,8 @@ def memory_of(session: Session) -> Snapshot | None:
     before it. None where agents are elsewhere, or where the algorithm cannot go on."""
     player = session.player
     finished = player.t >= player.parameters.episodes
-    elsewhere = hasattr(player, "transport") and not player.cohorts
     kept = session.before if finished else None
-    if kept is None and not elsewhere and (player.goes_on or not finished):
+    if kept is None and not player.elsewhere and (player.goes_on or not finished):
         kept = Snapshot.of(player)
     return None if kept is None else kept.with_history(player)
 

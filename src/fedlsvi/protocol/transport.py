@@ -10,9 +10,9 @@ one question; it never passes `Trigger.longest`, because no round does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,13 +20,11 @@ from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core.trigger import Trigger
 from fedlsvi.errors import TransportError
-from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.evaluation import Evaluator
 from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.membership import Membership
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
-    Increments,
     Keep,
     Layout,
     MaskedUpload,
@@ -37,6 +35,7 @@ from fedlsvi.protocol.messages import (
     Signal,
     Start,
     Stop,
+    SummedUpload,
     Upload,
 )
 
@@ -50,7 +49,27 @@ def layout(p: Parameters) -> Layout:
     """What server and agents agree on, of the numbers in force."""
     secure = p.aggregation == "secure"
     shape = (p.n_agents, p.horizon, p.dim, p.packing)
-    return Layout(*shape, p.stationary, secure, p.states)
+    return Layout(*shape, p.stationary, secure, p.columns, p.noisy)
+
+
+class Answering(Protocol):
+    """Agents in this process that answer messages: a cohort, or the sites of a bandit."""
+
+    agents: np.ndarray
+
+    @property
+    def block(self) -> int:
+        """How many episodes it explores at once."""
+        ...
+
+    @property
+    def since(self) -> np.ndarray | None:
+        """As `agent.Experience.since`."""
+        ...
+
+    def receive(self, message: Request) -> Reply:
+        """Answer one message of the server."""
+        ...
 
 
 class Transport(ABC):
@@ -60,12 +79,13 @@ class Transport(ABC):
     """Whether `Explore` really travels (and is counted), or only drives a simulation."""
 
     def __init__(self, n_agents: int, trigger: Trigger, overshoot: str = "cut") -> None:
-        self.ledger = Ledger(n_agents)
+        self.ledger, self.membership = Ledger(n_agents), Membership(n_agents)
         self.trigger, self.overshoot = trigger, overshoot
         # of the round under way: episodes kept beyond the signal, its length, seconds of waiting
         self.kept = 0
         self.last = 0
         self.explored = 0.0
+        self._welcome = 0  # scalars of the message that begins a run, or brings the model
 
     @abstractmethod
     def deliver(self, message: Request) -> Sequence[Reply]:
@@ -74,17 +94,35 @@ class Transport(ABC):
     def close(self) -> None:  # noqa: B027 (nothing to release by default)
         """Release what the transport holds."""
 
+    def dismiss(self) -> None:  # noqa: B027 (agents in this process keep nothing)
+        """The last model is written down: agents elsewhere delete what hid their uploads."""
+
     def rest(self, k: int, t: int) -> None:  # noqa: B027 (agents in this process need no care)
         """Round k has ended with episode t; nothing is under way."""
 
     @property
-    def present(self) -> int | None:
-        """How many agents played the last round, where some may be away; None is all of them."""
+    def noise_key(self) -> bytes | None:
+        """The secret of a private run's noise, where it is in this process."""
         return None
 
-    def measuring(self, evaluator: Evaluator | None) -> Evaluator | None:
-        """What measures regret; a transport that leaves agents out counts who played."""
-        return evaluator
+    def use_noise_key(self, key: bytes) -> None:
+        """Go on with the noise of this secret."""
+        raise NotImplementedError
+
+    def use_values(self, ahead: Callable[[int], np.ndarray]) -> None:  # noqa: B027
+        """In one trip, V_{h+1} of all states under the model in force: whoever compares what agents
+        send needs it."""
+
+    def last_releases(self, p: Parameters, k: int, h: int) -> list[int]:
+        """Of a private run, up to release k: the last that the sums of step h have of each agent,
+        or of all."""
+        attendance = self.membership.attendance
+        if attendance is None:
+            return [k]
+        last = [p.release_number(t) for t in attendance.last.tolist()]
+        for m in attendance.there.tolist():
+            last[m] = k
+        return last
 
     def take_notes(self) -> list[str]:
         """What was out of the ordinary since this was last asked."""
@@ -93,39 +131,65 @@ class Transport(ABC):
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values for a checkpoint after episode t, beyond the server's model.
         Agents elsewhere make what they hold durable first."""
-        return {}, {}
+        return self.membership.state()
 
-    def restore(  # noqa: B027 (nothing beyond the model by default)
+    def restore(
         self, arrays: Mapping[str, np.ndarray], plain: Mapping[str, Any], t: int, k: int
     ) -> None:
         """Continue after round k, from what `state` gave."""
+        self.membership.restore(arrays, plain)
 
     def broadcast(self, message: Request) -> Sequence[Reply]:
         """Deliver to every cohort, and enter what went both ways into the ledger."""
         self.enter(DOWN[type(message)], message.scalars)
-        replies = self.deliver(message)
+        if isinstance(message, Start):
+            self._welcome = message.scalars
+        replies = self.with_carried(self.deliver(message))
         for reply in replies:
             if isinstance(reply, Upload):
                 # equal for all agents: enter it once, as a share of each
-                self.enter("up_stats", reply.scalars // len(reply.b))
+                sums = reply.gram.size + reply.b.size + reply.fit.size
+                self.enter("up_stats", sums // len(reply.b))
+                break
+            if isinstance(reply, SummedUpload):
+                self.enter("up_stats", reply.alike)
                 break
             if isinstance(reply, MaskedUpload):
                 self.enter_sites("up_stats", reply.scalars)
                 break
-        self._enter_increments([r for r in replies if isinstance(r, Increments)])
+        sizes = self.next_states_sent(replies)
+        if len(sizes):
+            agents, there = np.arange(len(self.ledger.agents)), self.membership.agents_there()
+            if there is not None:  # rows of who is away are empty
+                sizes[~np.isin(agents, there)] = 0
+            self.ledger.some("up_stats", agents, sizes)
         return replies
 
-    def _enter_increments(self, replies: Sequence[Increments]) -> None:
-        """What agents sent in one trip: Λ and u are as long for all of them, N is not."""
-        if replies:
-            first = replies[0]
-            self.enter("up_stats", (first.gram.size + first.u.size) // len(first.u))
-            sent = [n.scalars for reply in replies for n in reply.following]
-            self.ledger.add("up_stats", np.array(sent, np.int64))
+    def next_states_sent(self, replies: Sequence[Reply]) -> np.ndarray:
+        """Scalars of N of each agent in these replies; nothing where N is not sent."""
+        if replies and isinstance(replies[0], SummedUpload):
+            return np.concatenate([r.following for r in replies if isinstance(r, SummedUpload)])
+        uploads = [reply for reply in replies if isinstance(reply, Upload)]
+        sent = [table.scalars for upload in uploads for table in upload.following]
+        return np.array(sent, np.int64)
+
+    def with_carried(self, replies: Sequence[Reply]) -> Sequence[Reply]:
+        """The replies, with what represents the agents that are away by schedule."""
+        uploads = [r for r in replies if isinstance(r, Upload) and not r.every_step]
+        if self.membership.attendance is None or not uploads:
+            return replies
+        firsts = np.cumsum([0, *(len(upload.b) for upload in uploads)]).tolist()
+        made = [self.membership.carried(m, u) for m, u in zip(firsts, uploads, strict=False)]
+        self.membership.accept(made)
+        return made
 
     def enter(self, category: str, scalars: int) -> None:
         """Every agent that takes part sent or received this many scalars."""
-        self.ledger.each(category, scalars)
+        there = self.membership.agents_there()
+        if there is None:
+            self.ledger.each(category, scalars)
+        else:
+            self.ledger.some(category, there, scalars)
 
     def may_end(self, t: int) -> bool:
         """Whether the round that begins after episode t may last until T."""
@@ -145,6 +209,8 @@ class Transport(ABC):
 
     def wait(self, t: int, left: int) -> Signal:
         """The first signal of the round that began after episode t; `left` episodes remain."""
+        # who was there all along has the model
+        self.ledger.some("init", self.membership.begin(t), self._welcome)
         explored, began = 0, perf_counter()
         for n in self._windows(min(left, self.trigger.longest(t)), self.trigger.floor(t)):
             if left - explored - n < self.trigger.min_round:  # the next round would be too short
@@ -163,6 +229,10 @@ class Transport(ABC):
                     self.kept = t + explored - signal.t
                     return Signal(t + explored, signal.agents, signal.steps)
                 return signal
+        there = self.membership.agents_there()
+        if there is not None and not len(there):  # all that are due cannot be reached
+            self.last, self.explored, self.kept = explored, perf_counter() - began, 0
+            return Signal(t + explored, there, there)
         raise TransportError(
             f"no agent signalled within {plural(explored, 'episode')} after episode {t}",
             code="no-signal",
@@ -184,15 +254,31 @@ class Transport(ABC):
 class InProcess(Transport):
     """Calls each cohort in turn. One cohort of all agents is the fastest; several give the same."""
 
-    def __init__(self, cohorts: Sequence[Cohort], trigger: Trigger, overshoot: str = "cut") -> None:
+    def __init__(
+        self, cohorts: Sequence[Answering], trigger: Trigger, overshoot: str = "cut"
+    ) -> None:
         super().__init__(sum(len(c.agents) for c in cohorts), trigger, overshoot)
         self.cohorts = cohorts
 
     def deliver(self, message: Request) -> Sequence[Reply]:
-        return [cohort.receive(message) for cohort in self.cohorts]
+        return deliver_to(self.cohorts, message)
 
     def sites(self) -> np.ndarray:
         return np.array([cohort.agents[0] for cohort in self.cohorts])
+
+
+def deliver_to(cohorts: Sequence[Answering], message: Request) -> list[Reply]:
+    """The replies of cohorts in this process. They explore in turns of their smallest block: what
+    one plays beyond another's signal is dropped, and a slow simulator should not play it."""
+    if not isinstance(message, Explore):
+        return [cohort.receive(message) for cohort in cohorts]
+    left = message.limit
+    replies: list[Reply] = []
+    while left > 0 and merge(replies).t == 0:
+        n = min(left, *(cohort.block for cohort in cohorts))
+        replies = [cohort.receive(Explore(n)) for cohort in cohorts]
+        left -= n
+    return replies
 
 
 def merge(replies: Sequence[Reply]) -> Signal:

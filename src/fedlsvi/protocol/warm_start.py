@@ -2,7 +2,7 @@
 
 **Logs are round 0.** Before the first episode the server asks once, as at the end of any round:
 Stop, then backward through the steps. Agents answer with the sums over their logs
-(`experience.warm`). Nobody signals, because nobody has to wait.
+(`experience.with_logs`). Nobody signals, because nobody has to wait.
 
 **A model is a prior.** Of an earlier run the server knows Λ' and w', and so the sums over all that
 was seen in it, Σφφᵀ = Λ' − λ'I and Σφy = Λ'w'. With a weight ρ they are in the sums of this run
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from fedlsvi.core.statistics import factorise
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.protocol.messages import Reply, Request, Signal
 from fedlsvi.protocol.server import Agents, Aggregation, Server, Sums
+
+if TYPE_CHECKING:
+    from fedlsvi.protocol.plan import Plan
 
 LARGEST = 1e75
 """No number of an earlier run is larger: products of four of them stay finite."""
@@ -142,3 +146,17 @@ class PriorSums:
         """Σ_m Λ_h^loc and b₀ + Σ_m b_h."""
         gram, b = self._sums(uploads, h)
         return gram, self._b[h - 1] + b
+
+
+def logged_counts(plan: Plan) -> dict[str, int]:
+    """What there is in the logs, for summaries: agents that have one, those that have nothing
+    else, episodes, transitions, how many of these have no target, and the shortest log."""
+    p, logs = plan.parameters, [log for log in plan.logs if log is not None]
+    return {
+        "logged_agents": len(logs),
+        "logged_only": p.n_agents - len(plan.players),
+        "logged_episodes": sum(min(p.logged, log.log.episodes) for log in logs),
+        "logged_transitions": sum(log.log.transitions for log in logs),
+        "left_out": sum(log.log.cut(p.horizon, p.stationary) for log in logs),
+        "shortest_log": min((log.log.episodes for log in logs), default=0),
+    }

@@ -39,7 +39,8 @@ RUN = re.compile("[0-9a-f]{16}")
 ROTATE_BYTES = 4_000_000
 """After so many bytes, about 10,000 lines, a new file begins."""
 
-UPLOADS = tuple(codec.KINDS[kind] for kind in (codec.UPLOAD, codec.MASKED, codec.INCREMENTS))
+SUMS = (codec.UPLOAD, codec.MASKED, codec.INCREMENTS, codec.CLOSING)
+UPLOADS = tuple(codec.KINDS[kind] for kind in SUMS)
 """Kinds of messages that carry statistics."""
 
 Place = tuple[int, int]
@@ -121,8 +122,8 @@ class Audit:
         kind, step, address = codec.peek(frame)
         body = frame[codec.HEADER_BYTES :]
         words = len(body) // 8
-        counted = {codec.UPLOAD: words, codec.MASKED: words, codec.SIGNAL: words - 1,
-                   codec.INCREMENTS: words - address.agents}  # fmt: skip
+        counted = dict.fromkeys(SUMS, words) | {codec.SIGNAL: words - 1}
+        counted[codec.INCREMENTS] -= address.agents
         scalars = counted.get(kind, KEY_SCALARS if kind == codec.SITE_KEY else 0)
         self.note(
             codec.KINDS[kind], run=in_logs(address.run), round=address.round, step=step,
@@ -204,6 +205,63 @@ def lines(path: str | Path) -> Iterator[dict[str, Any]]:
         for line in _chained(file, _rows(file)[:-1], (n, before)):
             n, before = line["n"], line["hash"]
             yield line
+
+
+class GrowingLog:
+    """The lines of a log that grows, each read and checked once, for who looks again and again.
+
+    A change of a line that was read before is found by `lines` and `verify`, not here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._n, self._before = 0, GENESIS
+        self._read, self._at = 0, 0  # files that are read to their end, and bytes of the next one
+
+    def lines(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Whether the log was begun again, and the lines that came since the last call.
+
+        Raises:
+            DamagedFile: It cannot be read, or was changed; the next call begins again.
+        """
+        try:
+            return self._lines()
+        except DamagedFile:
+            self._begin()
+            raise
+
+    def _lines(self) -> tuple[bool, list[dict[str, Any]]]:
+        every = _files(self.path)
+        if len(every) <= self._read or _size(every[self._read]) < self._at:
+            self._begin()
+        again, found = self._n == 0, list[dict[str, Any]]()
+        for number, file in enumerate(every[self._read :], self._read + 1):
+            data = _bytes_after(file, self._at)
+            whole = data[: data.rfind(b"\n") + 1]
+            rows = whole.decode(errors="replace").split("\n")[:-1]
+            for line in _chained(file, rows, (self._n, self._before)):
+                self._n, self._before = line["n"], line["hash"]
+                found.append(line)
+            self._at += len(whole)
+            if number < len(every):
+                self._read, self._at = number, 0
+        return again, found
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _bytes_after(path: Path, at: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            return file.read()
+    except OSError as error:
+        raise DamagedFile(f"cannot read the log {path}: {error}", code="log-unreadable") from None
 
 
 def _files(path: str | Path) -> list[Path]:

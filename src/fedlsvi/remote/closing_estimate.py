@@ -11,7 +11,7 @@ solve for single episodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbits
@@ -24,20 +24,27 @@ from fedlsvi.algorithms.fitted_q_evaluation import (
     with_behaviour,
 )
 from fedlsvi.algorithms.shared.evaluation_site import Evaluation, EvaluationSite
-from fedlsvi.checks import integer, refuse_unknown
-from fedlsvi.config import PRACTICAL_LAM, Parameters
+from fedlsvi.checks import integer, is_number, number, refuse_unknown
+from fedlsvi.config import Parameters
+from fedlsvi.core.privacy_accountant import share_of
 from fedlsvi.envs.base import in_own_units, units
 from fedlsvi.errors import InvalidInput, InvalidSetting
+from fedlsvi.groups import PRACTICAL_LAM
 from fedlsvi.policy import Policy
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.evaluation import AnsweredModels, FramePasses, PassHandler
+from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.site_settings import SiteSettings
 from fedlsvi.storage import evaluations, files
 from fedlsvi.storage.schema import Shape
 
-KEYS = ("repeats", "episodes")
-DRAWS, LEFT = "evaluation.json", "evaluated.jsonl"
-"""At a site: the secret of its draws, and what left it for the evaluation."""
+KEYS = ("repeats", "episodes", "share")
+
+SHARE = 0.2
+"""What the estimate of a private job takes of its budget, where share= is left out."""
+
+DRAWS, LEFT, PASSES = "evaluation.json", "evaluated.jsonl", "evaluation"
+"""At a site: the secret of its draws, what left for the evaluation, journals of private passes."""
 _SECRET: Shape = {"secret": re.compile("[0-9a-f]{32}")}
 
 
@@ -55,25 +62,33 @@ def check(table: Any, p: Parameters) -> None:
     refuse_unknown("key of [evaluate]", table, KEYS)
     integer("repeats", table.get("repeats", 100), 0, "the bootstrap's repeats")
     integer("episodes", table.get("episodes", p.episodes), 1, "that count of a site's records")
-    if p.aggregation == "secure" or p.privacy is not None or p.min_round > 1:
-        raise InvalidSetting(
-            "[evaluate] asks every site for its own sums many times, which min_round, secure "
-            "aggregation and privacy are meant to prevent: leave it out, and let sites evaluate "
-            "by themselves (`fedlsvi evaluate KIT --data FILE`)",
-            code="evaluate-unprotected",
-        )
+    if "share" in table:
+        hint = "what the estimate of a private job takes of its budget"
+        number("share", table["share"], 0.0, hint, most=0.9, strict=True)
+
+
+def divided(privacy: Mapping[str, Any], table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What learning and the estimate may each spend of a job's budget: μ² = μ_l² + μ_e²."""
+    share = table.get("share", SHARE) if isinstance(table, dict) else SHARE
+    share = min(max(float(share), 0.0), 0.9) if is_number(share) else SHARE  # checked elsewhere
+    budget = float(privacy["epsilon"]), float(privacy["delta"])
+    learning, estimating = (share_of(*budget, part) for part in (1.0 - share, share))
+    return {**privacy, "epsilon": learning}, {**privacy, "epsilon": estimating}
 
 
 def evaluation_of(federation: Any, n_agents: int) -> Evaluation:
     """What all parties agree on, without a policy and features."""
     p, table = federation.parameters(n_agents), federation.evaluate
+    budget = federation.budget(n_agents)
     return with_behaviour(
         agreed(
             policy=None, features=None, n_agents=n_agents,
             episodes=table.get("episodes", p.episodes), horizon=p.horizon, dim=p.dim,
-            one_hot=p.packing == "diagonal", nonnegative=federation.facts(p).nonnegative,
+            one_hot=p.packing == "diagonal", nonnegative=federation.bounds(p).nonnegative,
             lam=PRACTICAL_LAM, value_range=p.value_range, stationary=p.stationary, seed=0,
             confidence=p.confidence, repeats=table.get("repeats", 100),
+            aggregation=p.aggregation, min_round=federation.settings.get("min_round", 1),
+            privacy=None if budget is None else divided(budget, table)[1],
         )
     )  # fmt: skip
 
@@ -90,7 +105,8 @@ def refuse_unnamed(federation: Any, settings: SiteSettings) -> None:
 
 
 def open_passes(
-    federation: Any, settings: SiteSettings, policy: Policy, first: int, n_agents: int, folder: Path
+    federation: Any, settings: SiteSettings, policy: Policy, first: int, n_agents: int,
+    folder: Path, identity: SiteIdentity | None = None,
 ) -> PassHandler:  # fmt: skip
     """What answers for a site in the evaluation of its policy.
 
@@ -100,7 +116,10 @@ def open_passes(
         policy: What was learned here.
         first, n_agents: The number of the site's first agent, and agents in all.
         folder: The site's folder of this federation.
+        identity: Of the site, where sums are secure.
     """
+    from fedlsvi.remote.site import SECRETS
+
     assert settings.held_out is not None
     logs = settings.logs(federation, n_agents, first, settings.held_out)
     own = logs[first : first + settings.agents]
@@ -112,7 +131,11 @@ def open_passes(
     )  # fmt: skip
     outbox = Audit(files.inside(folder, LEFT), settings.durable, lock_seconds=60.0)
     answered = AnsweredModels(folder, settings.durable)
-    return PassHandler(EvaluationSite(evaluation, own, first), answered, outbox)
+    private = files.inside(folder, PASSES), files.inside(folder.parent, SECRETS, folder.name)
+    for part in private:
+        files.make_private(part)
+    site = EvaluationSite(evaluation, own, first)
+    return PassHandler(site, answered, outbox, identity, private)
 
 
 def _secret(folder: Path) -> int:
@@ -147,7 +170,7 @@ def estimate(
     )
     about = {
         "data": list(sites), "stationary": evaluation.stationary,
-        "repeats": federation.evaluate.get("repeats", 100),
+        "repeats": len(evaluation.draws),
     }  # fmt: skip
     evaluations.add(folder, "estimated", about | found.row())
     return found

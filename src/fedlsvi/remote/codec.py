@@ -25,11 +25,11 @@ from zlib import crc32
 import numpy as np
 
 from fedlsvi.config import Parameters
+from fedlsvi.core.model_fit import FIT
 from fedlsvi.errors import MessageRefused
 from fedlsvi.protocol.messages import (
     Exploit,
     Explore,
-    Increments,
     Keep,
     KeyRequest,
     Layout,
@@ -56,12 +56,12 @@ HEADER_BYTES = _HEADER.size + _CHECK.size
 Part = bytes | memoryview
 
 START, EXPLORE, STOP, MODEL, KEEP, SIGNAL, UPLOAD, ACK, FAILURE = range(1, 10)
-MASKED, KEY_REQUEST, SITE_KEY, ROSTER, INCREMENTS, MODELS, EXPLOIT = range(10, 17)
+MASKED, KEY_REQUEST, SITE_KEY, ROSTER, INCREMENTS, MODELS, EXPLOIT, CLOSING = range(10, 18)
 KINDS = {
     START: "Start", EXPLORE: "Explore", STOP: "Stop", MODEL: "Model", KEEP: "Keep",
     SIGNAL: "Signal", UPLOAD: "Upload", ACK: "Ack", FAILURE: "Failure",
     MASKED: "MaskedUpload", KEY_REQUEST: "KeyRequest", SITE_KEY: "SiteKey", ROSTER: "Roster",
-    INCREMENTS: "Increments", MODELS: "Models", EXPLOIT: "Exploit",
+    INCREMENTS: "Increments", MODELS: "Models", EXPLOIT: "Exploit", CLOSING: "Closing",
 }  # fmt: skip
 
 NAME_BYTES = 64
@@ -139,16 +139,18 @@ def _parts(message: Request | Reply | Failure) -> tuple[int, int, *tuple[Part, .
             return MODEL, h, _reals(w), _reals(gram)
         case Signal(t=t, agents=agents, steps=steps):
             return SIGNAL, 0, struct.pack("<q", t), _integers(agents), _integers(steps)
-        case Upload(h=h, gram=gram, b=b):
-            return UPLOAD, h, _reals(gram), _reals(b)
-        case Models(w=w, gram=gram):
-            return MODELS, 0, _reals(w), _reals(gram)
-        case Increments(gram=gram, u=u, following=following):
-            sizes = np.array([-1 if n.whole else n.cells.size for n in following])
-            parts: list[Part] = [_reals(gram), _reals(u), _integers(sizes)]
+        case Upload(h=h, gram=gram, b=b, following=following):
+            if message.fit.size:
+                return CLOSING, h, _reals(b), _reals(message.fit)
+            parts: list[Part] = [_reals(gram), _reals(b)]
+            if not message.every_step:
+                return UPLOAD, h, *parts
+            parts.append(_integers(np.array([-1 if n.whole else n.cells.size for n in following])))
             parts += [_integers(n.cells) for n in following]
             parts += [_reals(n.values) for n in following]
-            return INCREMENTS, 1, b"".join(parts)  # step 1: the only upload
+            return INCREMENTS, h, b"".join(parts)
+        case Models(w=w, gram=gram):
+            return MODELS, 0, _reals(w), _reals(gram)
         case MaskedUpload(h=h, words=words):
             return MASKED, h, np.ascontiguousarray(words, "<u8").data
         case KeyRequest():
@@ -178,7 +180,7 @@ def _integers(array: np.ndarray) -> memoryview:
 
 def longest_request(layout: Layout) -> int:
     """Bytes of the longest frame that a server may send: a Start, or the keys of all sites."""
-    H, d, P = layout.horizon, layout.dim, layout.packed
+    H, d, P = layout.horizon, layout.weights, layout.packed
     keys = layout.secure * layout.n_agents * (_MEMBER.size + _SITE_KEY.size + PROOF_BYTES)
     return HEADER_BYTES + max(8 * (H * d + layout.matrices * P + 4), keys)
 
@@ -245,10 +247,12 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
     """The request in a frame from the server; MessageRefused if there is none."""
     kind, step, address = peek(frame)
     body = memoryview(frame)[HEADER_BYTES:]
-    H, d, P = layout.horizon, layout.dim, layout.packed
+    H, d, P = layout.horizon, layout.weights, layout.packed
     match kind:
         case k if k == MODELS:
             G = layout.matrices
+            if len(body) == 8 * H * layout.dim:  # w_h alone: the pass after the last round
+                d, G = layout.dim, 0
             _expect(body, H * d + G * P)
             return address, Models(_real(body, 0, (H, d)), _real(body, H * d, (G, P)))
         case k if k == START:
@@ -260,7 +264,9 @@ def decode_request(frame: bytes, layout: Layout) -> tuple[Address, Request]:
         case k if k == MODEL:
             if not 1 <= step <= H:
                 _refuse("step", str(step), f"1 to {H}")
-            P = layout.gram_size(step) if len(body) != 8 * d else 0
+            P = layout.gram_size(step)
+            if len(body) == 8 * layout.dim:
+                d, P = layout.dim, 0
             _expect(body, d + P)
             return address, Model(step, _real(body, 0, (d,)), _real(body, d, (P,)))
         case k if k in (EXPLORE, STOP, KEEP):
@@ -317,13 +323,19 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
                 _refuse("length", f"{len(body)} bytes", "a counter and two words per agent")
             words = np.frombuffer(body, "<i8").astype(np.int64)
             return address, Signal(int(words[0]), *words[1:].reshape(2, signalling))
-        case k if k == UPLOAD:
-            m, d = address.agents, layout.dim
-            P = layout.gram_size(step) if len(body) != 8 * m * d else 0
+        case k if k == UPLOAD and not layout.states:
+            m, d, P = address.agents, layout.responses, layout.gram_size(step)
+            if len(body) == 8 * m * layout.dim:  # b_h alone: the pass after the last round
+                d, P = layout.dim, 0
             _expect(body, m * (P + d))
             return address, Upload(step, _real(body, 0, (m, P)), _real(body, m * P, (m, d)))
-        case k if k == INCREMENTS:
-            return address, _increments(body, address.agents, layout)
+        case k if k == CLOSING and not layout.states:
+            m, d = address.agents, layout.dim
+            _expect(body, m * (d + FIT))
+            b, fit = _real(body, 0, (m, d)), _real(body, m * d, (m, FIT))
+            return address, Upload(step, np.empty((m, 0)), b, fit=fit)
+        case k if k == INCREMENTS and layout.states:
+            return address, _every_step(body, step, address.agents, layout)
         case k if k == MASKED:
             if len(body) != 8 * layout.dim:
                 _expect(body, layout.upload_words(step))
@@ -337,14 +349,14 @@ def decode_reply(frame: bytes, layout: Layout) -> tuple[Address, Reply | Failure
             _expect(body, NAME_BYTES // 8)
             name = bytes(body).decode(errors="replace").rstrip(" ")
             return address, Failure(name if name.isascii() and name.isidentifier() else NAMELESS)
-    _refuse("kind", KINDS[kind], "a reply")
+    _refuse("kind", KINDS[kind], "a reply of this run")
 
 
-def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
-    """Increments of m agents; places in N are ascending and inside it."""
-    G, d, P = layout.matrices, layout.dim, layout.packed
+def _every_step(body: memoryview, h: int, m: int, layout: Layout) -> Upload:
+    """The upload of all steps of m agents; places in N are ascending and inside it."""
+    G, d, P = layout.matrices, layout.responses, layout.packed
     at = m * G * (P + d) + m
-    if not layout.states or m < 1 or len(body) < 8 * at:
+    if m < 1 or len(body) < 8 * at:
         _refuse("length", f"{len(body)} bytes of scalars", f"at least {8 * at}")
     sizes = np.frombuffer(body, "<i8", m, 8 * (at - m)).astype(np.int64)
     if not -1 <= sizes.min() <= sizes.max() <= layout.cells:
@@ -361,7 +373,7 @@ def _increments(body: memoryview, m: int, layout: Layout) -> Increments:
             _refuse("cells", "not ascending", f"places below {layout.cells}")
     following = tuple(NextStates(*pair) for pair in zip(cells, values, strict=True))
     gram, u = _real(body, 0, (m, G, P)), _real(body, m * G * P, (m, G, d))
-    return Increments(gram, u, following)
+    return Upload(h, gram, u, following)
 
 
 def _expect(body: memoryview, words: int) -> None:

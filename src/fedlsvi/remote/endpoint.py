@@ -8,7 +8,8 @@ its answer leaves; a restarted endpoint loads the snapshot and repeats the reque
   lost and none is counted twice;
 - a request that arrives twice is carried out once and answered twice with the same bytes;
 - a request with an earlier number or from an earlier server process is refused, and so is one that
-  no server of this run would send now (`RequestOrder`);
+  no server of this run would send now (`RequestOrder`): a round, an episode or a snapshot that is
+  not the next by this site's own count;
 - a request that fails is not written down, so it does not block later ones.
 
 A server that was restarted itself begins with `Start` at the episode of its checkpoint, and the
@@ -18,10 +19,10 @@ endpoint returns to the snapshot that it made there (`Keep`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -48,8 +49,9 @@ from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, Failure, decode_request, encode
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.model_check import PublicBounds
 from fedlsvi.remote.recorded_cohort import RecordedCohort
-from fedlsvi.remote.site_privacy import SitePrivacy
+from fedlsvi.remote.site_privacy import SitePrivacy, remembers
 from fedlsvi.storage.schema import suspect
 
 NOTHING_YET = (-1, -1)
@@ -92,20 +94,34 @@ class RequestOrder:
 
     Attributes:
         parameters: The numbers that were agreed on.
+        round: This site's own count: the round under way, from 1 on, where logs are round 0.
         due: The step whose model must come next; 0 between synchronisations.
         exploiting: Whether the pass after the last round has begun; it comes once.
         unread: Whether the round of the logs is next; it comes once too.
     """
 
     parameters: Parameters
+    round: int = field(init=False)
     due: int = 0
     exploiting: bool = False
     unread: bool = False
     layout: Layout = field(init=False)
     trigger: Trigger = field(init=False)
+    bounds: PublicBounds = field(init=False)
 
     def __post_init__(self) -> None:
         self.layout, self.trigger = layout(self.parameters), self.parameters.trigger
+        self.round, self.bounds = self.first_round, PublicBounds(self.parameters)
+
+    @property
+    def first_round(self) -> int:
+        """The round of a run that begins."""
+        return 0 if self.parameters.logged else 1
+
+    def check_round(self, round_: int) -> None:
+        """Refuse a request of any round but the one under way, whatever the server counts."""
+        if round_ != self.round:
+            refuse("other-round", f"a request of round {round_}, but round {self.round} is next")
 
     def check(self, message: Request, world: Experience) -> None:
         """Raise MessageRefused for a request that cannot come next; changes nothing."""
@@ -118,11 +134,13 @@ class RequestOrder:
             size = 0 if self.exploiting else self.layout.gram_size(message.h)
             if message.gram.size != size:
                 refuse("bad-model", f"a Model with {message.gram.size} scalars of Λ, not {size}")
-            _finite(w=message.w, gram=message.gram)
+            self._check_model(message)
         elif isinstance(message, Models):
             if self.due != self.parameters.horizon or self.parameters.exchange != "one-trip":
                 refuse("model-out-of-order", f"Models of all steps: {self._expected()}")
-            _finite(w=message.w, gram=message.gram)
+            if (message.gram.size == 0) != self.exploiting:
+                refuse("bad-model", f"Models with {message.gram.size} scalars of Λ")
+            self._check_model(message)
         elif self.due > 0:
             refuse("request-out-of-order", f"a {type(message).__name__}: {self._expected()}")
         match message:
@@ -142,6 +160,12 @@ class RequestOrder:
             case Keep(t=t) if world.length or world.t != t:
                 refuse("bad-keep", f"asked for a snapshot at episode {t}, within a round")
 
+    def _check_model(self, model: Model | Models) -> None:
+        _finite(w=model.w, gram=model.gram)
+        if (model.w[..., self.layout.dim :] < 0.0).any():
+            refuse("bad-model", "a model with a negative σ̂")
+        self.bounds.check(model.gram)
+
     def follow(self, message: Request) -> None:
         """This request was carried out."""
         match message:
@@ -154,12 +178,14 @@ class RequestOrder:
                 self.due, self.exploiting = self.parameters.horizon, True
             case Model(h=h):
                 self.due = h - 1
+                self.round += h == 1 and not self.exploiting
             case Models():
-                self.due = 0
+                self.due, self.round = 0, self.round + (not self.exploiting)
 
-    def resume(self, recorded: RecordedCohort) -> None:
-        """A snapshot was restored."""
+    def resume(self, recorded: RecordedCohort, round_: int) -> None:
+        """A snapshot was restored, which was made before this round."""
         self.follow(recorded.start)
+        self.round = round_
         self.exploiting = bool(recorded.deployed.size)
 
     def _may_exploit(self, beta: float, world: Experience) -> bool:
@@ -173,13 +199,17 @@ class RequestOrder:
 
     def _check_start(self, start: Start) -> None:
         p = self.parameters
-        for name, agreed in (("gamma", p.gamma), ("beta", p.bonus), ("episodes", p.episodes)):
-            sent = getattr(start, name)
+        for name, sent, agreed in (
+            ("gamma", start.gamma, p.gamma),
+            ("beta", start.beta, p.signed_beta),
+            ("episodes", start.episodes, p.episodes),
+        ):
             if sent != agreed:
                 refuse(f"other-{name}", f"a Start with {name} {sent!r}, agreed was {agreed!r}")
         if not 0 <= start.t <= p.episodes:
             refuse("bad-start", f"a Start at episode {start.t} of {p.episodes}")
         _finite(w=start.w, gram=start.gram)
+        self.bounds.check_start(start)
         try:
             for gram in start.gram:
                 factorise(unpack(gram, p.dim, p.packing))
@@ -240,7 +270,7 @@ class Endpoint:
         snapshot, frames = self._recorded.recover(journal, self.layout)
         if snapshot is not None:
             with suspect(journal.folder):
-                self._order.resume(self._recorded)
+                self._resume(snapshot.plain)
                 epoch, number, at = snapshot.plain["last"]
                 address = Address(self.run, epoch, number, at, *self.agents)
                 self._answered(address, encode(None, address))
@@ -248,11 +278,10 @@ class Endpoint:
             self._repeat(frame)
 
     def _private(self) -> SitePrivacy | None:
-        """What hides this site's uploads; None where nothing does."""
-        p = self.parameters
-        if p.aggregation != "secure" and p.privacy is None:
+        """What hides this site's uploads and remembers them; None where nothing does."""
+        if not remembers(self.parameters):
             return None
-        return SitePrivacy(p, self.run, self.agents, self.identity, self.journal)
+        return SitePrivacy(self.parameters, self.run, self.agents, self.identity, self.journal)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out a request of the journal again; a gap before it is noticed."""
@@ -322,7 +351,7 @@ class Endpoint:
     ) -> None:
         """Carry a request out and write it down; a `Keep` first, because it ends the log."""
         if isinstance(message, Start):
-            self._go_back(message.t)
+            self._go_back(message, address.round)
         first = isinstance(message, Keep)
         if first and self.journal is not None:
             self.journal.append(frame)
@@ -365,7 +394,11 @@ class Endpoint:
                 "stale-request",
                 f"request {address.number} of epoch {address.epoch} after {number} of {epoch}",
             )
+        if not isinstance(message, Start):  # whose round is that of its snapshot
+            self._order.check_round(address.round)
         self._order.check(message, self.cohort.experience)
+        if self._privacy is not None:
+            self._privacy.check(message, self.cohort.experience)
         return False
 
     def _answer(
@@ -373,7 +406,8 @@ class Endpoint:
     ) -> bytes:
         """Carry a request out, for the first time or again."""
         if isinstance(message, Keep):
-            self._recorded.keep(message.t, address)
+            asked = None if self._privacy is None else self._privacy.transcript.digest
+            self._recorded.keep(message.t, address, asked)
             return encode(None, address)
         until = None
         if signals is not None and isinstance(message, Explore):
@@ -382,7 +416,7 @@ class Endpoint:
         if self._privacy is None:
             reply = self.cohort.receive(message, until)
         else:
-            reply = self._privacy.answer(self.cohort, address.round, message, until)
+            reply = self._privacy.answer(self.cohort, self._order.round, message, until)
         self._follow(message)
         frame = encode(reply, address)
         if signals is not None and isinstance(reply, Signal) and reply.t > 0:
@@ -398,17 +432,50 @@ class Endpoint:
         if isinstance(message, Start | Exploit | Model | Models):
             self._recorded.follow(message)
 
-    def _go_back(self, t: int) -> None:
-        """A server begins, or resumes after episode t."""
-        restored = self._recorded.go_back(t)
-        if self._privacy is not None and t == 0:
-            self._privacy.begin()
-        if restored:
-            self._order.resume(self._recorded)
+    def _go_back(self, start: Start, round_: int) -> None:
+        """A server begins, or resumes after the episode of a snapshot."""
+        if start.t == 0 and round_ != self._order.first_round:
+            refuse("other-round", f"a Start at episode 0 in round {round_}")
+        snapshot = self._recorded.go_back(start, round_)
+        if start.t == 0:
+            self._order.round = self._order.first_round
+            if self._privacy is not None:
+                self._privacy.begin()
+        if snapshot is not None:
+            self._resume(snapshot.plain)
+
+    def _resume(self, plain: Mapping[str, Any]) -> None:
+        """A snapshot with these plain values was restored."""
+        self._order.resume(self._recorded, plain["last"][2])
+        if self._privacy is not None:
+            start, round_ = self._recorded.start, self._order.round
+            self._privacy.resume(self._asked(plain), start, round_)
+
+    def _asked(self, plain: Mapping[str, Any]) -> str | None:
+        """What was asked before a snapshot. Earlier versions did not remember it under a floor."""
+        p = self.parameters
+        hidden = p.aggregation == "secure" or p.privacy is not None
+        asked: str | None = plain["transcript"] if hidden else plain.get("transcript")
+        return asked
+
+    def end(self) -> bool:
+        """The server has written down the last model: delete the secrets that uploads were hidden
+        with, if this site has played all episodes too. Returns whether that is so."""
+        with self._lock:
+            p, world = self.parameters, self.cohort.experience
+            over = world.t == p.episodes and world.length == 0 and self._order.due == 0
+            over = over and self._order.exploiting == p.exploit
+            # what a restart would repeat needs them
+            over = over and self._recorded.kept == p.episodes
+            if over and self._privacy is not None:
+                self._privacy.end()
+            return over
 
     def close(self) -> None:
         """End the cohort's threads and release the journal."""
         self._recorded.end_threads()
+        if self._privacy is not None:
+            self._privacy.close()
         if self.journal is not None:
             self.journal.close()
 

@@ -8,12 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.privacy.masks import check_sites
 from fedlsvi.protocol.agent import Cohort
-from fedlsvi.protocol.masks import check_sites
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.plan import Plan
+from fedlsvi.remote.bounds import Bounds
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
-from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.guard import Guard
 from fedlsvi.remote.identity import SiteIdentity, run_identities
 from fedlsvi.remote.journal import Journal
@@ -45,7 +46,7 @@ class EndpointFactory:
 
     def cohort(self) -> Cohort:
         """The agents before their first message."""
-        return self.plan.cohort(self.lo, self.hi)
+        return cohort_of(self.plan, self.lo, self.hi)
 
     def __call__(self) -> Endpoint:
         journal = None
@@ -99,7 +100,7 @@ def guard_for(plan: Plan) -> Guard:
     # an episode of a black box that has ended adds nothing to Λ^loc, whatever its features sum to
     ends = any(isinstance(env, GymWorld) and not env.finite for env in plan.envs)
     simplex = phi.simplex and not ends
-    facts = Facts.of(plan.parameters, phi.nonnegative, simplex, ends)
+    bounds = Bounds.of(plan.parameters, phi.nonnegative, simplex, ends)
     if plan.prior is not None:
-        facts = replace(facts, prior=plan.prior.energy(facts.y_max))
-    return Guard(plan.layout, facts)
+        bounds = replace(bounds, prior=plan.prior.energy(bounds.y_max))
+    return Guard(plan.layout, bounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
@@ -13,16 +13,19 @@ from typing import Any
 
 from fedlsvi.algorithms.shared.evaluation_site import Evaluation, EvaluationSite, Pass
 from fedlsvi.config import cohort_count
-from fedlsvi.envs.logged.world import LoggedWorld
 from fedlsvi.errors import MessageRefused
+from fedlsvi.logs.world import LoggedWorld
+from fedlsvi.privacy.masks import check_sites
 from fedlsvi.protocol.transport import Transport, layout
 from fedlsvi.remote.audit import Audit
+from fedlsvi.remote.bounds import Bounds
 from fedlsvi.remote.codec import HEADER_BYTES, MODEL, peek, run_id
 from fedlsvi.remote.endpoint import Endpoint
-from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.frame_transport import FrameHandler, FrameTransport, ThreadTransport
 from fedlsvi.remote.guard import Guard
-from fedlsvi.remote.masking import append_record
+from fedlsvi.remote.identity import SiteIdentity, run_identities
+from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.release_log import append_record
 from fedlsvi.storage import files
 
 ANSWERED = "evaluated.log"
@@ -40,10 +43,7 @@ def pass_id(evaluation: Evaluation, one: Pass) -> int:
 def pass_guard(evaluation: Evaluation, one: Pass) -> Guard:
     """The server's checks in a pass."""
     p = evaluation.parameters(one)
-    facts = Facts.of(p, evaluation.nonnegative)
-    if evaluation.stationary:  # all rows of an episode count for each step
-        facts = replace(facts, steps=evaluation.horizon)
-    return Guard(layout(p), facts)
+    return Guard(layout(p), Bounds.of(p, evaluation.nonnegative))
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,17 @@ class SiteFactory:
         evaluation: What is evaluated.
         worlds: The logs of these agents.
         lo: The number of the first.
+        identity: Of the site, where sums are secure.
     """
 
     evaluation: Evaluation
     worlds: tuple[LoggedWorld, ...]
     lo: int
+    identity: SiteIdentity | None = None
 
     def __call__(self) -> FrameHandler:
-        return PassHandler(EvaluationSite(self.evaluation, self.worlds, self.lo))
+        site = EvaluationSite(self.evaluation, self.worlds, self.lo)
+        return PassHandler(site, identity=self.identity)
 
 
 class AnsweredModels:
@@ -77,7 +80,7 @@ class AnsweredModels:
     """
 
     def __init__(self, folder: Path, durable: bool = True) -> None:
-        self._path, self._durable = files.inside(folder, ANSWERED), durable
+        self._path, self.durable = files.inside(folder, ANSWERED), durable
         data = files.read(self._path) if files.exists(self._path) else b""
         whole = len(data) - len(data) % RECORD.size
         if whole < len(data):  # a kill left it unfinished: nothing was sent behind it
@@ -97,7 +100,7 @@ class AnsweredModels:
         model = sha256(frame[HEADER_BYTES:]).digest()
         known = self._models.get((number, h))
         if known is None:
-            append_record(self._path, RECORD.pack(number, h, model), self._durable)
+            append_record(self._path, RECORD.pack(number, h, model), self.durable)
             self._models[number, h] = model
         elif known != model:
             raise MessageRefused(
@@ -119,6 +122,9 @@ class PassHandler:
         site: The agents and their logs.
         answered: Which models were answered; None keeps no account of them.
         outbox: The log of every frame that leaves.
+        identity: Of the site, where sums are secure.
+        private: Where passes with noise or masks have their journals, so that none is made twice,
+            and their secrets.
     """
 
     def __init__(
@@ -126,8 +132,11 @@ class PassHandler:
         site: EvaluationSite,
         answered: AnsweredModels | None = None,
         outbox: Audit | None = None,
+        identity: SiteIdentity | None = None,
+        private: tuple[Path, Path] | None = None,
     ) -> None:
         self.site, self._answered, self._outbox = site, answered, outbox
+        self._identity, self._private = identity, private
         self._passes = {pass_id(site.evaluation, one): one for one in site.evaluation.passes}
         self._take(next(iter(self._passes)))
 
@@ -152,7 +161,18 @@ class PassHandler:
     def _take(self, run: int) -> None:
         one = self._passes[run]
         make, p = partial(self.site.cohort, one), self.site.evaluation.parameters(one)
-        self._endpoint = Endpoint(make, p, run, outbox=self._outbox)
+        journal = None
+        hidden = p.privacy is not None or p.aggregation == "secure"
+        if self._private is not None and hidden:
+            durable = self._answered is None or self._answered.durable
+            own = f"pass-{one.number}"
+            beside, secrets = (files.inside(part, own) for part in self._private)
+            journal = Journal(beside, durable, 60.0, secrets=secrets)
+        self._endpoint = Endpoint(make, p, run, journal, self._outbox, self._identity)
+
+    def end(self) -> bool:
+        """Delete what hid the uploads of the pass under way."""
+        return self._endpoint.end()
 
     def close(self) -> None:
         """End the pass under way, and release the log of what left."""
@@ -186,10 +206,17 @@ def placed(
     **how: Any,
 ) -> FramePasses:
     """The sites behind a transport, the agents in equal shares."""
-    M = evaluation.n_agents
-    n = cohort_count(cohorts, M)
+    M, secure = evaluation.n_agents, evaluation.aggregation == "secure"
+    n = cohort_count(M if secure and cohorts is None else cohorts, M)
     cuts = [M * c // n for c in range(n + 1)]
-    factories = [SiteFactory(evaluation, tuple(worlds[lo:hi]), lo) for lo, hi in pairwise(cuts)]
+    identities: Sequence[SiteIdentity | None] = [None] * n
+    if secure:
+        check_sites(n)
+        identities = run_identities(cuts[:-1])
+    factories = [
+        SiteFactory(evaluation, tuple(worlds[lo:hi]), lo, identity)
+        for (lo, hi), identity in zip(pairwise(cuts), identities, strict=True)
+    ]
     first = evaluation.passes[0]
     transport = make(
         evaluation.parameters(first), factories, pass_id(evaluation, first),

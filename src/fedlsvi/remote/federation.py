@@ -11,16 +11,19 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedlsvi import __version__, envs
 from fedlsvi import features as feature_maps
 from fedlsvi.algorithms.pevi import PEVISettings
 from fedlsvi.checks import check_seed, choice, integer, plural, refuse_unknown
 from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.privacy_settings import check_privacy
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import (
@@ -31,15 +34,19 @@ from fedlsvi.errors import (
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import FeatureMap, resolve
 from fedlsvi.features.tabular import OneHot, TableFeatures
-from fedlsvi.protocol.masks import check_sites
+from fedlsvi.groups import ProblemSize
+from fedlsvi.incompatible import refuse
+from fedlsvi.logs.action_names import checked_names
+from fedlsvi.privacy.masks import check_sites
+from fedlsvi.protocol.cohorts import check_source
 from fedlsvi.protocol.plan import Plan, make_plan
-from fedlsvi.protocol.records import Observer
+from fedlsvi.protocol.records import Observer, RoundRecord
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.remote import closing_estimate
 from fedlsvi.remote.audit import in_logs
+from fedlsvi.remote.bounds import Bounds
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.epoch import take_epoch
-from fedlsvi.remote.facts import Facts
 from fedlsvi.remote.frame_transport import FrameTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
 from fedlsvi.run import Run
@@ -47,7 +54,7 @@ from fedlsvi.storage.run_header import header_files_at_sites
 from fedlsvi.storage.runs import OpenedRun
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.agent_data import Logs
+    from fedlsvi.logs.agent_data import Logs
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 LETTERS = "letters, digits, - and _, beginning with a letter or digit"
@@ -92,6 +99,9 @@ class Federation:
     n_actions: int | None = None
     logged: int = 0
     evaluate: dict[str, Any] | None = None
+    action_names: list[str] | None = None
+    revoked: str | None = None
+    removed: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Federation:
@@ -123,12 +133,22 @@ class Federation:
             )
         if self.n_actions is not None:
             integer("n_actions", self.n_actions, 1, "the number of actions")
+        if self.action_names is not None:
+            checked_names(self.action_names, self.n_actions)
         for key in ("one_hot", "nonnegative", "simplex"):
             if not isinstance(flag := getattr(self, key), bool):
                 raise InvalidSetting(
                     f"{key} must be true or false, got {flag!r}", code=f"bad-{key}"
                 )
         units(self.reward_range)
+        if not isinstance(self.removed, list) or not all(
+            isinstance(site, str) and NAME.fullmatch(site) for site in self.removed
+        ):
+            raise InvalidSetting(
+                f"removed must be a list of sites, got {self.removed!r}: `fedlsvi federate "
+                "remove-site` writes it",
+                code="bad-removed",
+            )
         for key in ("settings", "retry"):
             if not isinstance(table := getattr(self, key), dict):
                 raise InvalidSetting(
@@ -146,17 +166,26 @@ class Federation:
         retry, p = self.retry_policy(), self.parameters(n_agents)
         if p.aggregation == "secure":
             check_sites(n_agents)
-            retry.refuse_absence('aggregation = "secure"')
-        if p.logged:
-            retry.refuse_carrying()
+        retry.check(p)
         if p.exchange == "one-trip":
-            retry.refuse_absence('exchange = "one-trip"')
             self.values(p)
-        elif p.privacy is not None:
-            retry.refuse_absence("privacy")
         if self.evaluate is not None:
             closing_estimate.check(self.evaluate, p)
         self.feature_map()
+
+    def check_removal(self, n_agents: int) -> None:
+        """Refuse to go on without a site where its data cannot be taken out again.
+
+        Raises:
+            InvalidSetting: Sums hide it, or all sites agreed on an estimate at the end.
+        """
+        replace(self.retry_policy(), absent="exclude").check(self.parameters(n_agents))
+        if self.evaluate is not None:
+            raise InvalidSetting(
+                "all sites agreed on an estimate at the end (`evaluate`), so none can be removed: "
+                'exclude it with absent = "exclude" in [retry]',
+                code="removed-and-evaluate",
+            )
 
     def agents_allowed(self, site: str) -> int:
         """How many agents this site may have; none if [max_agents] does not list it."""
@@ -174,37 +203,30 @@ class Federation:
         notify: Callable[[str], None],
     ) -> OpenedRun:
         """The server's run folder, new or as far as it came; another run is refused."""
-        p = self.parameters(sum(agents for _, agents in cuts))
+        n_agents = sum(agents for _, agents in cuts)
+        p = self.parameters(n_agents)
         run = in_logs(run_id(p, self.seed))
         contents = header_files_at_sites(
-            p, self.settings, self.seed, self.features, units(self.reward_range), cuts, run,
-            self.algorithm,
+            p, self.settings | self._of_learning(n_agents), self.seed, self.features,
+            units(self.reward_range), cuts, run, self.algorithm,
         )  # fmt: skip
         return OpenedRun.of_sites(folder, contents, notify)
 
     def parameters(self, n_agents: int) -> Parameters:
         """The numbers in force for this many agents."""
-        chosen, size = self.chosen(n_agents), (self.episodes, self.horizon, self.dim, self.one_hot)
-        if getattr(chosen, "some_away", False):
-            raise InvalidSetting(
-                "participation and present do not belong in [settings]: they simulate absent "
-                "agents, but real sites really can be absent. Choose what happens then with "
-                'absent in [retry], for example absent = "carry"',
-                code="bad-participation",
-            )
-        known: dict[str, Any] = {}
-        if getattr(chosen, "exchange", "") == "one-trip":
-            known["states"] = self.n_states
-        if getattr(chosen, "privacy", None) is not None:
-            known["nonnegative"] = self._nonnegative()
-        if self.logged:
-            known["logged"] = self.logged
-        found: Parameters = chosen.resolve(*size, **known)
-        return found
+        chosen = self.chosen(n_agents)
+        low, high = units(self.reward_range)
+        problem = ProblemSize(
+            self.episodes, self.horizon, self.dim, self.one_hot, states=self.n_states,
+            logged=self.logged, after=(0.0 - low) / (high - low),
+            nonnegative=chosen.privacy is not None and self._nonnegative(),
+        )  # fmt: skip
+        parameters: Parameters = chosen.resolve(problem)
+        return parameters
 
-    def values(self, p: Parameters) -> TabularValues | None:
+    def values(self, p: Parameters, mask: np.ndarray | None = None) -> TabularValues | None:
         """With one trip per synchronisation: what the server computes values with, for which it
-        must know the features of all states."""
+        must know the features of all states, and which actions `mask` (S, A) allows."""
         if p.exchange != "one-trip":
             return None
         phi = self.feature_map()
@@ -225,8 +247,8 @@ class Federation:
                 "n_actions",
                 code="other-dim",
             )
-        about = (p.horizon, p.beta, p.ceilings, p.packing == "diagonal", p.taper_factors)
-        return TabularValues(bound, *about)
+        allowed = None if mask is None else mask[None]
+        return TabularValues(bound, p.head, p.packing == "diagonal", allowed)
 
     def chosen(self, n_agents: int) -> Any:
         """The settings of its algorithm. Sites know their environments and the server does not, so
@@ -235,7 +257,31 @@ class Federation:
         own = {key: value for key, value in self.settings.items() if value != "auto"}
         unsaid = {"stationary": False, "diversity": 0.0}
         own = {f.name: unsaid[f.name] for f in fields(made) if f.name in unsaid} | own
-        return made(n_agents=n_agents, **own)
+        return made(n_agents=n_agents, **own | self._of_learning(n_agents))
+
+    @property
+    def ends_are_public(self) -> bool:
+        """Whether its rounds end on a public schedule; logs are read in one, which has no end."""
+        return self.algorithm != "fed-lsvi" or self.chosen(MOST_AGENTS).ends_are_public
+
+    @property
+    def floor(self) -> int:
+        """The fewest episodes of a round, or behind a sum of logs."""
+        if self.algorithm != "fed-lsvi":
+            return int(self.settings.get("min_round", 1))
+        return int(self.chosen(MOST_AGENTS).floor(self.episodes))
+
+    def budget(self, n_agents: int) -> dict[str, Any] | None:
+        """What a private job may spend in all, its estimate included; None without privacy."""
+        privacy = self.settings.get("privacy")
+        return None if privacy is None else check_privacy(privacy, n_agents)
+
+    def _of_learning(self, n_agents: int) -> dict[str, Any]:
+        """What the estimate at the end leaves of the budget, in place of privacy=."""
+        budget = self.budget(n_agents)
+        if budget is None or self.evaluate is None:
+            return {}
+        return {"privacy": closing_estimate.divided(budget, self.evaluate)[0]}
 
     def retry_policy(self) -> RetryPolicy:
         """How long the server waits, and what it does then."""
@@ -252,17 +298,20 @@ class Federation:
                 code="bad-features",
             )
         params = {key: value for key, value in self.features.items() if key != "name"}
-        return feature_maps.make(self.features["name"], **params)
+        return feature_maps.make(self.features["name"], **params).agreed()
 
     def plan(self, env: Any, n_agents: int, features: Any = None, logs: Logs = ()) -> Plan:
         """The plan of a site whose environment this is, or whose logs; sizes must be the
         federation's. `features` are the site's, where the federation names none."""
         phi = self.feature_map() or features
+        settings = self.chosen(n_agents)
         plan = make_plan(
-            self.chosen(n_agents), env, self.episodes, self.seed, phi, logs=logs,
+            settings, env, self.episodes, self.seed, phi, logs=logs,
             logged=self.logged or None,
         )  # fmt: skip
-        plan.check_source()
+        check_source(plan)
+        if plan.masked:  # other sites may be allowed others, and the server knows none
+            refuse(settings, allowed="differ")
         mine, agreed = plan.parameters, self.parameters(n_agents)
         for size in ("horizon", "dim", "packing", "states"):
             if (own := getattr(mine, size)) != (theirs := getattr(agreed, size)):
@@ -276,8 +325,9 @@ class Federation:
         self._check_features(plan)
         if mine.privacy is not None:  # the paper's β allows for the noise that was agreed on
             mine = replace(mine, beta=agreed.beta)
-        # what is true here but was not agreed on makes no noise smaller
-        return replace(plan, parameters=replace(mine, nonnegative=agreed.nonnegative))
+        # what is true here but was not agreed on makes no noise smaller and allows no more rounds
+        mine = replace(mine, nonnegative=agreed.nonnegative, rounds=agreed.rounds)
+        return replace(plan, parameters=mine)
 
     def _check_features(self, plan: Plan) -> None:
         """The server refuses uploads that break what was agreed about features."""
@@ -295,10 +345,10 @@ class Federation:
                     code=f"not-{key}",
                 )
 
-    def facts(self, p: Parameters) -> Facts:
+    def bounds(self, p: Parameters) -> Bounds:
         """What the server knows about every site, for its checks. Sums of features are of no use
         where episodes may end early."""
-        return Facts.of(p, self._nonnegative(), self.simplex, ends=not self.simplex)
+        return Bounds.of(p, self._nonnegative(), self.simplex, ends=not self.simplex)
 
     def _nonnegative(self) -> bool:
         """Whether it was agreed that no feature is negative."""
@@ -330,11 +380,11 @@ def _remedy(size: str, own: Any, env: Environment) -> str:
         )
     counted = ""
     size = "n_states" if size == "states" else size
-    if size in ("dim", "n_states") and (n_states := getattr(env, "n_states", None)) is not None:
+    if size in ("dim", "n_states") and env.finite:
         counted = (
-            f" (it has {plural(n_states, 'state')} and {plural(env.n_actions, 'action')}; where "
-            "episodes of a Gymnasium environment can end early, one state is added for those that "
-            "have ended)"
+            f" (it has {plural(env.n_states, 'state')} and {plural(env.n_actions, 'action')}; "
+            "where episodes of a Gymnasium environment can end early, one state is added for those "
+            "that have ended)"
         )
     return f"change [env] in this site's settings, or {size} in federation.toml{counted}"
 
@@ -366,11 +416,19 @@ def serve(
         values: With one trip per synchronisation (`Federation.values`).
     """
     if not opened.finished:
-        p, algorithm = opened.header.parameters, opened.header.job.algorithm
-        player = FederatedPlayer(p, transport, algorithm=algorithm, values=values)
+        p, job = opened.header.parameters, opened.header.job
+        player = FederatedPlayer(
+            p, transport, algorithm=job.algorithm, values=values, seed=job.seed
+        )
         session = Session(player)
         opened.restore(session)
         take_epoch(transport, opened.header.run)
+        forget = partial(_keep_last, session)
         # the process of a job that was aborted may take a moment to end
-        opened.play(session, observers, checkpoint_seconds=0.0, patience=60.0)
+        opened.play(session, [forget, *observers], checkpoint_seconds=0.0, patience=60.0)
     return opened.result()
+
+
+def _keep_last(session: Session, record: RoundRecord) -> None:
+    """Records are on disk, from where the result is read: a long run stays small."""
+    del session.records[:-1]

@@ -2,8 +2,8 @@
 
 An engine implements `exchange`: hand frames to cohorts and yield whatever arrives until the
 deadline. Everything else is here: numbering requests, retrying, recognising replies that are late,
-duplicate or foreign, and checking the rest with the guard. `Membership` decides what happens when a
-cohort stays away or sends what no honest agent could. The simplest engine is here too: threads.
+duplicate or foreign, and checking the rest with the guard. `Reachability` decides what happens when
+a cohort stays away or sends what no honest agent could. The simplest engine is here too: threads.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
+from fedlsvi.core.participation_schedule import NEVER
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
+from fedlsvi.privacy.masks import check_sites
+from fedlsvi.privacy.sums import sums_of
 from fedlsvi.protocol.ledger import Ledger
+from fedlsvi.protocol.membership import Membership
 from fedlsvi.protocol.messages import (
-    Increments,
     Keep,
     KeyRequest,
     MaskedUpload,
@@ -36,6 +39,7 @@ from fedlsvi.protocol.messages import (
     Upload,
 )
 from fedlsvi.protocol.transport import Transport, layout
+from fedlsvi.remote.bounds import Bounds
 from fedlsvi.remote.codec import (
     MOST_FRAMES,
     Address,
@@ -46,11 +50,13 @@ from fedlsvi.remote.codec import (
     longest_reply,
     split_answer,
 )
-from fedlsvi.remote.facts import Facts
-from fedlsvi.remote.further_guard import further_guard
+from fedlsvi.remote.contacts import Contacts
+from fedlsvi.remote.contributed import Ahead
+from fedlsvi.remote.contribution import Contribution, contributions, summed
 from fedlsvi.remote.guard import Guard, Refusal
-from fedlsvi.remote.membership import Membership
+from fedlsvi.remote.reachability import Reachability
 from fedlsvi.remote.retry_policy import RetryPolicy
+from fedlsvi.remote.waiting import Waiting
 
 KEEP_ROUNDS = 100
 """In a run without checkpoints agents make a snapshot every so many rounds, so that one that is
@@ -69,12 +75,15 @@ class FrameTransport(Transport):
         sites: The name of each cohort's site, where sites have names.
 
     Attributes:
-        membership: Who is present, away or excluded.
+        membership: Who is there, away or excluded.
+        reachability: Finds out who is.
         request: The request under way.
+        waiting: Who has not answered it yet.
         turns: (epoch, number) of the last request to each cohort. The epoch names the server
             process, or the attempt to call an absent cohort back.
         ignored: How many replies were late, duplicate or foreign, and had no effect.
-        wire_bytes: Bytes sent "down" and received "up".
+        contacts: When each cohort was last heard, and what went to and fro.
+        leaving: Cohorts that a resumed run goes on without for good, and why.
     """
 
     asks = True
@@ -92,20 +101,25 @@ class FrameTransport(Transport):
         p = parameters
         super().__init__(p.n_agents, p.trigger, p.overshoot)
         self.layout, self.run, self.cuts = layout(p), run, list(cuts)
-        self.retry, self.guard = retry or RetryPolicy(), guard or Guard(self.layout, Facts.of(p))
-        self.membership = Membership(self.cuts, self.retry, self.guard, sites)
+        self.retry, self.guard = retry or RetryPolicy(), guard or Guard(self.layout, Bounds.of(p))
+        self.membership = Membership(p.n_agents, self.cuts)
+        self.reachability = Reachability(self.membership, self.retry, self.guard, sites)
         self.epoch, self.number = time_ns(), 0
         self.turns = [(self.epoch, 0)] * len(self.cuts)
+        self.waiting = Waiting()
         self.ignored = 0
-        self.wire_bytes = {"down": 0, "up": 0}
+        self.contacts = Contacts(len(self.cuts))
+        self.leaving: Mapping[int, str] = {}
         self.clock = monotonic
-        if p.logged:
-            self.retry.refuse_carrying()
+        self._ahead: Ahead | None = None
         self._checkpoints = False
         self._round = 0  # of the request under way
         self._lam, self._xi = p.lam, p.xi
-        facts, count = self.guard.facts, len(self.cuts)
-        self._further = further_guard(p, self.layout, facts, count, self.retry)
+        self._sums = sums_of(p, self.layout)
+        self._sent: dict[int, list[int]] = {}  # scalars of N of each agent, in the last upload
+        self.retry.check(p)
+        if self.layout.secure:
+            check_sites(len(self.cuts))
 
     def change_run(self, run: int, guard: Guard) -> None:
         """The next request is the first of another run of the same agents and sizes.
@@ -116,7 +130,9 @@ class FrameTransport(Transport):
         """
         self.run, self.guard, self.last = run, guard, 0
         self.ledger = Ledger(self.layout.n_agents)
-        self.membership = Membership(self.cuts, self.retry, guard, self.membership.sites)
+        self.membership = Membership(self.layout.n_agents, self.cuts)
+        sites = self.reachability.sites
+        self.reachability = Reachability(self.membership, self.retry, guard, sites)
 
     @abstractmethod
     def exchange(self, frames: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
@@ -147,23 +163,27 @@ class FrameTransport(Transport):
     def _deliver(self, message: Request) -> Sequence[Reply]:
         self.number += 1
         k = self.guard.round - isinstance(message, Keep)  # the round that the request belongs to
+        self._round = self.guard.round  # which the last model of a round ends
         self.guard.sends(message)
-        if self._further is not None:
-            self._further.sends(message)
-        if self.membership.carries:
-            self.membership.absentees.follow(message, self.guard.round - 1, self.guard.t)
-        self.request, self._round = message, self.guard.round
+        if self.reachability.carries:
+            self.reachability.absentees.follow(message, self.guard.round - 1, self.guard.t)
+        self.request = message
         replies: dict[int, Reply] = {}
-        waiting = set(self.membership.present())
+        waiting = set(self.membership.cohorts_there())
         self.next_request(waiting)
+        self.waiting.begin(waiting, type(message).__name__, k)
         attempt = 0
         while waiting:
             attempt += 1
             began = self.clock()
             errors = self._ask(waiting, replies)
             for c in sorted(waiting):
-                self.membership.failed(c, errors.get(c), message, k, attempt)
-            waiting &= set(self.membership.present())
+                self.waiting.failed(c, attempt, str(errors.get(c, "")))
+                self.reachability.failed(c, errors.get(c), message, k, attempt)
+            gone = waiting - set(self.membership.cohorts_there())
+            for c in gone:
+                self.waiting.heard(c)
+            waiting -= gone
             if waiting:  # an immediate error is not followed by an immediate retry
                 sleep(max(0.0, began + self.retry.pause(attempt) - self.clock()))
         if not replies:
@@ -185,11 +205,12 @@ class FrameTransport(Transport):
         asked = sorted(waiting)
         encoded = encode_all(self.request, [self.address(c) for c in asked])
         frames = dict(zip(asked, encoded, strict=True)) | self._calls()
-        self.wire_bytes["down"] += sum(map(len, frames.values()))
+        self.contacts.asked(frames)
         for c, data in self.exchange(frames, self.retry.deadline):
             try:
                 came = split_answer(data, self.longest_answer(c))
             except MessageRefused as error:
+                self.contacts.refused(c, error)
                 self.ignored += c not in waiting
                 errors |= {c: error} if c in waiting else {}
                 continue
@@ -197,15 +218,17 @@ class FrameTransport(Transport):
                 if c not in waiting:
                     self._unexpected(c, frame)
                     continue
-                self.wire_bytes["up"] += len(frame)
+                self.contacts.heard(c, len(frame), self._round)
                 try:
                     known, reply = self._open(c, frame)
                 except FedLSVIError as error:
+                    self.contacts.refused(c, error)
                     errors[c] = error
                     continue
                 if known:
                     replies[c] = reply
                     waiting.discard(c)
+                    self.waiting.heard(c)
                 else:
                     self.ignored += 1
             if not waiting:
@@ -231,9 +254,13 @@ class FrameTransport(Transport):
                 "own log for the details",
                 code="agent-failed",
             )
-        absentees = self.membership.absentees
-        if c in absentees.owed and isinstance(reply, Upload) and not self.guard.exploiting:
-            reply = absentees.with_owed(c, reply)
+        absentees = self.reachability.absentees
+        if isinstance(reply, Upload):
+            self._sent[c] = [table.scalars for table in reply.following]
+            if c not in self.membership.away:  # who is coming back answers for an earlier round
+                reply = self.membership.carried(self.cuts[c][0], reply)
+            if c in absentees.owed and not self.guard.exploiting:
+                reply = absentees.with_owed(c, reply)
         self.check_reply(c, reply)
         return True, reply
 
@@ -244,85 +271,103 @@ class FrameTransport(Transport):
         if type(reply) is not expected:
             came = type(reply).__name__
             raise Refusal(first, self.guard.round, 0, "kind of reply", came, expected.__name__)
+        h = self.layout.step_after(self.request)
+        if isinstance(reply, Upload | MaskedUpload) and reply.h != h:
+            raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
         if isinstance(reply, Upload):
-            self._check_upload(c, self.layout.step_after(self.request), reply)
-        elif isinstance(reply, MaskedUpload):
-            if reply.h != (h := self.layout.step_after(self.request)):
-                raise Refusal(first, self.guard.round, h, "step", reply.h, f"{h}")
-        elif isinstance(reply, Increments) and self._further is not None:
-            self._further.check(first, reply)
+            for part in contributions(reply, self.layout):
+                self._check_part(c, part)
+            self.guard.check_fit(first, reply)
         elif isinstance(reply, Signal):
             self.guard.signal(first, agents, reply)
 
-    def _check_upload(self, c: int, h: int, upload: Upload) -> None:
-        (first, agents), absentees = self.cuts[c], self.membership.absentees
-        if self._further is not None:
-            self.guard.form(first, h, upload)
-            self._further.check(first, upload)
-        elif c in absentees.away:  # coming back: its sum is checked with its next upload
-            self.guard.form(first, h, upload)
+    def _check_part(self, c: int, part: Contribution) -> None:
+        first, absentees = self.cuts[c][0], self.reachability.absentees
+        if c in self.membership.away:  # coming back: its sum is checked with its next upload
+            self.guard.form(first, part)
         elif c in absentees.upto:
-            self.guard.since(int(absentees.upto[c][h - 1])).upload(first, agents, h, upload)
+            self.guard.since(int(absentees.upto[c][part.h - 1])).check(first, part)
         else:
-            self.guard.upload(first, agents, h, upload)
+            self.guard.check(first, part)
 
     def _complete(self, message: Request, replies: dict[int, Reply]) -> Sequence[Reply]:
         """Replies in agent order, with what represents cohorts that are excluded or away."""
-        if self.membership.carries and isinstance(message, Keep):
-            self.membership.absentees.snapshots_made(list(replies))
+        if self.reachability.carries and isinstance(message, Keep):
+            self.reachability.absentees.snapshots_made(list(replies))
         expected, h = self.layout.reply_to(message), self.layout.step_after(message)
-        if expected is Upload and self._further is None:
-            if not self.guard.exploiting:
-                self.membership.compare(h, replies, self._lam, self._xi)
-            return self.membership.completed(h, replies)
-        every = sorted(replies.items())
-        if self._further is not None and expected in (Upload, MaskedUpload, Increments):
-            came = [(self.cuts[c][0], reply) for c, reply in every]
-            self._further.complete(self.guard.round, h, came)
-        return [reply for _, reply in every]
+        if expected is Upload:
+            if self.guard.bounds.noise is None:
+                self.reachability.compare(h, replies, self._lam, self._xi, self._ahead)
+            return self.reachability.completed(h, replies, self._lam)
+        every = [replies[c] for c in sorted(replies)]
+        if expected is MaskedUpload:
+            size = self.guard.gram_size(h)
+            for part in summed(every, h, size, self.layout, self._sums):
+                self.guard.check(0, part)
+                self.guard.accept(0, part)
+        return every
 
     # the ledger and the records
 
     def sites(self) -> np.ndarray:
         return np.array([first for first, _ in self.cuts])
 
-    def enter(self, category: str, scalars: int) -> None:
-        present = self.membership.present()
-        if len(present) == len(self.cuts):
-            self.ledger.each(category, scalars)
-            return
-        for c in present:
-            self._count(c, category, scalars)
+    def with_carried(self, replies: Sequence[Reply]) -> Sequence[Reply]:
+        return replies  # `_complete` has put them in, after the guard's checks
 
-    def _count(self, c: int, category: str, scalars: int) -> None:
+    def next_states_sent(self, replies: Sequence[Reply]) -> np.ndarray:
+        # without what a cohort that is just back owed, which was counted when it was sent
+        if not any(isinstance(reply, Upload) and reply.every_step for reply in replies):
+            return np.empty(0, np.int64)
+        none = {c: [0] * agents for c, (_, agents) in enumerate(self.cuts)}
+        sent = none | {c: self._sent[c] for c in self.membership.cohorts_there()}
+        return np.array([scalars for c in sorted(sent) for scalars in sent[c]], np.int64)
+
+    def _count(self, c: int, category: str, scalars: int | np.ndarray) -> None:
         first, agents = self.cuts[c]
         self.ledger.some(category, np.arange(first, first + agents), scalars)
 
     def take_notes(self) -> list[str]:
-        return self.membership.take_notes()
+        return self.reachability.take_notes()
 
     # cohorts that are away
+
+    def last_releases(self, p: Parameters, k: int, h: int) -> list[int]:
+        last, gone = super().last_releases(p, k, h), self.membership
+        if not gone.away and not gone.excluded:
+            return last
+        last = last * self.layout.n_agents if len(last) == 1 else last
+        for c in (*gone.away, *gone.excluded):
+            first, agents = self.cuts[c]
+            heard = np.full(agents, NEVER)  # nothing of who is excluded
+            if c in gone.away:
+                heard = self.reachability.absentees.heard[c][h - 1]
+            last[first : first + agents] = [p.release_number(t) for t in heard.tolist()]
+        return last
+
+    def use_values(self, ahead: Ahead) -> None:
+        self._ahead = ahead
 
     def _calls(self) -> dict[int, bytes]:
         """Frames that call absent cohorts back, sent along with a request to the others. Nobody
         waits for their answer; each is called again after a deadline."""
         frames = {}
-        absentees = self.membership.absentees
-        for c in absentees.due(self.clock(), self.retry.deadline) if absentees.away else ():
+        absentees = self.reachability.absentees
+        for c in absentees.due(self.clock(), self.retry.deadline) if self.membership.away else ():
             self.turns[c] = (self.turns[c][0] + 1, 1)
             frames[c] = encode(absentees.start(c), self._call(c))
         return frames
 
     def _call(self, c: int) -> Address:
-        base = self.membership.absentees.base[c]
+        base = self.reachability.absentees.base[c]
         return Address(self.run, *self.turns[c], base + 1, *self.cuts[c])
 
     def _unexpected(self, c: int, frame: bytes) -> None:
         """A reply that nobody waits for: an absent cohort answers the call, or it is ignored."""
-        absentees = self.membership.absentees
+        absentees = self.reachability.absentees
         with suppress(FedLSVIError):
             address, reply = decode_reply(frame, self.layout)
-            if c in absentees.away and address == self._call(c) and reply is None:
+            if c in self.membership.away and address == self._call(c) and reply is None:
                 absentees.answering.add(c)
                 return
         self.ignored += 1
@@ -334,19 +379,17 @@ class FrameTransport(Transport):
         replies: dict[int, Reply] = {}
         error = self._ask({c}, replies).get(c)
         if c not in replies and isinstance(error, MessageRefused):
-            self.membership.failed(c, error, message, self.guard.round, self.retry.attempts)
+            self.reachability.failed(c, error, message, self.guard.round, self.retry.attempts)
         return c in replies, replies.get(c)
 
     # rounds, checkpoints and restarts
 
     def wait(self, t: int, left: int) -> Signal:
-        for c, travelled in self.membership.take_back(self._ask_again):
+        for c, travelled in self.reachability.take_back(self._ask_again):
             for category, scalars in travelled.items():
                 self._count(c, category, scalars)
         signal = super().wait(t, left)
         self.guard.stops(signal)
-        if self._further is not None:
-            self._further.stops(signal)
         return signal
 
     def keep(self, t: int) -> None:
@@ -355,14 +398,13 @@ class FrameTransport(Transport):
 
     def rest(self, k: int, t: int) -> None:
         # once checkpoints are taken, agents must keep what those need and nothing in between
-        if not self._checkpoints and (self.membership.carries or k % KEEP_ROUNDS == 0):
+        if not self._checkpoints and (self.reachability.carries or k % KEEP_ROUNDS == 0):
             self.keep(t)
 
     def state(self, t: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         self._checkpoints = True
         self.keep(t)
-        arrays, plain = self.membership.state()
-        arrays |= {} if self._further is None else self._further.state()
+        arrays, plain = self.reachability.state()
         plain["epoch"] = max(epoch for epoch, _ in self.turns)
         plain["cuts"] = [list(cut) for cut in self.cuts]
         return arrays | self.guard.state(), plain
@@ -379,9 +421,10 @@ class FrameTransport(Transport):
                 code="other-cohorts",
             )
         self.guard.restore(arrays, t, k)
-        if self._further is not None:
-            self._further.restore(arrays, t, k)
-        self.membership.restore(arrays, plain)
+        self.reachability.restore(arrays, plain)
+        for c, why in self.leaving.items():
+            if c not in self.membership.excluded:
+                self.reachability.exclude(c, why, k)
         # later than the server before this one, even if the clock was set back
         self.begin_at(plain["epoch"] + 1)
 
@@ -401,6 +444,10 @@ class FrameHandler(Protocol):
 
     def handle(self, frame: bytes) -> bytes:
         """The reply to a request."""
+        ...
+
+    def end(self) -> bool:
+        """The last model is written down: whether what hid uploads is deleted now."""
         ...
 
     def close(self) -> None:

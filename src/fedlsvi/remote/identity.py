@@ -12,12 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
+from fedlsvi.config import FEWEST_SITES
 from fedlsvi.errors import MessageRefused
-from fedlsvi.protocol.masks import crypto
+from fedlsvi.privacy.masks import crypto
 
 
 class SiteIdentity(Protocol):
-    """What a site signs with, and what it verifies others by."""
+    """What a site signs with, and what it verifies others by.
+
+    Attributes:
+        fewest: How many sites must take part, for this one.
+    """
+
+    @property
+    def fewest(self) -> int: ...
 
     def sign(self, content: bytes) -> bytes:
         """The proof that this content is this site's."""
@@ -28,6 +36,14 @@ class SiteIdentity(Protocol):
 
         Raises:
             MessageRefused: No site of this federation did.
+        """
+        ...
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Take part in secure sums of these sites, this one included.
+
+        Raises:
+            MessageRefused: This site does not.
         """
         ...
 
@@ -46,10 +62,12 @@ class RunIdentity:
     Attributes:
         private: The site's own key of Ed25519.
         roll: First agent → public key, of all sites.
+        fewest: How many sites must take part.
     """
 
     private: bytes = field(repr=False)
     roll: Mapping[int, bytes]
+    fewest: int = FEWEST_SITES
 
     def sign(self, content: bytes) -> bytes:
         """A signature of 64 bytes."""
@@ -67,6 +85,9 @@ class RunIdentity:
         except Exception:  # the library's InvalidSignature, which is imported with it
             not_the_sites(first, "the signature is wrong")
         return f"agents from {first} on"
+
+    def admit(self, names: Sequence[str]) -> None:
+        """All sites of a run have one owner, or are those of a study that people have agreed on."""
 
 
 def run_identities(firsts: Sequence[int]) -> list[RunIdentity]:

@@ -81,6 +81,9 @@ class Journal:
         durable: Whether each request also survives a power failure (fsync).
         lock_seconds: How long to wait for another process to release the folder.
         scratch: Whether the folder is deleted when the journal is closed.
+        secrets: Where keys, noise and the log of releases belong; None is a folder beside this one.
+            A site keeps them elsewhere than what it backs up: a restored record of what has left
+            would not know what left since.
     """
 
     def __init__(
@@ -89,8 +92,12 @@ class Journal:
         durable: bool = True,
         lock_seconds: float = 0.0,
         scratch: bool = False,
+        secrets: Path | None = None,
     ) -> None:
         self.folder, self.durable, self.scratch = Path(folder), durable, scratch
+        beside = self.folder.with_name(f"{self.folder.name}.secrets")
+        self.secrets = beside if secrets is None else secrets
+        self.of_a_site = secrets is not None  # beside the secrets of its other federations
         files.make_private(self.folder)
         self._log: int | None = None
         self._base = self._latest()  # the snapshot that the next one builds on
@@ -164,23 +171,30 @@ class Journal:
             code="journal-damaged",
         )
 
+    def snapshot_at(self, t: int) -> Snapshot:
+        """The snapshot after episode t; nothing changes.
+
+        Raises:
+            TransportError: There is none.
+        """
+        if t not in self._snapshots() and t not in self._undone():
+            raise TransportError(
+                f"the journal {self.folder} has no snapshot after episode {t}, only after "
+                f"{self._snapshots()}: the server's checkpoint is older, or belongs to "
+                "another journal. Restore the journal from a backup of the same time"
+                + "".join(f", perhaps {path}" for path in self._aside()),
+                code="no-snapshot",
+            )
+        return self._load(t)
+
     def back_to(self, t: int) -> Snapshot | None:
         """Continue after episode t; what came after it is put aside.
 
         Raises:
             TransportError: There is no snapshot after episode t.
         """
-        snapshot = None
+        snapshot = self.snapshot_at(t) if t > 0 else None
         if t > 0:
-            if t not in self._snapshots() and t not in self._undone():
-                raise TransportError(
-                    f"the journal {self.folder} has no snapshot after episode {t}, only after "
-                    f"{self._snapshots()}: the server's checkpoint is older, or belongs to "
-                    "another journal. Restore the journal from a backup of the same time"
-                    + "".join(f", perhaps {path}" for path in self._aside()),
-                    code="no-snapshot",
-                )
-            snapshot = self._load(t)
             if t not in self._snapshots():
                 self._path(t, "json.undone").rename(self._path(t, "json"))
         elif not self.scratch and (self._snapshots() or self._undone()):

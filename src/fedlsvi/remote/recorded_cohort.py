@@ -14,8 +14,8 @@ import numpy as np
 
 from fedlsvi.errors import MessageRefused, TransportError
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.heads import deploy
 from fedlsvi.protocol.messages import Exploit, Layout, Model, Models, Start, gram_of
-from fedlsvi.protocol.second_pass import deploy
 from fedlsvi.remote.codec import Address, decode_request
 from fedlsvi.remote.journal import Journal, Snapshot
 from fedlsvi.storage.schema import suspect
@@ -78,22 +78,28 @@ class RecordedCohort:
             "back where it was"
         )
 
-    def go_back(self, t: int) -> bool:
-        """A server begins, or resumes after episode t; whether a snapshot was restored."""
+    def go_back(self, start: Start, round_: int) -> Snapshot | None:
+        """A server begins, or resumes after a snapshot of this round with the model that was in
+        force there; the snapshot that was restored, if any."""
+        t = start.t
         if self._foreign and t > 0:
             raise TransportError(self._foreign, code="foreign-journal")
-        snapshot = None if self.journal is None else self.journal.back_to(t)
-        if snapshot is None and t > 0:
+        if self.journal is None and t > 0:
             raise TransportError(
                 f"there is no snapshot after episode {t} to resume from", code="no-snapshot"
             )
+        snapshot = None
+        if self.journal is not None:
+            if t > 0:
+                with suspect(self.journal.folder):
+                    _refuse_another(self.journal.snapshot_at(t), start, round_)
+            snapshot = self.journal.back_to(t)
         self.end_threads()
         self.cohort, self.kept, self._foreign = self._make(), 0, ""
-        if snapshot is None or self.journal is None:
-            return False
-        with suspect(self.journal.folder):
-            self._restore(snapshot)
-        return True
+        if snapshot is not None and self.journal is not None:
+            with suspect(self.journal.folder):
+                self._restore(snapshot)
+        return snapshot
 
     def follow(self, message: Start | Exploit | Model | Models) -> None:
         """The cohort was sent this."""
@@ -102,7 +108,9 @@ class RecordedCohort:
                 self.start, self._w, self._gram = message, w.copy(), gram.copy()
                 self.deployed = np.empty((0, 0))
             case Exploit():
-                self.deployed = np.zeros_like(self._w)
+                self.deployed = np.zeros((len(self._w), self.cohort.experience.dim))
+            case Models(w=w) if self.deployed.size:
+                self.deployed[:] = w
             case Models(w=w, gram=gram):
                 self._w, self._gram = w.copy(), gram.copy()
             case Model(h=h, w=w) if self.deployed.size:
@@ -111,8 +119,9 @@ class RecordedCohort:
                 self._w[h - 1] = w
                 gram_of(self._gram, h, len(self._w))[:] = gram
 
-    def keep(self, t: int, address: Address) -> None:
-        """Make a snapshot after episode t, as the request at this address asks."""
+    def keep(self, t: int, address: Address, transcript: bytes | None = None) -> None:
+        """Make a snapshot after episode t, as the request at this address asks; where uploads are
+        protected it holds what was asked until then."""
         if self.journal is None or t == self.kept:
             return
         experience, start = self.cohort.experience, self.start
@@ -126,6 +135,8 @@ class RecordedCohort:
             "episodes": start.episodes,
             "last": [address.epoch, address.number, address.round],
         }
+        if transcript is not None:
+            plain["transcript"] = transcript.hex()
         history = [(self.kept, experience.history(self.kept, t))] if t > self.kept else []
         self.journal.keep(Snapshot(t, arrays, plain, history))
         self.kept = t
@@ -148,3 +159,19 @@ class RecordedCohort:
     def end_threads(self) -> None:
         """End the cohort's threads."""
         self.cohort.experience.workers.close()
+
+
+def _refuse_another(snapshot: Snapshot, start: Start, round_: int) -> None:
+    """Refuse to resume with another round or another model than a snapshot has."""
+    known = snapshot.plain["last"][2]
+    if round_ != known:
+        raise MessageRefused(
+            f"a Start at episode {start.t} in round {round_}, but round {known} begins there",
+            code="other-round",
+        )
+    for name, sent in (("model.w", start.w), ("model.gram", start.gram)):
+        if snapshot.arrays[name].tobytes() != sent.tobytes():
+            raise MessageRefused(
+                f"a Start at episode {start.t} with another model than the one in force there",
+                code="other-model",
+            )

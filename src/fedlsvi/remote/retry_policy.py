@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fedlsvi.checks import choice, integer, number
 from fedlsvi.errors import InvalidSetting
+from fedlsvi.incompatible import refuse
+
+if TYPE_CHECKING:
+    from fedlsvi.config import Parameters
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 """Seconds between two attempts when an error came back before the deadline: the pause doubles from
@@ -59,35 +63,12 @@ class RetryPolicy:
         choice("absent", self.absent, get_args(Absent))
         choice("suspicious", self.suspicious, get_args(Suspicious))
 
-    def refuse_absence(self, what: str) -> None:
-        """Refuse a policy that goes on without a site, for what needs all of them in every round:
-        a masked sum without one is noise, and in one trip agents keep no history to return with.
-
-        Args:
-            what: The setting that needs it.
-        """
-        if self.suspicious != "note":
-            raise InvalidSetting(
-                f"with {what}, sites cannot be compared with each other, so "
-                f'suspicious="{self.suspicious}" has no effect: use suspicious="note"',
-                code="bad-suspicious",
-            )
-        if self.absent not in ("wait", "fail") or self.refused != "refuse":
-            raise InvalidSetting(
-                f'{what} needs every site in every round, but absent="{self.absent}" and '
-                f'refused="{self.refused}": use absent="wait" or "fail", and refused="refuse"',
-                code="bad-absent",
-            )
-
-    def refuse_carrying(self) -> None:
-        """Refuse to go on without a site where runs begin with logs: one that was away in the round
-        of the logs could not be asked for it later."""
-        if self.absent == "carry":
-            raise InvalidSetting(
-                'logs are read in the first round, but with absent="carry" a site may be missing '
-                'then: use absent="wait", "fail" or "exclude"',
-                code="bad-absent",
-            )
+    def check(self, p: Parameters) -> None:
+        """Refuse what these numbers do not allow where sites are absent."""
+        refuse(
+            p, data=p.logged > 0, absent=self.absent, refused=self.refused,
+            suspicious=self.suspicious,
+        )  # fmt: skip
 
     def waited(self) -> str:
         """How long the server waited for an answer that did not come, for an error message."""

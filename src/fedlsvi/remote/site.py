@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.envs.base import Environment
+from fedlsvi.envs.per_agent import own_features, per_agent
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidFeatures, InvalidInput
 from fedlsvi.policy import Policy
-from fedlsvi.protocol.plan import own_features, per_agent
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
@@ -25,12 +26,16 @@ from fedlsvi.storage import files
 SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 """In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
 
+SECRETS = ".secrets"
+"""Beside the folders of the federations: no name of a federation begins with a dot."""
+
 
 def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     """The journal of a site, and its log of what leaves; no other process has them then."""
     files.make_private(own := files.inside(folder, "journal"))
+    secrets = files.inside(folder.parent, SECRETS, folder.name)
     # the worker of a job that was aborted may take a moment to end
-    journal = Journal(own, settings.durable, lock_seconds=60.0)
+    journal = Journal(own, settings.durable, lock_seconds=60.0, secrets=secrets)
     try:
         return journal, Audit(
             files.inside(folder, "sent.jsonl"), settings.durable, lock_seconds=60.0
@@ -62,12 +67,12 @@ def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> boo
 def learned_policy(settings: SiteSettings, endpoint: Endpoint) -> Policy | None:
     """What a site has learned, once its last model has arrived; None before."""
     cohort, p = endpoint.cohort, endpoint.parameters
-    if getattr(cohort.experience, "t", 0) < p.episodes:  # before its first message it has none
+    if cohort.experience.t < p.episodes:
         return None
     if p.exploit and (cohort.deployed is None or cohort.second is not None):
         return None  # the pass after the last round is yet to come, or under way
-    read: Any = getattr(cohort.experience, "logs", cohort.experience)  # where there is only a log
-    env = read.envs[0] if settings.env is None else per_agent(settings.env, 1)[0]
+    # a site may have only a log
+    env = cohort.experience.worlds[0] if settings.env is None else per_agent(settings.env, 1)[0]
     values: Any = cohort.values if cohort.deployed is None else cohort.deployed
     return Policy(lambda: (values, Spaces.of(env)), p.horizon, env.spec())
 
@@ -104,11 +109,24 @@ def policy_of_site(kit: Path, path: Path) -> tuple[Policy, Environment]:
             "estimate from a log",
             code="needs-world",
         )
-    env = per_agent(settings.env, 1)[0]
+    return _loaded(path, settings), per_agent(settings.env, 1)[0]
+
+
+def policy_for_logs(kit: Path, path: Path) -> tuple[Policy, dict[str, Any]]:
+    """A policy that a site has learned, and how its logs are read: columns and what is allowed."""
+    settings = SiteSettings.read(kit / "local" / SETTINGS)
+    form = {key: value for key, value in (settings.data or {}).items()
+            if key in ("columns", "allowed")}  # fmt: skip
+    return _loaded(path, settings), form
+
+
+def _loaded(path: Path, settings: SiteSettings) -> Policy:
     try:
-        return Policy.load(path), env
+        return Policy.load(path)
     except InvalidFeatures:  # they are the environment's own, which no file can hold
-        return Policy.load(path, features=own_features([env])), env
+        if settings.env is None:
+            raise
+        return Policy.load(path, features=own_features([per_agent(settings.env, 1)[0]]))
 
 
 def open_endpoint(
@@ -124,4 +142,4 @@ def open_endpoint(
             f"there are no agents {lo} to {hi - 1}: the run has {n_agents}", code="no-such-agents"
         )
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: plan.cohort(lo, hi), plan.parameters, run, *books, identity)
+    return Endpoint(lambda: cohort_of(plan, lo, hi), plan.parameters, run, *books, identity)

@@ -8,6 +8,8 @@
     [require]                        # a job without these is refused here
     min_round = 20
     aggregation = "secure"
+    [peers]                          # other sites' keys, as people have compared them
+    south = "3f2a 91c0 …"
 
 A site that has records and nothing to play in takes part in `algorithm = "pevi"`, and in Fed-LSVI
 where the job says how many logged episodes count (`logged`). There a site may have both:
@@ -32,15 +34,16 @@ from fedlsvi import features as feature_maps
 from fedlsvi.checks import integer, plural, refuse_unknown
 from fedlsvi.envs.allowed import restrict
 from fedlsvi.envs.gym.convert import as_environment
-from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds
+from fedlsvi.envs.per_agent import per_agent
 from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.features.base import FeatureMap
-from fedlsvi.protocol.plan import per_agent
+from fedlsvi.logs.sources import as_source
+from fedlsvi.logs.world import LoggedWorld, logged_worlds
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import settings_file
 
 if TYPE_CHECKING:
-    from fedlsvi.envs.logged.agent_data import Logs
+    from fedlsvi.logs.agent_data import Logs
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,13 @@ class SiteSettings:
     features: dict[str, Any] | None = None
     require: Requirements = field(default_factory=Requirements)
     held_out: dict[str, Any] | None = None
+    peers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> SiteSettings:
         """From the site's TOML file; a log is named there, and read when the job is known."""
         table = settings_file.read(path)
-        refuse_unknown(f"key of {path.name}", table, [own.name for own in fields(cls)])
+        require, peers = demands(path)
         agents, durable = table.get("agents", 1), table.get("durable", True)
         integer("agents", agents, 1, "how many agents learn at this site")
         if not isinstance(durable, bool):
@@ -72,7 +76,6 @@ class SiteSettings:
                 f"features must be a table with a name, got {features!r}: write [features]",
                 code="bad-features",
             )
-        require = Requirements.of(table.get("require", {}))
         if "env" not in table and "data" not in table:
             raise InvalidInput(
                 f"{path} has neither [env], an environment to play in, nor data, a log: add one "
@@ -85,14 +88,14 @@ class SiteSettings:
                 f"{path} has no [env]: name an environment there", code="missing-env"
             )
         env = environment(table["env"]) if "env" in table else None
-        return cls(env, agents, durable, named, features, require, held_out)
+        return cls(env, agents, durable, named, features, require, held_out, peers)
 
     def feature_map(self) -> FeatureMap | None:
         """The site's own features, for a federation that names none."""
         if self.features is None:
             return None
         params = {key: value for key, value in self.features.items() if key != "name"}
-        return feature_maps.make(str(self.features.get("name")), **params)
+        return feature_maps.make(str(self.features.get("name")), **params).agreed()
 
     def world(self, federation: Any, n_agents: int, first: int) -> tuple[Any, Logs]:
         """What it plays in, and its logs where the job learns from logs before it plays: one for
@@ -123,8 +126,16 @@ class SiteSettings:
         known = ("file", "columns", "n_states", "n_actions", "allowed", "at_least")
         refuse_unknown("key of data", given, known)
         own_world = None if self.env is None else per_agent(self.env, 1)[0]
-        n_actions = given.get("n_actions", federation.n_actions)
-        n_actions = getattr(own_world, "n_actions", None) if n_actions is None else n_actions
+        names, n_actions = federation.action_names, given.get("n_actions", federation.n_actions)
+        if names is None and as_source(given["file"], given.get("columns")).names_in_log():
+            raise InvalidInput(
+                f"{given['file']} has words for actions, and other sites may have other words: "
+                "give action_names in federation.toml, so that all sites number them alike",
+                code="actions-unnamed",
+            )
+        n_actions = len(names) if n_actions is None and names is not None else n_actions
+        if n_actions is None and own_world is not None:
+            n_actions = own_world.n_actions
         if n_actions is None:
             raise InvalidInput(
                 "a log does not say how many actions there are: give n_actions in federation.toml, "
@@ -133,13 +144,14 @@ class SiteSettings:
             )
         integer("n_actions", n_actions, 1, "how many actions there are")
         n_states = given.get("n_states", federation.n_states or None)
-        n_states = getattr(own_world, "n_states", None) if n_states is None else n_states
+        if n_states is None and own_world is not None and own_world.finite:
+            n_states = own_world.n_states
         if n_states is None and federation.one_hot and self.features is None:
             n_states = federation.dim // n_actions if federation.features is None else None
         own = logged_worlds(
             given["file"], horizon=federation.horizon, n_states=n_states, n_actions=n_actions,
             reward_range=federation.reward_range, columns=given.get("columns"),
-            allowed=given.get("allowed"), at_least=given.get("at_least", 1),
+            allowed=given.get("allowed"), at_least=given.get("at_least", 1), action_names=names,
         )  # fmt: skip
         if len(own) != self.agents:
             raise InvalidInput(
@@ -148,6 +160,20 @@ class SiteSettings:
                 code="wrong-number-of-logs",
             )
         return [own[min(max(m - first, 0), self.agents - 1)] for m in range(n_agents)]
+
+
+def demands(path: Path) -> tuple[Requirements, dict[str, str]]:
+    """What a site's settings ask of every job and study: what it must have, and the keys of other
+    sites. Where there is no such file, nothing."""
+    table = settings_file.read(path) if path.exists() else {}
+    refuse_unknown(f"key of {path.name}", table, [own.name for own in fields(SiteSettings)])
+    peers = table.get("peers", {})
+    if not isinstance(peers, dict) or not all(isinstance(f, str) for f in peers.values()):
+        raise InvalidSetting(
+            f"peers must be a table of sites and fingerprints, got {peers!r}: write [peers]",
+            code="bad-peers",
+        )
+    return Requirements.of(table.get("require", {})), peers
 
 
 def _named_log(path: Path, table: dict[str, Any], key: str) -> dict[str, Any] | None:

@@ -10,12 +10,14 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.report import html
-from fedlsvi.report.figures import draw_median, windows
+from fedlsvi.report.colours import MUTED, look, places
+from fedlsvi.report.figures import draw_median, learns_early, windows
 from fedlsvi.report.groups import Group, alike, common, shares
 from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import over_seeds
+from fedlsvi.report.model_class import MODEL, ModelClass
 from fedlsvi.report.plotting import (
-    MUTED,
+    Dots,
     against_scalars,
     close_around,
     episodes,
@@ -23,7 +25,6 @@ from fedlsvi.report.plotting import (
     from_zero,
     legend_above,
     logarithmic,
-    look,
     make_figure,
     thin,
 )
@@ -48,7 +49,7 @@ COMPARED = CAPTIONS | {
 }
 
 
-def comparison_page(groups: Sequence[Group], svgs: dict[str, bytes]) -> str:
+def comparison_page(groups: Sequence[Group], svgs: dict[str, bytes], model: ModelClass) -> str:
     """The page; `svgs` are files by the name of their figure."""
     first = groups[0].first
     names = {group.first.algorithm for group in groups}
@@ -58,7 +59,7 @@ def comparison_page(groups: Sequence[Group], svgs: dict[str, bytes]) -> str:
         html.paragraph(_shared(groups), "sub"),
         html.paragraph(verdict(groups), "outcome"),
         html.paragraph(unfinished(groups)),
-        ranking(groups),
+        ranking(groups, model),
         html.heading("Return" if "returns" in svgs else "Regret"),
         html.images(
             {n: svgs[n] for n in ("regret", "returns", "price", "worth") if n in svgs}, COMPARED
@@ -143,10 +144,10 @@ def best_and_worst(rows: Sequence[tuple[str, float, bool]], name: str, regret: b
     return text
 
 
-def ranking(groups: Sequence[Group]) -> str:
+def ranking(groups: Sequence[Group], model: ModelClass) -> str:
     """One row for each group, at as many episodes as all have."""
     name, found = judged(groups)
-    head = ("", "seeds", name, "rounds", "scalars sent", "of which raw", "smallest upload",
+    head = ("", "seeds", MODEL, name, "rounds", "scalars sent", "of which raw", "smallest upload",
             "seconds")  # fmt: skip
     rows, t = [], common(groups)
     for i in ranked(groups):
@@ -154,12 +155,13 @@ def ranking(groups: Sequence[Group]) -> str:
         counts = (group.counted(what, t) for what in ("rounds", "scalars", "trajectories"))
         seconds = [sum(r.summary(values=False)["seconds"].values()) for r in runs]
         rows.append((
-            group.label, f"{len(runs)}", measured(found[i]),
+            group.label, f"{len(runs)}", model.row(group.label).replace(" (", "\n("),
+            measured(found[i]),
             *(measured(values) for values in counts), smallest_upload(runs),
             number(float(np.median(seconds))),
         ))  # fmt: skip
     sizes = sorted({len(group.runs) for group in groups} - {1})
-    notes = [f"{over_seeds(n).capitalize()}." for n in sizes]
+    notes = [model.sentence(), *(f"{over_seeds(n).capitalize()}." for n in sizes)]
     if not alike(groups):
         notes.append(
             f"After {plural(t, 'episode')} each, the length of the shortest run; the smallest "
@@ -187,25 +189,35 @@ def comparable(groups: Sequence[Group]) -> list[str]:
     return [what for what in DRAW_COMPARED if what not in missing]
 
 
+def _numbers(groups: Sequence[Group]) -> dict[str, int]:
+    """The place of each group in the palette."""
+    return places({group.label: group.first.algorithm for group in groups})
+
+
 def _regret(axes: Any, groups: Sequence[Group]) -> None:
-    n, top = max(group.played for group in groups), 0.0
+    n, top, early = max(group.played for group in groups), 0.0, False
     sizes, name = shares(groups)
-    for i, (group, size) in enumerate(zip(groups, sizes, strict=True)):
-        at = thin(group.played)
+    numbers = _numbers(groups)
+    for group, size in zip(groups, sizes, strict=True):
+        at = thin(group.played, log=True)
         curves = group.regret(at)
         assert curves is not None
-        top = max(top, draw_median(axes, at + 1, curves / size, group.label, **look(i))[1])
+        how = look(numbers[group.label])
+        mid, high = draw_median(axes, at + 1, curves / size, group.label, **how)
+        top, early = max(top, high), early or learns_early(at + 1, mid)
     axes.set(ylabel=name)
     axes.set_title("Regret")
-    frame(axes, n, 1.08 * top)
+    frame(axes, n, 1.08 * top, early)
 
 
 def _returns(axes: Any, groups: Sequence[Group]) -> None:
-    for i, group in enumerate(groups):
+    numbers = _numbers(groups)
+    for group in groups:
         edges = windows(group.played)
         curves = group.returns(edges)
         assert curves is not None
-        draw_median(axes, (edges[1:] + edges[:-1]) / 2, curves, group.label, **look(i))
+        how = look(numbers[group.label])
+        draw_median(axes, (edges[1:] + edges[:-1]) / 2, curves, group.label, **how)
     axes.set(ylabel="mean return of the episodes")
     axes.set_title("Return")
     episodes(axes, max(group.played for group in groups))
@@ -237,9 +249,10 @@ def _worth(axes: Any, groups: Sequence[Group]) -> None:
 def _against_scalars(axes: Any, groups: Sequence[Group], values: Sequence[np.ndarray]) -> None:
     t = common(groups)
     until = "" if alike(groups) else f", first {plural(t, 'episode')}"
-    named = [(g.label, np.array(g.counted("scalars", t)), found)
-             for g, found in zip(groups, values, strict=True)]  # fmt: skip
-    against_scalars(axes, named, until)
+    numbers = _numbers(groups)
+    dots = [Dots(g.label, numbers[g.label], np.array(g.counted("scalars", t)), found)
+            for g, found in zip(groups, values, strict=True)]  # fmt: skip
+    against_scalars(axes, dots, until)
 
 
 def _rounds(axes: Any, groups: Sequence[Group]) -> None:
@@ -270,13 +283,15 @@ def _scalars(axes: Any, groups: Sequence[Group]) -> None:
 
 def _counts(axes: Any, groups: Sequence[Group], what: str) -> None:
     """A count of each run against episodes."""
-    for i, group in enumerate(groups):
+    numbers = _numbers(groups)
+    for group in groups:
         at = thin(group.played, log=True)
         totals = group.count(what, at)
         if totals.max() > 0.0:
             label = [group.label, *[None] * (len(totals) - 1)]
             alpha = 1.0 if len(totals) == 1 else 0.6
-            axes.plot(at + 1, totals.T, **look(i), alpha=alpha, drawstyle="steps-post", label=label)
+            how = look(numbers[group.label])
+            axes.plot(at + 1, totals.T, **how, alpha=alpha, drawstyle="steps-post", label=label)
     axes.set(xlabel="episode t (each agent)")
 
 

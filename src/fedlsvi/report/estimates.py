@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from fedlsvi.checks import plural
+from fedlsvi.checks import is_number, plural
 from fedlsvi.report import html
 from fedlsvi.report.rerun import command
 from fedlsvi.run import Run
 from fedlsvi.storage import evaluations
 from fedlsvi.storage.evaluations import Entry
+from fedlsvi.storage.settings_file import AT_SITES
 
 NOT_PLAYED = (
     "Estimated from logs of another policy; nothing was played. The estimate counts 0 for what "
     "the logs have not seen, and the interval (95 %, bootstrap over episodes) includes the most "
-    "it can be worth. The bounds from Λ use the theorem's β. If the policy was learned or "
-    "selected with the same logs, the estimate is too high."
+    "it can be worth; those of the doubly robust estimate and of importance sampling have noise "
+    "alone. The bounds from Λ use the theorem's β. If the policy was learned or selected with the "
+    "same logs, the estimate is too high."
 )
 
 
@@ -54,16 +56,24 @@ def _of_this_policy(entries: Sequence[Entry], run: Run) -> list[Entry]:
 
 def _estimated(run: Run, entries: Sequence[Entry]) -> str:
     if not entries:
-        ask = command("evaluate", run.folder or "RUN", "--data", "RECORDS")
-        return html.paragraph(f"The policy has not been evaluated from logs: {ask} does that.")
+        at_sites = run.environment_name == AT_SITES
+        ask = command("evaluate", "KIT" if at_sites else run.folder or "RUN", "--data", "RECORDS")
+        where = " at a site, with its startup kit" * at_sites
+        return html.paragraph(
+            f"The policy has not been evaluated from logs: {ask} does that{where}."
+        )
     rows = []
     for entry in entries:
         steps = ", all rows at every step" if entry["stationary"] else ""
         logs = f"{', '.join(entry['data'])}\n{plural(entry['episodes'], 'episode')}{steps}"
-        sampled = "–"
+        missing = entry.get("importance_missing")
+        sampled = "–" if missing is None else f"none: {missing}"
+        if entry.get("epsilon") is not None:
+            sampled = f"none\n(ε = {entry['epsilon']:.3g} at δ = {entry['delta']:g})"
         effective = entry["effective"]
         if entry["importance"] is not None and effective is not None and isfinite(effective):
-            sampled = f"{_short(entry['importance'])}\nof {plural(round(effective), 'episode')}"
+            sampled = _with_interval(entry, "importance")
+            sampled += f"\nof {plural(round(effective), 'episode')}"
         rows.append(
             (
                 logs,
@@ -71,12 +81,13 @@ def _estimated(run: Run, entries: Sequence[Entry]) -> str:
                 _between(entry["low"], entry["high"]),
                 _short(entry["unseen"]),
                 _between(entry["pessimistic"], entry["optimistic"]),
+                _with_interval(entry, "robust"),
                 sampled,
             )
         )
     head = (
         "logs", "estimate", "interval", "what the logs have not seen could add", "bounds from Λ",
-        "importance sampling",
+        "doubly robust", "importance sampling",
     )  # fmt: skip
     return html.table(head, rows, stack=True) + html.paragraph(NOT_PLAYED, "note")
 
@@ -117,6 +128,17 @@ def _measured(
 
 def _short(value: float) -> str:
     return f"{value:,.4g}"
+
+
+def _with_interval(entry: Entry, name: str) -> str:
+    """An estimate of which older files have no interval, or nothing at all."""
+    value, low, high = (
+        number if is_number(number) else None
+        for number in (entry.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    )
+    if value is None:
+        return "–"
+    return _short(value) + (f"\n{_between(low, high)}" if None not in (low, high) else "")
 
 
 def _between(low: float | None, high: float | None) -> str:

@@ -15,15 +15,10 @@ import numpy as np
 from fedlsvi.checks import plural
 from fedlsvi.core import theory
 from fedlsvi.errors import InvalidInput, UnknownName
+from fedlsvi.report.colours import BLUE, DASHED, GREEN, MUTED, ORANGE, VERMILION
 from fedlsvi.report.groups import Group
 from fedlsvi.report.intervals import bootstrap, interval_name
 from fedlsvi.report.plotting import (
-    BLUE,
-    DASHED,
-    GREEN,
-    MUTED,
-    ORANGE,
-    VERMILION,
     dot,
     draw_on,
     episodes,
@@ -146,22 +141,31 @@ def draw_median(
 
 def _regret(axes: Any, group: Group, marks: dict[str, float]) -> None:
     run, n = group.first, group.played
-    at = thin(n)
+    at = thin(n, log=True)
     curves = group.regret(at)
     if curves is None:
         raise InvalidInput(
             f"regret is {UNKNOWN}: it needs the environment's optimal value", code="regret-unknown"
         )
     t, (mid, top) = at + 1, draw_median(axes, at + 1, curves)
-    root = r"$c\,\sqrt{t}$" + (", the theorem's growth" if run.bounds else "")
-    axes.plot(t, mid[-1] * np.sqrt(t / n), color=VERMILION, linestyle=DASHED, label=root)
+    # through the last point instead, every run that learns would lie above the line
+    above = float(np.max(mid / np.sqrt(t))) * np.sqrt(t)
+    root = r"smallest $c\,\sqrt{t}$ above" + (": the theorem's growth" if run.bounds else "")
+    axes.plot(t, above, color=VERMILION, linestyle=DASHED, label=root)
     axes.set(ylabel="cumulative regret, all agents")
     axes.set_title("Regret")
     for name, title in (("theorem_1", "Theorem 1"), ("theorem_2", "Theorem 2")):
         if name in run.bounds and run.bounds[name].bound <= 1.6 * top:
             top = run.bounds[name].bound
             axes.axhline(top, color=MUTED, linestyle=":", label=f"{title} at the β in force")
-    frame(axes, n, 1.08 * top)
+    frame(axes, n, 1.08 * top, early=learns_early(t, mid))
+
+
+def learns_early(t: np.ndarray, mid: np.ndarray) -> bool:
+    """Whether half of the regret falls into the first twentieth of the episodes: on an even axis
+    of time that is a vertical line."""
+    first = t[-1] / 20.0
+    return first >= 1.0 and float(np.interp(first, t, mid)) > 0.5 * float(mid[-1])
 
 
 def _returns(axes: Any, group: Group, marks: dict[str, float]) -> None:
@@ -185,11 +189,13 @@ def _rounds(axes: Any, group: Group, marks: dict[str, float]) -> None:
     p, bounds = group.first.parameters, group.first.bounds
     last = max(run.played for run in group.runs)
     _steps(axes, group.runs, lambda run: np.cumsum([r.rounds for r in run.records]))
+    if "budget" in bounds:
+        name, most = bounds["budget"].claim.removeprefix("rounds K ≤ "), bounds["budget"].bound
+        axes.axhline(most, color=ORANGE, linestyle="-.", label=f"{name}, {most:,.0f}")
     if "theorem_3" in bounds:
         t = np.unique(np.geomspace(1, last, 200).astype(np.int64))
-        bound = [p.most_rounds(int(n)) for n in t]
-        label = "most possible: Theorem 3, or t"
-        axes.plot(t, bound, color=VERMILION, linestyle=DASHED, label=label)
+        bound = [p.proven_rounds(int(n)) for n in t]
+        axes.plot(t, bound, color=VERMILION, linestyle=DASHED, label="Theorem 3, or t")
         if p.trigger.is_fixed:
             floor = [theory.rounds_floor(int(n), p.gamma) for n in t]
             axes.plot(t, floor, color=GREEN, linestyle=":", label="fewest possible, ⌈t/⌈γ⌉⌉")
@@ -208,10 +214,12 @@ def _scalars(axes: Any, group: Group, marks: dict[str, float]) -> None:
     if "theorem_3" in run.bounds and np.isfinite(run.bounds["theorem_3"].bound):
         rounds = [int(p.most_rounds(int(n))) for n in t]
         most = [
-            theory.scalars_total(*size, p.packing, k, p.n_agents * k, stationary=p.stationary)
+            theory.scalars_total(
+                *size, p.packing, k, p.n_agents * k, stationary=p.stationary, noisy=p.noisy
+            )
             for k in rounds
         ]
-        axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds possible")
+        axes.plot(t, most, color=VERMILION, linestyle=DASHED, label="at the most rounds allowed")
     if per_episode := p.horizon * run.raw_scalars_per_step:
         raw, shared = per_episode * run.agent_episodes_until(t), "sharing every trajectory"
         axes.plot(t, raw, color=ORANGE, linestyle="-.", label=shared)

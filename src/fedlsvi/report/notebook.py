@@ -6,7 +6,7 @@ Matplotlib is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.protocol.records import returns_between
+from fedlsvi.report.colours import look, places
 from fedlsvi.report.html import number
 
 if TYPE_CHECKING:
@@ -35,23 +36,23 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> str:
     return f"<table>{''.join(found)}</table>"
 
 
-def sketch(curves: dict[str, np.ndarray]) -> str:
-    """Curves of (n, 2) points in one small picture, named below it."""
+def sketch(curves: dict[str, np.ndarray], numbers: Mapping[str, int]) -> str:
+    """Curves of (n, 2) points in one small picture, named below it; `numbers` are their places in
+    the palette."""
     curves = {name: points for name, points in curves.items() if len(points)}
     if not curves:
         return ""
     every = np.concatenate(list(curves.values()))
     low, high = every.min(axis=0), every.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
-    colours = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9")
     lines, names = [], []
-    for i, (name, points) in enumerate(curves.items()):
+    for name, points in curves.items():
         x, y = ((points - low) / span).T
         at = " ".join(
             f"{4 + (WIDTH - 8) * a:.1f},{HEIGHT - 4 - (HEIGHT - 8) * b:.1f}"
             for a, b in zip(x, y, strict=True)
         )
-        colour = colours[i % len(colours)]
+        colour = look(numbers[name])["color"]
         lines.append(
             f'<polyline points="{at}" fill="none" stroke="{colour}" stroke-width="2"></polyline>'
         )
@@ -100,16 +101,17 @@ def html_of_run(run: Run) -> str:
     elif (late := run.summary(values=False)["return"]) is not None:
         rows.append(("return, last tenth", number(late)))
     rows += traffic_rows(run)
-    rows += [("note", text) for text in run.extended]
+    rows += [("note", text) for text in [*run.extended, *(a.sentence for a in run.advice)]]
     name, points = curve_of(run)
     title = f"<b>{escape(run.algorithm)}</b> on <b>{escape(run.environment_name)}</b>"
-    return f"<div>{title}{table(rows)}{sketch({name: points})}</div>"
+    return f"<div>{title}{table(rows)}{sketch({name: points}, {name: 0})}</div>"
 
 
 def html_of_comparison(found: Comparison) -> str:
     """One row for each group of seeds, and their curves."""
     curves = {group.label: curve_of(group.first)[1] for group in found.groups}
-    return f"<div>{table(found.rows(), found.HEAD)}{sketch(curves)}</div>"
+    numbers = places({group.label: group.first.algorithm for group in found.groups})
+    return f"<div>{table(found.rows(), found.HEAD)}{sketch(curves, numbers)}</div>"
 
 
 def html_of_pairs(title: str, rows: Sequence[tuple[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The plot stack: one palette and style, axes that can be read, figures made of panels.
+"""The plot stack: one style, axes that can be read, figures made of panels.
 
 Matplotlib is imported when a figure is made and used through its objects alone: no global state is
 touched and no display is needed.
@@ -12,22 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedlsvi.errors import InvalidInput
+from fedlsvi.report.colours import COLOURS, DASHED, DASHES, GRID, INK, MARKERS, MUTED, look
 from fedlsvi.storage import files
-
-INK, MUTED, GRID = "#222222", "#666666", "#e3e3e3"
-BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-COLOURS = (BLUE, VERMILION, GREEN, ORANGE, "#CC79A7", "#56B4E9", "#8C6D31", "#444444")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart, with brown and ink in place
-of yellow and black."""
-
-DASHED = (0, (5, 3))
-DASHES: tuple[Any, ...] = ("-", DASHED, ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 LETTERS = 48
 """Of the labels in one line of a legend."""
@@ -156,6 +147,16 @@ def save(made: Any, *paths: str | Path) -> None:
             made.set_layout_engine("none")  # placed once is placed for every format
 
 
+def as_svg(made: Any) -> bytes:
+    """What `save` would write to a .svg file."""
+    from matplotlib import rc_context
+
+    data = io.BytesIO()
+    with rc_context(STYLE):
+        made.savefig(data, format="svg", dpi=150, metadata={"Date": None})
+    return data.getvalue()
+
+
 def _png(made: Any) -> bytes:
     data = io.BytesIO()
     made.savefig(data, format="png", dpi=100)
@@ -184,7 +185,7 @@ class Curve:
         number = i if self.colour is None else self.colour
         at = max(number, 0)
         colour = "#999999" if number < 0 else COLOURS[at % len(COLOURS)]
-        dash = DASHED if self.dashed else DASHES[at // len(COLOURS) % 3]
+        dash = DASHED if self.dashed else DASHES[at // len(COLOURS) % len(DASHES)]
         mark = MARKERS[at % len(MARKERS)] if self.marks else ""
         x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
         axes.plot(x, y, color=colour, linestyle=dash, marker=mark, markersize=5,
@@ -266,15 +267,15 @@ def dot(points: np.ndarray) -> str | None:
     return "o" if len(points) == 1 else None
 
 
-def look(i: int) -> dict[str, Any]:
-    """Colour and dashes of the i-th of several."""
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % 3]}
-
-
-def frame(axes: Any, n: int, top: float) -> None:
-    """Axes from zero with thousands marked, and the legend where it hides nothing."""
+def frame(axes: Any, n: int, top: float, early: bool = False) -> None:
+    """Axes from zero with thousands marked, and the legend where it hides nothing; `early` makes
+    the axis of episodes logarithmic."""
     from_zero(axes, top)
-    episodes(axes, n)
+    if early:
+        axes.set(xlabel="episode t (each agent)", xlim=(1, n))
+        logarithmic("x", axes)
+    else:
+        episodes(axes, n)
     legend_above(axes)
 
 
@@ -350,27 +351,53 @@ def close_around(axes: Any, values: Sequence[np.ndarray]) -> None:
     axes.set(ylim=(low - margin, high + margin))
 
 
-def against_scalars(
-    axes: Any, named: Sequence[tuple[str, np.ndarray, np.ndarray]], until: str = ""
-) -> None:
-    """A dot for each run at what all its agents sent; a cross where they sent nothing.
+class Dots(NamedTuple):
+    """Runs of one group in a figure of what they sent."""
+
+    label: str
+    number: int  # in the palette
+    scalars: np.ndarray  # (runs,)
+    values: np.ndarray  # (runs,)
+
+
+def against_scalars(axes: Any, groups: Sequence[Dots], until: str = "") -> None:
+    """A dot for each run at what all its agents sent. Those that sent nothing have no place on a
+    logarithmic axis: they are crosses in a strip of their own, left of it.
 
     Args:
         axes: To draw on.
-        named: Label, scalars (runs,) and values (runs,) of each group.
+        groups: What to draw.
         until: Added to the name of the axis.
     """
-    least = min((v for _, sent, _ in named for v in sent if v > 0), default=1.0)
-    for i, (label, sent, values) in enumerate(named):
+    sent = np.concatenate([group.scalars for group in groups])
+    low, high = (1.0, 1.0) if not sent.any() else (sent[sent > 0].min(), sent.max())
+    margin = (4.0 * high / low) ** 0.12
+    begin, end = low / margin, high * margin
+    strip = begin / (end / begin) ** 0.07
+    for label, number, scalars, values in groups:
+        marks = (MARKERS[number // len(COLOURS) % len(DASHES)], scalars > 0), ("X", scalars == 0)
         name: str | None = label
-        for mark, some in (("o", sent > 0), ("X", sent == 0)):
+        for mark, some in marks:
             if some.any():
-                axes.scatter(np.where(sent > 0, sent, least / 3)[some], values[some], s=44.0,
-                             marker=mark, color=look(i)["color"], alpha=0.8, linewidths=0,
+                axes.scatter(np.where(scalars > 0, scalars, strip)[some], values[some], s=44.0,
+                             marker=mark, color=look(number)["color"], alpha=0.8, linewidths=0,
                              label=name)  # fmt: skip
                 name = None  # one entry in the legend is enough
-    axes.set(xlabel=f"scalars sent, all agents{until}", xscale="log")
-    axes.margins(x=0.12)
-    if any((sent == 0).any() for _, sent, _ in named):
-        note(axes, "×: nothing was sent")
+    axes.set(xlabel=f"scalars sent, all agents{until}", xscale="log", xlim=(begin, end))
     logarithmic("x", axes)
+    if not sent.all():
+        _strip(axes, strip, begin, end if sent.any() else begin)
+
+
+def _strip(axes: Any, at: float, begin: float, end: float) -> None:
+    """Make room for "nothing" left of a logarithmic axis whose ticks are between begin and end."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axis, numbers = axes.xaxis, axes.xaxis.get_major_formatter()
+    first = begin * (begin / at)  # its number would stand in the strip's
+    ticks = [tick for tick in axis.get_majorticklocs() if first <= tick <= end]
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_locator(FixedLocator([at, *ticks]))
+    axis.set_major_formatter(lambda x, k: "nothing" if np.isclose(x, at) else numbers(x, k))
+    axes.axvspan(at * at / begin, begin, color=GRID, alpha=0.5, linewidth=0, zorder=0)
+    axes.set_xlim(at * at / begin, max(end, first))

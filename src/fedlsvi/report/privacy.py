@@ -51,7 +51,7 @@ def privacy(group: Group) -> str:
 def _noise(run: Run, release: PrivateRelease) -> str:
     """What differential privacy promises of a run."""
     assert run.parameters.privacy is not None
-    unit, spent = run.parameters.privacy["unit"], release.spent(run.rounds)
+    unit, spent = run.parameters.privacy["unit"], run.epsilon_spent
     return (
         f"Everything the agents sent, taken together, is differentially private: with one {unit} "
         f"replaced, any outcome is at most e^{spent:.3g} times as likely, except with probability "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fedlsvi.checks import plural
 from fedlsvi.core import theory
 from fedlsvi.core.private_release import PrivateRelease
@@ -67,6 +69,10 @@ def _sums(run: Run) -> list[Row]:
         ("the server could not check", "the contribution of a single site: whether it is finite, "
                                        "consistent and covers exactly the round's episodes, and "
                                        "whether the agent that signalled had reason to"),
+        ("the organiser", "on FLARE, whoever ran `federate init` holds the keys of all sites that "
+                          "did not make their own, and could undo masks between those; with the "
+                          "key of the authority (cert.json of the project) it could also stand "
+                          "in for sites whose keys the others do not list under [peers]"),
     ]  # fmt: skip
 
 
@@ -86,17 +92,25 @@ def _noise(run: Run) -> list[Row]:
     return [
         (
             "differential privacy",
-            f"ε = {release.spent(run.rounds):.4g} spent of {release.epsilon:g} at "
+            f"ε = {run.epsilon_spent:.4g} spent of {release.epsilon:g} at "
             f"δ = {release.delta:g}, for {whom}, over {done} of {release.rounds}",
         ),
         (
             "noise",
-            f"discrete Gaussian, σ = {release.sigma:.4g} on Λ in each node of a tree of "
-            f"{plural(release.levels, 'level')}{_responses(release)}; {who}; from the operating "
-            "system, so no seed reproduces this run",
+            f"discrete Gaussian, σ = {release.sigma:.4g} on Λ in a round{_summed(release)}"
+            f"{_responses(release)}; {who}; from the operating system, so no seed reproduces this "
+            "run",
         ),
         *_users(run),
     ]
+
+
+def _summed(release: PrivateRelease) -> str:
+    """The noise on the sums, where there are several rounds."""
+    if release.rounds == 1:
+        return ""
+    largest = release.sigma * math.sqrt(float(release.factors.summed.max()))
+    return f", correlated over rounds so that it is at most {largest:.4g} on the sums of them all"
 
 
 def _responses(release: PrivateRelease) -> str:
@@ -118,15 +132,13 @@ def _users(run: Run) -> list[Row]:
         return []
     most = plural(p.privacy["episodes_per_user"], "episode")
     if run.counts.get("named_users"):
-        return [
-            ("users", f"environments reported who played: no user had more than {most} at any site")
-        ]
+        return [("users", f"it was reported who played: no user had more than {most} at any site")]
     return [("users", f"the sites promise that no user has more than {most}; what they counted is "
                       "not known here")]  # fmt: skip
 
 
 def _signals(run: Run) -> Row:
-    if run.parameters.privacy is not None:
+    if run.parameters.ends_are_public:
         return "signals", "reveal nothing: rounds end on a schedule that was public before the run"
     fired = sum(record.signals for record in run.records)
     return "signals", f"unprotected: {fired:,} times an agent revealed when, and at which step"
@@ -142,7 +154,7 @@ def _trips(run: Run) -> list[Row]:
     signals = sum(record.signals for record in run.records)
     size = (p.dim, p.horizon, p.n_agents, p.packing)
     sites = run.counts.get("sites")
-    stepwise = theory.scalars_total(*size, run.rounds, signals, sites, p.stationary)
+    stepwise = theory.scalars_total(*size, run.rounds, signals, sites, p.stationary, p.noisy)
     return [
         ("trips per synchronisation", f"1 instead of {p.horizon}"),
         ("scalars", f"{run.ledger.total:,}; step by step {stepwise:,}"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
 from fedlsvi.checks import plural
 from fedlsvi.config import shown_parameters
 from fedlsvi.errors import FedLSVIError
+from fedlsvi.logs.action_names import numbered
 from fedlsvi.protocol.messages import SCALAR_BYTES
 from fedlsvi.protocol.records import tenth
+from fedlsvi.remote.mail import STUDY
 from fedlsvi.report import html
 from fedlsvi.report.began import warm
 from fedlsvi.report.estimates import estimates
@@ -23,6 +26,8 @@ from fedlsvi.report.protections import protections
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.report.rounds import remarks, synchronisations, triggers
 from fedlsvi.run import Bound, Run
+from fedlsvi.run_views import most_rounds
+from fedlsvi.storage import files
 
 SHOWN = 200
 """Agents in the list of what left."""
@@ -41,10 +46,12 @@ CAPTIONS = {
     "alone": "The same number of agents on the same task. An agent that learns alone replans after "
     "every episode, because that costs no communication.",
     "regret": "How much less reward all agents together earned than an optimal policy. A curve "
-    "that is flat at the end has stopped losing; one along the √t line grows as the "
-    "theorem allows.",
+    "that is flat at the end has stopped losing. The dashed line is the smallest multiple of √t "
+    "that the run stays below; the theorem allows regret to grow like it. Where most is lost "
+    "early, the axis of episodes is logarithmic.",
     "returns": "Mean return of the episodes, in the environment's own units; higher is better.",
-    "rounds": "How often the agents synchronised, between the fewest and the most possible.",
+    "rounds": "How often the agents synchronised, beside the bounds of the theory and, where the "
+    "settings have one, the budget.",
     "scalars": "Numbers sent over the network, both ways, all agents together. Sharing "
     "trajectories counts one way only.",
     "lengths": "Episodes between two synchronisations. Short rounds reveal more about each "
@@ -58,7 +65,8 @@ CAPTIONS = {
 
 WITHOUT_BOUNDS = CAPTIONS | {
     "regret": "How much less reward all agents together earned than an optimal policy. A curve "
-    "that is flat at the end has stopped losing; the dashed one grows as √t.",
+    "that is flat at the end has stopped losing; the dashed line is the smallest multiple of √t "
+    "that the run stays below.",
     "rounds": "How often the agents synchronised.",
 }
 """Of algorithms that the paper's theorems do not cover."""
@@ -70,6 +78,10 @@ POLICIES = {
     "uniform": "uniform random policy",
     "random": "uniform random policy",
 }
+
+
+BESIDE = ("optimal", "uniform", "random")
+"""Policies whose returns stand beside the learned one's, where they are known."""
 
 
 def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, float]) -> str:
@@ -92,13 +104,14 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.paragraph(", ".join(described(group)), "sub"),
         html.paragraph(outcome(group, levels), "outcome"),
         html.paragraph(unfinished([group])),
-        *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in run.extended),
-        numbers(group),
+        *(html.paragraph(f"{text[:1].upper()}{text[1:]}.", "note") for text in notes(group)),
+        numbers(group, levels),
         *began(run),
         html.heading("Regret and return" if not_known(run) else title),
         figures(("alone", "regret", "returns"), merits),
         *coverage(run, figures),
         *estimates(run, levels, _only(group)),
+        *_model_card(run),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),
@@ -108,6 +121,25 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         *_closing(group, 2),
     ]
     return html.document(f"{run.algorithm} on {run.environment_name}", parts)
+
+
+def _model_card(run: Run) -> list[str]:
+    """The card, where the run is of a study; making one takes all that a study is made of."""
+    if not run.folder or not files.exists(Path(run.folder) / STUDY):
+        return []
+    from fedlsvi.report.model_card import section
+
+    return section(run)
+
+
+def notes(group: Group) -> list[str]:
+    """How the run went on, and what its numbers say against its settings: of several seeds, the
+    first that says so."""
+    found: dict[str, str] = {}
+    for run in group.runs:
+        for advice in run.advice:
+            found.setdefault(advice.code, advice.sentence)
+    return [*group.first.extended, *found.values()]
 
 
 def began(run: Run) -> list[str]:
@@ -123,13 +155,18 @@ def coverage(run: Run, figures: Callable[[Sequence[str]], str]) -> list[str]:
     """What the logs of a run have seen; nothing where the agents played."""
     if run.algorithm != "pevi":
         return []
-    counts, meaning = run.counts, run.coverage.meaning()
-    text = (
-        f"{plural(counts['logged_episodes'], 'logged episode')} with "
-        f"{plural(counts['logged_transitions'], 'transition')}, of which {counts['left_out']:,} "
-        f"have no target. At β = {run.parameters.beta:.4g}, {meaning}."
-    )
-    return [html.heading("What the logs cover"), html.paragraph(text), figures(("coverage",))]
+    counts, held = run.counts, ""
+    if "logged_episodes" in counts:  # where the logs are at sites, only these know
+        held = (
+            f"{plural(counts['logged_episodes'], 'logged episode')} with "
+            f"{plural(counts['logged_transitions'], 'transition')}, of which "
+            f"{counts['left_out']:,} have no target. "
+        )
+    text = f"{held}At β = {run.parameters.beta:.4g}, {run.coverage.meaning()}."
+    parts = [html.heading("What the logs cover"), html.paragraph(text), figures(("coverage",))]
+    if names := run.policy.action_names:
+        parts.insert(2, html.paragraph(f"Actions: {numbered(names)}."))
+    return parts
 
 
 def folded_run(group: Group) -> str:
@@ -283,11 +320,14 @@ def unit(run: Run) -> float:
         return 1.0
 
 
-def numbers(group: Group) -> str:
+def numbers(group: Group, levels: Mapping[str, float] | None = None) -> str:
     """What people look for first, each with something to compare it with."""
     first, runs = group.first, group.runs
-    most = first.bounds.get("theorem_3")
     cells = []
+    if levels and "learned" in levels:
+        others = [f"{name} {levels[name]:,.4g}" for name in BESIDE if name in levels]
+        what = f"mean return of the learned policy{_only(group)}"
+        cells.append((f"{levels['learned']:,.4g}", "; ".join([what, *others])))
     if regrets := group.regrets():
         mapped = "" if unit(first) == 1.0 else "; rewards mapped into [0, 1]"
         cells.append((measured(regrets), f"cumulative regret, all agents{mapped}"))
@@ -295,9 +335,9 @@ def numbers(group: Group) -> str:
         cells.append((measured(earned), "mean return of the last tenth of the episodes"))
     else:
         cells.append(("not known here", "regret and return"))
-    bounded = most is not None and np.isfinite(most.bound)
-    allowed = f"; at most {most.bound:,.0f} are possible" if most and bounded else ""
-    cells.append((measured([run.rounds for run in runs]), f"rounds{allowed}"))
+    allowed = most_rounds({name: bound.row() for name, bound in first.bounds.items()})
+    what = f"rounds; {allowed}" if allowed else "rounds"
+    cells.append((measured([run.rounds for run in runs]), what))
     raw = "not known here" if first.scalars_raw is None else f"{first.scalars_raw:,}"
     against = f"scalars sent; sharing trajectories: {raw}"
     cells.append((measured([run.ledger.total for run in runs]), against))

@@ -34,7 +34,7 @@ RECORDS, REGRET = "records.jsonl", "regret.bin"
 POLICY, DEPLOYED = "policy", "exploit."
 """The array of the policy, and what names of arrays begin with that belong to the policy without
 exploration."""
-RESULT = ("w", "gram", POLICY, DEPLOYED + "w", DEPLOYED + POLICY)
+RESULT = ("w", "gram", "noise", POLICY, DEPLOYED + "w", DEPLOYED + POLICY, "fit")
 """The arrays that a finished run keeps."""
 
 OWN_CHECKPOINT = re.compile(r"\d{6,12}\.(json|safetensors)")

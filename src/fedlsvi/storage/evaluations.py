@@ -34,9 +34,12 @@ _ESTIMATED: Shape = {
     "repeats": int,
     "episodes": int,
     "scalars": int,
-    **dict.fromkeys(("value", "unseen", "pessimistic", "optimistic", "behaviour"), float),
+    **dict.fromkeys(("value", "unseen", "behaviour"), float),
     **dict.fromkeys(("low", "high", "behaviour_low", "behaviour_high"), _NUMBER),
+    **dict.fromkeys(("pessimistic", "optimistic"), _NUMBER),  # a private estimate has none
     **dict.fromkeys(("importance", "effective"), _NUMBER),
+    # older files do not say why there is no importance sampling, and what was spent
+    str: (str, float, None),
 }
 _MEASURED: Shape = {
     "environment": str,

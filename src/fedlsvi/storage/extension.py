@@ -10,14 +10,13 @@ leaves a folder that leads to the old T or to the new one.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlsvi.config import what_differs
 from fedlsvi.continuation import refuse_longer
-from fedlsvi.errors import ContinuationWarning, InvalidInput
+from fedlsvi.errors import ContinuationWarning, InvalidInput, warn
 from fedlsvi.protocol.snapshot import BEFORE, PREFIX, Snapshot
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage import run_reader as reading
@@ -79,7 +78,7 @@ def prepare(header: RunHeader, found: reading.Found | None, longer: Session, epi
     finally:
         guard.release()
     if differs is not None:
-        warnings.warn(differs, ContinuationWarning, stacklevel=4)
+        warn(differs, ContinuationWarning)
 
 
 def _go_back(run: Path, found: reading.Found) -> None:

@@ -65,15 +65,16 @@ def inside(root: Path, *names: str) -> Path:
     return path
 
 
-def open_file(path: Path, flags: int) -> int:
-    """Open a regular file, and never through a link; returns its descriptor.
+def open_file(path: Path, flags: int, private: bool = False) -> int:
+    """Open a regular file, and never through a link; returns its descriptor. A private one is made
+    for its owner alone.
 
     Raises:
         StoreError: It is a link, a folder, a pipe or a device; or it is to be written and has a
             second name somewhere.
         OSError: It cannot be opened.
     """
-    mode = file_mode(path) if flags & os.O_CREAT else 0
+    mode = file_mode(path) & (0o600 if private else 0o666) if flags & os.O_CREAT else 0
     try:  # a pipe must not block
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except OSError as error:
@@ -118,12 +119,13 @@ def stamp(data: bytes) -> Stamp:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def write(path: Path, data: bytes) -> Stamp:
-    """Put a file in place whole or not at all; an older one stays until the new one is safe."""
+def write(path: Path, data: bytes, private: bool = False) -> Stamp:
+    """Put a file in place whole or not at all; an older one stays until the new one is safe.
+    A private one is for its owner alone, whoever may read its folder."""
     temp = path.with_name(f".{path.name}.tmp")
     try:
         temp.unlink(missing_ok=True)  # of a kill; or a link, whose target is not ours
-        fd = open_file(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        fd = open_file(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private)
         try:
             write_all(fd, data)
             os.fsync(fd)
@@ -198,11 +200,6 @@ def whole_lines(path: Path) -> bytes:
     is being written."""
     data = read(path) if exists(path) else b""
     return data[: data.rfind(b"\n") + 1]
-
-
-def cut_unfinished(path: Path) -> None:
-    """Remove what a kill left of a last line."""
-    cut(path, len(whole_lines(path)))
 
 
 def cut(path: Path, length: int) -> None:
@@ -287,6 +284,15 @@ def read(path: Path, expected: Stamp | None = None) -> bytes:
     return _read(path, expected, None if expected is None else expected["bytes"] + 1)
 
 
+def read_at_most(path: Path, most: int) -> bytes:
+    """The bytes of a file from someone else; a longer one is refused before it is read."""
+    data = _read(path, None, most + 1)
+    if len(data) > most:
+        raise DamagedFile(f"{path} has more than {most:,} bytes, which no such file has",
+                          code="too-long")  # fmt: skip
+    return data
+
+
 def read_prefix(path: Path, expected: Stamp) -> bytes:
     """The first bytes of an append-only file, checked against their stamp."""
     return _read(path, expected, expected["bytes"])
@@ -342,9 +348,9 @@ def check_format(path: Path, found: Any) -> None:
         )
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> Stamp:
+def write_json(path: Path, content: Mapping[str, Any], private: bool = False) -> Stamp:
     """A sealed JSON file."""
-    return write(path, sealed(content))
+    return write(path, sealed(content), private)
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.checks import SEEDS, is_integer, plural
+from fedlsvi.core import heads
 from fedlsvi.core.statistics import DenseFactor
 from fedlsvi.envs.spaces import Spaces, count_observations
 from fedlsvi.errors import DamagedFile, InvalidFeatures, StoreError
@@ -73,6 +74,11 @@ BOTH: Shape = {
 }
 MASKED = "masked"
 """Field of a policy that has to be told which actions are allowed; others do not have it."""
+OPTIONAL: Shape = {
+    MASKED: bool,
+    "noise": [float],
+    "ceilings": [float],
+}  # older tables do not have the latter
 
 TABLE: Shape = {**BOTH, "kind": re.compile("table")}
 LINEAR: Shape = {
@@ -97,7 +103,7 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
     }
     if isinstance(values, TabularValues):
         arrays = {"actions": values.policy}
-        head["kind"] = "table"
+        head |= {"kind": "table", "ceilings": values.ceilings.tolist()}
         if values.needs_mask:
             arrays["scores"] = values.scores
     else:
@@ -111,10 +117,12 @@ def write(policy: Policy, path: str | PathLike[str]) -> None:
         head |= {
             "kind": "linear",
             "features": what,
-            "beta": values.beta if (values.taper == 1.0).all() else values.betas.tolist(),
+            "beta": values.betas.tolist() if values.head.tapers else values.beta,
             "ceilings": values.ceilings.tolist(),
             "rows": values.rows,
         }
+        if values.noise is not None:
+            head["noise"] = values.noise.tolist()
     if values.needs_mask or (isinstance(values, BlockValues) and values.allowed is not None):
         head[MASKED] = True  # no file can hold a function
     folder = Path(path)
@@ -133,14 +141,14 @@ def read(path: str | PathLike[str], features: Any = None) -> Policy:
     path = files.inside(folder, WORDS)
     head = files.read_json(path, {"format": int, str: Any})
     shape = TABLE if head.get("kind") == "table" else LINEAR
-    check_shape(path, head, {**shape, MASKED: bool} if MASKED in head else shape)
+    check_shape(path, head, {key: OPTIONAL[key] for key in OPTIONAL if key in head} | shape)
     arrays = files.read_arrays(files.inside(folder, NUMBERS), head["arrays"])
     wrong = _misfit(head, arrays)
     if wrong is not None:
         raise DamagedFile(f"{path}: {wrong}: {AGAIN}", code="damaged")
     spaces = Spaces(**head["spaces"])
     if head["kind"] == "table":
-        values: TabularValues | BlockValues = _table(arrays)
+        values: TabularValues | BlockValues = _table(head, arrays)
     else:
         with suspect(path):
             values = _linear(head, arrays, spaces, features)
@@ -168,11 +176,11 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
         sizes = {"lower": (horizon, d, d), "target": (horizon, d)}
         if "phi" in arrays:
             sizes["states"] = (TRIED, dim)
-        for name in ("ceilings", "beta"):
-            if isinstance(head[name], list) and len(head[name]) != horizon:
-                return f"horizon is {horizon}, {name} has {plural(len(head[name]), 'step')}"
         if not 1 <= head["rows"] <= MOST_ROWS or dim is None:
             return f"rows is {head['rows']}, state_dim is {dim}"
+    for name in ("ceilings", "beta", "noise"):
+        if isinstance(given := head.get(name), list) and len(given) != horizon:
+            return f"horizon is {horizon}, {name} has {plural(len(given), 'step')}"
     for name, size in sizes.items():
         if name not in arrays:
             return f"kind is '{head['kind']}', but {NUMBERS} has no '{name}'"
@@ -185,25 +193,27 @@ def _misfit(head: Head, arrays: Arrays) -> str | None:
     return None
 
 
-def _table(arrays: Arrays) -> TabularValues:
-    """Only the actions: the values behind them stay with the run."""
+def _table(head: Head, arrays: Arrays) -> TabularValues:
+    """Only the actions, and how large values can be: the values stay with the run."""
     horizon, n_states = arrays["actions"].shape
     empty = OneHot(n_states, 1)
-    values = TabularValues(empty, horizon, 0.0, np.zeros(horizon), diagonal=True)
+    top = np.array(head.get("ceilings", [0.0] * horizon))
+    values = TabularValues(empty, heads.Head(0.0, top), diagonal=True)
     values.policy[:] = arrays["actions"]
     values.scores = arrays.get("scores", values.scores)
     return values
 
 
 def _linear(head: Head, arrays: Arrays, spaces: Spaces, given: Any) -> BlockValues:
-    horizon, dim = arrays["target"].shape
+    dim = arrays["target"].shape[1]
     phi = _made_again(head["features"], spaces, given, dim)
     each = isinstance(head["beta"], list)
     beta, taper = (1.0, np.array(head["beta"], np.float64)) if each else (head["beta"], None)
-    top = np.array(head["ceilings"])
-    values = BlockValues(phi, horizon, beta, top, head["rows"], taper)
+    read = heads.Head(beta, np.array(head["ceilings"]), taper)
+    values = BlockValues(phi, read, head["rows"])
     values.factors = [DenseFactor(lower) for lower in arrays["lower"]]
     values.targets = list(arrays["target"])
+    values.noise = np.array(head["noise"]) if "noise" in head else None
     return values
 
 

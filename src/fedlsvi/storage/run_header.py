@@ -32,20 +32,19 @@ from fedlsvi.core.random import uniforms
 from fedlsvi.envs.base import Environment, plain, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
+from fedlsvi.envs.per_agent import own_features
 from fedlsvi.errors import DamagedFile, InvalidEnvironment, InvalidFeatures, StoreError
 from fedlsvi.features import registry
 from fedlsvi.features.base import FeatureMap, probe_states
 from fedlsvi.features.recovery import VisitRecovery, visit_recovery
 from fedlsvi.features.tabular import OneHot, TableFeatures
-from fedlsvi.protocol.plan import Plan, own_features
-from fedlsvi.run import raw_scalars_per_step
+from fedlsvi.protocol.plan import Plan
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, shape_of
 from fedlsvi.storage.settings_file import (
     ARRAYS,
     AT_SITES,
     GIVEN,
-    SHOWN,
     Job,
     Table,
     compact,
@@ -117,10 +116,13 @@ def describe(plan: Plan, algorithm: str, settings: Settings) -> tuple[Job, Array
 
 def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
     """An entry that points at the environment's arrays, with its own units and numbers."""
-    if env.recorded and (spec := env.spec())["name"] is not None:
+    spec = env.spec()
+    if env.recorded and spec["name"] is not None:
         return {"name": spec["name"], **spec["params"]}
     if not isinstance(env, FiniteMDP):
-        return {"name": GIVEN, "what": type(env).__name__, "n_actions": int(env.n_actions)}
+        read = spec["params"] if env.recorded else {}  # so that another log can be read alike
+        size = {"n_actions": int(env.n_actions)}
+        return {"name": GIVEN, "what": type(env).__name__, **size, **read}
     prefix = "" if alone else f"{m}."
     moving = env.reward_on_transition
     arrays = {"P": env.P, "r": env.r if moving is None else moving, "initial": env.initial_laws}
@@ -128,7 +130,7 @@ def _keep(env: Environment, m: int, alone: bool, kept: ArrayFiles) -> Table:
         arrays["phi"] = env.phi
     kept.setdefault(ENVIRONMENT, {}).update({prefix + key: a for key, a in arrays.items()})
     entry: Table = {"name": ARRAYS, "file": ENVIRONMENT, "horizon": env.horizon}
-    shown = {key: (plain(getattr(env, key)), plain(getattr(FiniteMDP, key))) for key in SHOWN}
+    shown = {key: (plain(own), plain(vars(Environment)[key])) for key, own in env.shown.items()}
     entry |= {key: own for key, (own, usual) in shown.items() if own != usual}
     entry |= env.titled()
     return entry if alone else entry | {"entry": m}
@@ -250,7 +252,7 @@ def header_files(plan: Plan, algorithm: str, settings: Settings) -> dict[str, by
     job, arrays = describe(plan, algorithm, settings)
     visits = visit_recovery(plan.features)
     facts = {
-        "raw_scalars_per_step": raw_scalars_per_step(plan),
+        "raw_scalars_per_step": plan.raw_scalars_per_step,
         "fingerprints": fingerprints(plan),
         "features": features_fingerprint(plan),
         "reward_range": plain(plan.world.reward_range),
@@ -353,6 +355,9 @@ def read_header(folder: str | PathLike[str]) -> RunHeader:
     run = Path(folder)
     if not files.exists(run / VERSIONS):
         where = f"it has no {VERSIONS}" if files.exists(run) else "there is no such folder"
+        seeds = sorted(run.glob(f"seed-*/{VERSIONS}"))
+        if seeds:
+            where = f"it holds runs of several seeds, such as {seeds[0].parent}"
         raise StoreError(f"no run in {run}: {where}; give the folder of a run", code="no-run")
     sealed = files.read_json(files.inside(run, VERSIONS), SEAL)
     stamps = sealed["files"].items()

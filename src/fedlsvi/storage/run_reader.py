@@ -12,18 +12,21 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.config import Parameters
+from fedlsvi.core.model_fit import FIT
 from fedlsvi.core.statistics import every_step
 from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.gym.convert import as_environment
+from fedlsvi.envs.per_agent import first_world, same_features
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidInput, StoreError, UnknownName
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.features.base import resolve
 from fedlsvi.policy import Policy, Values
 from fedlsvi.protocol.ledger import CATEGORIES, Ledger
-from fedlsvi.protocol.plan import Plan, first_world, make_plan, same_features
+from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Ending, RoundRecord
-from fedlsvi.run import Run, raw_scalars_per_step
+from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import DEPLOYED, POLICY, RECORDS, REGRET, Manifest
 from fedlsvi.storage.run_header import (
@@ -79,25 +82,21 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
     with suspect(path):
         ledger = Ledger.from_dict(manifest.plain["ledger"])
         counts = dict(manifest.plain.get("counts", {}))
+    horizon, entry = header.parameters.horizon, _spec(header.job.first_entry)
+    exploring = Policy(lambda: _model(header, arrays, env, features), horizon, entry)
+    weights, policy = arrays.get(DEPLOYED + "w"), exploring
+    if weights is not None:
+        policy = Policy(lambda: _model(header, arrays, env, features, DEPLOYED), horizon, entry)
     return Run(
         regret=regret(header.run, manifest),
         taus=[1, *(r.last + 1 for r in past)],
         w=arrays["w"],
         gram_packed=every_step(arrays["gram"], header.parameters.horizon),
         ledger=ledger,
-        policy=Policy(
-            lambda: _model(header, arrays, env, features),
-            header.parameters.horizon,
-            _spec(header.job.first_entry),
-        ),
-        deployed_w=arrays.get(DEPLOYED + "w"),
-        deployed=None
-        if DEPLOYED + "w" not in arrays
-        else Policy(
-            lambda: _model(header, arrays, env, features, DEPLOYED),
-            header.parameters.horizon,
-            _spec(header.job.first_entry),
-        ),
+        policy=policy,
+        exploring_policy=exploring,
+        policy_w=weights,
+        fit=arrays.get("fit"),
         records=past,
         parameters=header.parameters,
         settings=header.job.learner().settings,
@@ -129,6 +128,10 @@ def check_model(
     """Refuse a model or a ledger of other sizes than the run's."""
     square = (p.dim,) if p.packing == "diagonal" else (p.dim, p.dim)
     sizes = {"w": (p.horizon, p.dim), "gram": (p.matrices, *square)}
+    if p.noisy:
+        sizes["noise"] = (p.horizon,)
+    if "fit" in arrays:
+        sizes["fit"] = (p.n_agents, p.horizon, FIT)
     if DEPLOYED + "w" in arrays:
         sizes[DEPLOYED + "w"] = (p.horizon, p.dim)
     fits = all(
@@ -196,18 +199,26 @@ def _model(
     world, phi = _first(header, env), _made(features, job.feature_map)
     begins = {"logs": (None,) * p.n_agents, "logged": p.logged} if p.logged else {}
     plan = make_plan(job.learner().settings, world, p.episodes, job.seed, phi, **begins)  # type: ignore[arg-type]
-    values = plan.values()
+    values = empty_values(plan)
     check_sizes(header, plan, arrays.get(POLICY))
     # a table acts without features, whatever those of the environment are
     own = env is not None and job.features is None and POLICY not in arrays
     if features is not None or own:
         check_features(header, plan)
-    values.beta, values.taper = p.bonus, p.taper_factors
+    values.head = p.head
     if prefix:
         values = values.another(-p.pessimism)
-    grams = every_step(arrays["gram"], p.horizon)
+    grams, w = every_step(arrays["gram"], p.horizon), arrays["w"]
+    if values.noise is not None:
+        if "noise" not in arrays:
+            raise DamagedFile(
+                f"{header.run}: the settings ask for a bonus that knows the noise, and the last "
+                "checkpoint has none: restore it from a backup",
+                code="damaged",
+            )
+        w = np.column_stack([w, arrays["noise"]])
     for h in range(p.horizon, 0, -1):
-        values.update(h, arrays["w"][h - 1], grams[h - 1])
+        values.update(h, w[h - 1], grams[h - 1])
     if POLICY in arrays and isinstance(values, TabularValues):
         refuse_actions(header.run, arrays, plan)
         values.policy[:] = arrays[POLICY]
@@ -230,8 +241,8 @@ def refuse_actions(path: Path, arrays: dict[str, np.ndarray], plan: Plan | None)
 def check_sizes(header: RunHeader, plan: Plan, table: np.ndarray | None) -> None:
     """Refuse an environment or features of another size than those of the run."""
     then, now, env = header.parameters, plan.parameters, plan.world
-    n_states = getattr(env, "n_states", None)
-    size = raw_scalars_per_step(plan)
+    n_states = env.n_states if env.finite else None
+    size = plan.raw_scalars_per_step
     entry = header.job.first_entry  # elsewhere a parameter of this name may be another number
     n_actions = entry.get("n_actions", env.n_actions) if entry["name"] == GIVEN else env.n_actions
     for what, here, there in (

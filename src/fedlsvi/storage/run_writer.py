@@ -5,6 +5,7 @@ versions.json      what it runs on, hashes           environment.safetensors, fe
 records.jsonl      one line per round                regret.bin        float64, one per episode
 history/           raw episodes (continuous states)  checkpoints/      the last two
 ledger.json, summary.json                            written when it ends
+noise.json         of a private run, until it ends
 extended.json      another T, where it went on
 """
 
@@ -19,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from shlex import quote
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlsvi.checks import number
 from fedlsvi.config import Settings
@@ -41,7 +42,11 @@ from fedlsvi.storage.checkpoint import (
     policy_table,
 )
 from fedlsvi.storage.files import AppendOnly, lock
+from fedlsvi.storage.noise_key import forget_noise_key, keep_noise_key
 from fedlsvi.storage.run_header import header_files
+
+if TYPE_CHECKING:
+    from fedlsvi.observers.progress import Progress
 
 SEEDS = "seeds.json"
 """What a folder has instead of a run's files if it holds several runs, one per seed."""
@@ -60,7 +65,7 @@ def record(
     folder: str | PathLike[str],
     observers: Iterable[Observer] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    progress: bool | None = False,
+    progress: Progress = False,
 ) -> Run:
     """Play a new session into a new folder; none is left where its first round is refused."""
     check_seconds(checkpoint_seconds)
@@ -82,7 +87,7 @@ def check_seconds(value: Any) -> None:
     number("checkpoint_seconds", value, 0.0, hint, error=InvalidInput)
 
 
-def play(writer: RunWriter, observers: Iterable[Observer], progress: bool | None) -> None:
+def play(writer: RunWriter, observers: Iterable[Observer], progress: Progress) -> None:
     """Run a session to its end, keeping its folder up to date."""
     player = writer.session.player
     watching: list[Observer] = [writer, *observers]
@@ -99,6 +104,8 @@ def finish(folder: Path, run: Run, name: str | None = None) -> None:
     named = {} if name is None else {"run": name}
     files.write_json(folder / "ledger.json", run.ledger.to_dict() | named)
     files.write_json(folder / "summary.json", run.summary())
+    if run.played == run.parameters.episodes:
+        forget_noise_key(folder)
 
 
 def begin(folder: str | PathLike[str], plan: Plan, algorithm: str, settings: Settings) -> Path:
@@ -180,6 +187,11 @@ class RunWriter:
             f"folder {run} is in use: another process is playing this run",
             patience,
         )
+        try:
+            keep_noise_key(run, session.player)
+        except BaseException:
+            self._lock.release()
+            raise
         self._kept = [] if manifest is None else [*checkpoint.older(run, manifest), manifest]
         self._number = 0 if manifest is None else manifest.number
         self._history = [] if manifest is None else list(manifest.history)
@@ -202,6 +214,8 @@ class RunWriter:
             self.session.ending = "interrupted"
         if done or self.interrupt.asked or perf_counter() >= self._next:
             self.checkpoint()
+        if done:
+            self.session.player.dismiss()
         if self.interrupt.asked and not done:
             raise KeyboardInterrupt(
                 f"stopped after episode {record.last}; continue with "
@@ -220,7 +234,7 @@ class RunWriter:
             appended[REGRET] = self._regret.sync()
         arrays, plain = player.state()
         arrays |= policy_table(player.values)
-        arrays |= policy_table(getattr(player, "deployed", None), DEPLOYED)
+        arrays |= policy_table(player.deployed, DEPLOYED)
         plain = {**plain, "cohorts": len(player.cohorts), "ending": session.ending}
         if t < player.parameters.episodes:
             self._keep_history(t)

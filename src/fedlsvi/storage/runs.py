@@ -13,7 +13,7 @@ from typing import Any
 from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.checks import integer
 from fedlsvi.errors import FedLSVIError, InvalidInput, InvalidSetting, StoreError
-from fedlsvi.learner import placed
+from fedlsvi.learner import Execution
 from fedlsvi.protocol.records import Observer
 from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
@@ -221,10 +221,14 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
     plain = {"t": run.played, "k": run.rounds, "last": 0, "ledger": run.ledger.to_dict(),
              "counts": run.counts, "ending": run.ending}  # fmt: skip
     grams = run.gram_packed[: run.parameters.matrices]
-    arrays = {"w": run.w, "gram": grams} | checkpoint.policy_table(run.policy.values)
-    if run.deployed is not None and run.deployed_w is not None:
-        arrays |= {"exploit.w": run.deployed_w}
-        arrays |= checkpoint.policy_table(run.deployed.values, checkpoint.DEPLOYED)
+    arrays = {"w": run.w, "gram": grams} | checkpoint.policy_table(run.exploring_policy.values)
+    if run.policy_w is not None:
+        arrays |= {"exploit.w": run.policy_w}
+        arrays |= checkpoint.policy_table(run.policy.values, checkpoint.DEPLOYED)
+    if run.fit is not None:
+        arrays["fit"] = run.fit
+    if (noise := run.exploring_policy.values.noise) is not None:
+        arrays["noise"] = noise
     history = []
     if (memory := run.memory) is not None:
         if memory.t == run.played:
@@ -248,18 +252,18 @@ def _session(
     # the numbers in force are those the run began with, whatever this version's presets are
     known = algorithms.entry(header.job.algorithm).parameters()
     numbers = (
-        *("gamma", "beta", "taper", "lam", "packing", "cap", "rounds", "stationary", "diversity"),
+        *("gamma", "beta", "taper", "bonus", "lam", "packing", "cap", "rounds"),
+        *("stationary", "diversity"),
     )
     given = {key: getattr(p, key) for key in numbers if key in known}
     fixed = {key: value for key, value in given.items() if value is not None}  # no cap: as asked
     # γ that follows the episode is not a number; and a number would switch off a cap not named here
     if p.growth or (p.cap is not None and "cap" not in known):
         fixed.pop("gamma", None)
+    where = Execution(transport, plain.get("cohorts") or None, threads).beside(header.run)
     session = header.job.learner(**fixed).prepare(
-        world, p.episodes, header.job.seed, features=phi, threads=threads,
-        cohorts=plain.get("cohorts") or None,
-        transport=placed(transport, header.run), **begins,
-    )  # fmt: skip
+        world, p.episodes, header.job.seed, features=phi, execution=where, **begins
+    )
     try:
         _compare_problem(header, session, found, env is not None or features is not None)
         if found is not None:
@@ -277,11 +281,16 @@ def _compare_problem(
     `given` says that not all of it came from the folder."""
     plain, arrays = ({}, {}) if found is None else (found[0].plain, found[1])
     if plain and bool(plain.get("cohorts")) != bool(session.player.cohorts):
-        where, how = "elsewhere", "give the transport it started with, such as --transport ray"
+        where, how = "elsewhere", "give the transport it started with, such as "
+        hint, shell_hint = f'{how}transport="ray"', f"{how}--transport ray"
         if plain.get("cohorts"):
-            where, how = "in this process", "leave the transport out"
+            where, hint = "in this process", "leave the transport out"
+            shell_hint = hint
         raise InvalidInput(
-            f"the agents of the run in {header.run} were {where}: {how}", code="other-transport"
+            f"the agents of the run in {header.run} were {where}",
+            code="other-transport",
+            hint=hint,
+            shell_hint=shell_hint,
         )
     plan = session.plan
     reading.check_sizes(header, plan, arrays.get(checkpoint.POLICY))

@@ -46,7 +46,6 @@ from fedlsvi.algorithms import registry as algorithms
 from fedlsvi.checks import refuse_unknown
 from fedlsvi.envs import registry as environments
 from fedlsvi.envs.base import Environment, units
-from fedlsvi.envs.logged import RECORDS
 from fedlsvi.errors import (
     InvalidEnvironment,
     InvalidFeatures,
@@ -55,6 +54,7 @@ from fedlsvi.errors import (
 )
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.learner import Algorithm
+from fedlsvi.logs import RECORDS
 from fedlsvi.registry import refuse_unasked
 from fedlsvi.storage.schema import bounded
 
@@ -231,7 +231,9 @@ class Job:
         if not _per_agent(entry) or not isinstance(n_agents, int):
             return self._environment(entry)
         own = [self._environment(entry | {"agent": m}) for m in range(n_agents)]
-        prints = {getattr(env, "fingerprint", m) for m, env in enumerate(own)}
+        prints = {
+            env.fingerprint if isinstance(env, envs.FiniteMDP) else m for m, env in enumerate(own)
+        }
         return own[0] if len(prints) == 1 else own  # agents that are alike share one
 
     @property
@@ -304,7 +306,7 @@ class Job:
         return envs.make(entry["name"], **params)
 
     def _from_log(self, params: Table) -> Environment:
-        from fedlsvi.envs.logged.world import records
+        from fedlsvi.logs.world import records
 
         known = signature(records).parameters
         refuse_unknown(f"parameter of environment '{RECORDS}'", params, known)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlsvi.checks import SEEDS, integer, number, refuse_unknown
-from fedlsvi.envs.logged.agent_data import worlds_and_logs
-from fedlsvi.envs.logged.rows import InvalidRecord
-from fedlsvi.envs.logged.world import LoggedWorld, logged_worlds, records
 from fedlsvi.errors import InvalidInput
+from fedlsvi.logs.agent_data import worlds_and_logs
+from fedlsvi.logs.rows import InvalidRecord
+from fedlsvi.logs.world import LoggedWorld, logged_worlds, records
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.warm_start import Prior
 from fedlsvi.storage.settings_file import Table
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GIVEN = "given"
 """Key of a log that no file holds: it has to be given again."""
 
-SIZES = ("horizon", "n_states", "n_actions", "reward_range")
+SIZES = ("horizon", "n_states", "n_actions", "reward_range", "action_names")
 
 
 def entries_of(data: Any) -> list[Table]:
@@ -147,7 +147,8 @@ def described(
             data.append({})
             continue
         spec = log.spec()
-        data.append({GIVEN: log.name} if spec["name"] is None else dict(spec["params"]))
+        given = {GIVEN: log.name, **spec["params"]}
+        data.append(given if spec["name"] is None else dict(spec["params"]))
     data = data if any(data) else []
     if plan.prior is None:
         return data, None

@@ -144,7 +144,7 @@ def test_a_shut_door_is_never_tried(kind: str) -> None:
         before, env = Doors.steps, doors(vector, ends, horizon)
         run = FedLSVI(4, gamma=2_000.0, rounds=5).learn(env, episodes, features=phi, **QUIET)
         assert Doors.steps - before >= 4 * episodes * (2 if ends else horizon)
-        for policy in (run.policy, run.exploit(), "random"):
+        for policy in (run.policy, run.exploring_policy, "random"):
             evaluate_policy(policy, env, 20)
 
 
@@ -178,7 +178,7 @@ def test_a_policy_asks_what_is_allowed(kind: str, tmp_path: Path) -> None:
     run.policy.save(tmp_path / "policy")
     again = Policy.load(tmp_path / "policy", features=phi)
     env = Doors(kind == "vectors")
-    for policy in (run.policy, again, run.exploit()):
+    for policy in (run.policy, again, run.exploring_policy):
         x, info = env.reset(seed=1)
         with refused(InvalidInput, "needs-mask"):
             policy.action(x, 1)

@@ -99,7 +99,7 @@ NUMBERS = spaces.Discrete(2)
     ("env", "sentence"),
     [
         ("Pendulum-v1", ("bad-action-space",)),
-        (lambda: Blind(NUMBERS, spaces.MultiDiscrete([2, 2])), ("bad-action-space",)),
+        (lambda: Blind(NUMBERS, spaces.MultiBinary(2)), ("bad-action-space",)),
         (lambda: Blind(NUMBERS, spaces.Dict(a=NUMBERS)), ("bad-action-space",)),
         (lambda: Corridor(), ("missing-horizon",)),
         (lambda: 3, ("bad-env",)),
@@ -232,4 +232,5 @@ def test_references_stand_beside_what_was_learned() -> None:
         lambda: Corridor(), 10, horizon=6, features=walk_features, progress=False
     )
     assert set(boxed.references(5)) == {"learned", "exploring", "random"}
-    assert FedLSVI(1).learn("continuous-linear", 3, progress=False).references() == {}
+    simulated = FedLSVI(1).learn("continuous-linear", 3, progress=False).references(5)
+    assert set(simulated) == {"learned", "exploring", "random", "optimal"}

@@ -94,7 +94,7 @@ def test_the_model_is_the_ridge_regression_on_all_that_was_played() -> None:
     session = learner.prepare(env, 25, 7, features=walk_features)
     for _ in session.rounds():
         pass
-    p, memory = session.plan.parameters, session.player.cohorts[0].experience.stores  # type: ignore[attr-defined]
+    p, memory = session.plan.parameters, session.player.cohorts[0].experience.memory.stores  # type: ignore[attr-defined]
     H, after = env.horizon, env.absorbing_reward
     assert after == 0.5
     assert any((m.lengths[: m.episodes] < H).any() for m in memory)
@@ -159,7 +159,7 @@ def test_the_emptiest_gram_matrix_is_counted() -> None:
     learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1, stationary=False)
     session = learner.prepare(_walk(), 25, 7, features=walk_features, cohorts=2)
     records = list(session.rounds())
-    memory = [m for c in session.player.cohorts for m in c.experience.stores]  # type: ignore[attr-defined]
+    memory = [m for c in session.player.cohorts for m in c.experience.memory.stores]  # type: ignore[attr-defined]
     for record in records:
         lengths = [m.lengths[record.first - 1 : record.last] for m in memory]
         reached = [np.count_nonzero(own >= h) for own in lengths for h in range(1, 7)]
@@ -177,7 +177,7 @@ def test_a_run_without_regret_is_summed_up_by_its_returns(numbered: bool) -> Non
     assert found["return"] == pytest.approx(earned[-2:].mean())  # the last tenth of 25 episodes
     for name in ("learned", "exploring", "random"):
         played = evaluate_policy(
-            {"learned": run.exploit(), "exploring": run.policy}.get(name, name),  # type: ignore[arg-type]
+            {"learned": run.policy, "exploring": run.exploring_policy}.get(name, name),  # type: ignore[arg-type]
             as_environment(env, horizon=6, reward_range=(-1, 1)), 50, run.seed,
         ).returns  # fmt: skip
         assert found["values"][name] == {

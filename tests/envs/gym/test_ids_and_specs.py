@@ -13,6 +13,7 @@ from worlds import Coin, Tiny
 
 from expecting import refused
 from fedlsvi import FedLSVI
+from fedlsvi.cli import in_shell_words
 from fedlsvi.envs import RiverSwim, as_environment, make
 from fedlsvi.errors import InvalidEnvironment
 
@@ -78,7 +79,9 @@ def test_a_module_that_cannot_be_imported_is_told_apart_from_one_that_fails(
         (tmp_path / "my_gym.py").write_text(content)
     with refused(InvalidEnvironment, "import-failed", "my_gym:Far-v0", named) as caught:
         as_environment("my_gym:Far-v0")
-    assert ("--import my_gym.py" in str(caught.value)) is (content is None)
+    assert ("sys.path" in str(caught.value)) is (content is None)
+    assert "--import" not in str(caught.value)
+    assert ("--import my_gym.py" in in_shell_words(caught.value)) is (content is None)
 
 
 def test_a_known_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

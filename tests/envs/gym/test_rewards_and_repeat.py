@@ -18,6 +18,7 @@ from fedlsvi.algorithms import registry
 from fedlsvi.cli import main
 from fedlsvi.cli.text import single_lines
 from fedlsvi.envs import as_environment, make
+from fedlsvi.envs.gym import world as gym_world
 from fedlsvi.envs.gym.play import evaluate_policy
 from fedlsvi.envs.gym.world import SLOW
 from fedlsvi.errors import InvalidEnvironment
@@ -111,6 +112,31 @@ def test_where_steps_are_slow_nothing_is_played_ahead(kind: str) -> None:
     ahead, slow, one = learn(0.0), learn(1.2 * SLOW), learn(0.0, block=1)
     _same(slow, ahead)
     assert slow.summary()["steps"] == one.summary()["steps"] < ahead.summary()["steps"]
+
+
+@pytest.mark.parametrize("away", [{}, {"participation": 0.6}, {"present": [[0, 1, 9]]}], ids=str)
+@pytest.mark.parametrize("kind", ["walked", "numbered"])
+def test_a_slow_simulator_plays_only_what_is_used(
+    kind: str, away: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every agent a cohort of its own: none plays beyond the signal of another. Every step counts
+    as slow here."""
+    monkeypatch.setattr(gym_world, "SLOW", 0.0)
+    taken = []
+
+    class Counted(Coin if kind == "numbered" else Corridor):  # type: ignore[misc]
+        def step(self, action: Any) -> Any:
+            taken.append(action)
+            return super().step(action)
+
+    make = Counted if kind == "numbered" else partial(Counted, ends=False)
+    env = as_environment(make, horizon=3)
+    features = None if kind == "numbered" else walk_features
+    taken.clear()
+    learner = FedLSVI(3, gamma=4.0, beta=0.3, lam=0.1, **away)
+    cohorts = 1 if away else 3
+    run = learner.learn(env, 15, 3, features=features, cohorts=cohorts, progress=False)
+    assert len(taken) == run.summary(values=False)["steps"] == 3 * run.agent_episodes
 
 
 def test_a_table_is_clipped_as_it_is() -> None:

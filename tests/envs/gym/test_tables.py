@@ -11,10 +11,11 @@ import pytest
 from worlds import Tiny
 
 from expecting import refused
+from fedlsvi import FedLSVI
 from fedlsvi.envs import FiniteMDP, GymMDP, GymWorld, as_environment, check_env
 from fedlsvi.envs.gym.play import evaluate_policy
 from fedlsvi.envs.gym.tables import from_dictionary
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.errors import FedLSVIWarning, InvalidEnvironment
 
 PUBLISHED = {  # H, V*, uniform policy, in the environment's own units
     "FrozenLake-v1": (100, 0.744, 0.014),
@@ -142,7 +143,58 @@ def test_a_table_whose_episodes_begin_elsewhere_is_not_used(id: str) -> None:
             return state, info
 
     assert isinstance(as_environment(known, horizon=10), GymMDP)
-    assert isinstance(as_environment(Elsewhere, horizon=10), GymWorld)
+    with pytest.warns(FedLSVIWarning, match="Elsewhere.*reward_range"):
+        assert isinstance(as_environment(Elsewhere, horizon=10), GymWorld)
+
+
+def backward(P: Any, horizon: int, choose: Callable[[list[float]], float]) -> list[float]:
+    """V₁ of P[x][a] = [(p, x', reward, terminated)], outcome by outcome."""
+    v = [0.0] * len(P)
+    for _ in range(horizon):
+        v = [
+            choose([sum(p * (r + (not over) * v[y]) for p, y, r, over in row[a]) for a in row])
+            for row in P.values()
+        ]
+    return v
+
+
+def test_two_rewards_on_one_transition_become_their_mean() -> None:
+    """A slippery CliffWalking: from 37, "up" leads to 36 with −1 and, over the cliff, with −100."""
+    slippery: dict[str, Any] = {"kwargs": {"is_slippery": True}, "horizon": 20}
+    with pytest.warns(FedLSVIWarning, match="6 transitions .* mean"):
+        env = as_environment("CliffWalking-v1", **slippery)
+    with pytest.warns(FedLSVIWarning, match="6 transitions .* mean"):
+        check_env(env)  # makes it again
+    assert isinstance(env, GymMDP)
+    assert env.reward_range == (-100.0, 0.0)
+    paid = env.reward_on_transition[0, 37, 0, 36]
+    assert env.original(20 * paid) == pytest.approx(20 * -50.5)  # as often −1 as −100
+    inner: Any = gymnasium.make("CliffWalking-v1", is_slippery=True).unwrapped
+    best, uniform = (backward(inner.P, 20, choose)[36] for choose in (max, np.mean))
+    assert env.original(env.optimal_values()[0, 36]) == pytest.approx(best)
+    assert env.original(env.uniform_values()[0, 36]) == pytest.approx(uniform)
+
+
+def test_a_mean_lies_within_the_range_of_what_is_paid() -> None:
+    """Ends in 0 and in 1, which others pass through, are one transition to the added state."""
+    P = {
+        0: {0: [(0.5, 1, 0.0, False), (0.25, 0, 4.0, True), (0.25, 1, -2.0, True)]},
+        1: {0: [(1.0, 0, 0.0, False)]},
+    }
+    tables = from_dictionary(P, 1, np.array([1.0, 0.0]))
+    assert tables.averaged == 1
+    assert tables.P[0, 0].tolist() == [0.0, 0.5, 0.5]
+    assert tables.rewards[0, 0].tolist() == [0.0, 0.0, 1.0]
+    assert tables.reward_range == (-2.0, 4.0)
+
+
+def test_a_run_on_a_slippery_cliff_learns_and_knows_its_regret() -> None:
+    with pytest.warns(FedLSVIWarning, match="one of several rewards"):
+        run = FedLSVI(2, value_range=20).learn(
+            "CliffWalking-v1", 50, horizon=20, env_kwargs={"is_slippery": True}, progress=False
+        )
+    assert run.regret is not None
+    assert run.references()["learned"] > run.references()["uniform"]
 
 
 def test_a_range_that_is_too_small_is_refused() -> None:

@@ -14,6 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from fedlsvi.config import Parameters
+from fedlsvi.protocol.messages import Start
+from fedlsvi.protocol.passes import connect
+from fedlsvi.protocol.transport import InProcess
+
 SERVER, JOB = "fl.example.org", "job-1"
 
 
@@ -60,6 +65,11 @@ def site_kit(folder: Path, subject: str = "south", own: x509.Certificate | None 
     (folder / "rootCA.pem").write_bytes(root)
     (folder / "fed_client.json").write_text(json.dumps({"servers": [{"identity": SERVER}]}))
     return folder
+
+
+def first_start(p: Parameters) -> Start:
+    """What the server of a run sends first."""
+    return connect(p, InProcess([], p.trigger, p.overshoot)).server.parameters()
 
 
 def engine(kit: Path, site: str = "south", caller: str = "server", job: str = JOB) -> Any:

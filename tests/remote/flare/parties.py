@@ -3,12 +3,11 @@ processes of its parties."""
 
 from __future__ import annotations
 
-import json
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.server import Server
 from fedlsvi.protocol.session import FederatedPlayer, Session
@@ -18,11 +17,13 @@ from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.processes import of_kit
 from fedlsvi.remote.flare.provision import flare
 from fedlsvi.remote.site_settings import environment
+from patience import PATIENCE, wait_until
 
 ENV = {"name": "random-linear", "n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 FEDERATION = Federation(
-    "trial", episodes=160, horizon=5, dim=8, seed=3, settings={"gamma": 100.0},
-    retry={"deadline": 120.0, "attempts": 1},
+    "trial", episodes=160, horizon=5, dim=8, seed=3,
+    settings={"gamma": 100.0, "aggregation": "float"},
+    retry={"deadline": PATIENCE, "attempts": 1},
 )  # fmt: skip
 OWN = {
     # the three ways to name an environment; the first is a world of another kind, continuous
@@ -46,7 +47,7 @@ def in_this_process(federation: Federation) -> InThisProcess:
     """The same federation of the three sites in this process."""
     p = federation.parameters(3)
     plans = [federation.plan(environment(env), 3) for env in OWN.values()]
-    cohorts = [plan.cohort(c, c + 1) for c, plan in enumerate(plans)]
+    cohorts = [cohort_of(plan, c, c + 1) for c, plan in enumerate(plans)]
     player = FederatedPlayer(p, InProcess(cohorts, p.trigger, p.overshoot))
     ends = [record.last for record in Session(player).rounds()]
     return InThisProcess(player.server, ends, player.ledger)
@@ -54,7 +55,7 @@ def in_this_process(federation: Federation) -> InThisProcess:
 
 def submit(folder: Path, *federations: Federation) -> list[str]:
     """Jobs of these federations for the parties of a project, all at once: their numbers."""
-    connection = project.console(folder)
+    connection = project.console(folder, PATIENCE)
     try:
         write = flare("write_job")
         jobs = [write(made.table(), folder / "job", len(SITES)) for made in federations]
@@ -65,33 +66,17 @@ def submit(folder: Path, *federations: Federation) -> list[str]:
 
 def await_rounds(records: Path, at_least: int) -> None:
     """Until the server has written so many records."""
-    end = time.monotonic() + 240.0
-    while not records.exists() or len(records.read_text().splitlines()) < at_least:
-        assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.01)
+
+    def there() -> bool:
+        return records.exists() and len(records.read_text().splitlines()) >= at_least
+
+    wait_until(there, "the run does not move")
 
 
 def await_end(folder: Path) -> None:
     """Until the job that was submitted last has ended well."""
     number = project.status(folder)["jobs"][-1]["id"]
-    assert project.wait(folder, number, 240.0) == project.COMPLETED
-
-
-def wait_for_step(folder: Path, site: str, step: int, rounds: int) -> None:
-    """Until the site has sent its upload of this step so many times more, by its own log."""
-    log = project.site_folder(folder, site) / "sent.jsonl"
-    at = log.stat().st_size if log.exists() else 0
-    end = time.monotonic() + 240.0
-    while rounds > 0:
-        assert time.monotonic() < end, "the run does not move"
-        time.sleep(0.001)
-        if log.exists():
-            with log.open("rb") as file:
-                file.seek(at)
-                whole, newline, _ = file.read().rpartition(b"\n")
-            at += len(whole) + len(newline)
-            sent = [json.loads(row) for row in whole.splitlines()]
-            rounds -= sum(line["kind"] in UPLOADS and line["step"] == step for line in sent)
+    assert project.wait(folder, number, PATIENCE) == project.COMPLETED
 
 
 def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
@@ -108,6 +93,3 @@ def processes(folder: Path, name: str, job: str = "") -> dict[str, int]:
 
 PROCESSES = {"job": (b"runner_process", b"worker_process"),
              "party": (b"server_train", b"client_train")}  # fmt: skip
-
-UPLOADS = ("Upload", "MaskedUpload")
-"""What a site's log calls what it sends at a step of a synchronisation."""

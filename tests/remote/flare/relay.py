@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 
 class Relay:
@@ -15,11 +15,11 @@ class Relay:
 
     Attributes:
         port: Where it listens.
-        passed: Bytes passed on so far.
+        passed: Bytes passed on so far; whoever has received some finds them counted.
     """
 
     def __init__(self, port: int) -> None:
-        self._to, self.passed = port, 0
+        self._to, self.passed, self._counting = port, 0, Lock()
         self._plugged, self._ends = Event(), list[socket.socket]()
         self._plugged.set()
         self._door = socket.create_server(("127.0.0.1", 0))
@@ -64,8 +64,9 @@ class Relay:
         with suppress(OSError):
             while data := one.recv(1 << 16):
                 self._plugged.wait()
+                with self._counting:
+                    self.passed += len(data)
                 other.sendall(data)
-                self.passed += len(data)
         self._plugged.wait()  # also an end is not heard of
         with suppress(OSError):
             other.shutdown(socket.SHUT_WR)

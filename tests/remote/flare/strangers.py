@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from patience import PATIENCE
+
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -33,14 +35,14 @@ def unregistered(folder: Path, name: str) -> Path:
 
 
 def speak(
-    kit: Path | None, address: tuple[str, int], words: bytes = REQUEST, seconds: float = 60.0
+    kit: Path | None, address: tuple[str, int], words: bytes = REQUEST, seconds: float = PATIENCE
 ) -> bytes:
     """What comes back to the holder of a key; nothing where TLS is refused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if kit is not None:
         context.load_cert_chain(kit / "client.crt", kit / "client.key")
-    with socket.create_connection(address, 60.0) as raw:
+    with socket.create_connection(address, PATIENCE) as raw:
         try:
             with context.wrap_socket(raw) as secure:
                 secure.settimeout(seconds)

@@ -3,19 +3,25 @@ called as FLARE calls them."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from kits import engine, server_kit
+from streams import all_removed, arrives, kept, sleepers
 
 import fedlsvi
 from expecting import refused
 from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.algorithms.shared.evaluation_site import Pass
+from fedlsvi.cli import main
+from fedlsvi.core.privacy_accountant import composed, mu_of
 from fedlsvi.envs import RandomMDP, logged_worlds, record_episodes, write_records
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import Model
@@ -25,13 +31,16 @@ from fedlsvi.remote.codec import Address, encode
 from fedlsvi.remote.evaluation import AnsweredModels
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.log import ASK_PAUSE, ASK_STATUS
+from fedlsvi.remote.identity import run_identities
 from fedlsvi.report.estimates import estimates
 from fedlsvi.storage import evaluations
+from patience import PATIENCE
 
 ENV = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
 FEDERATION = Federation(
     "records", episodes=40, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
-    settings={"beta": 0.3}, evaluate={"repeats": 4}, retry={"deadline": 5.0, "attempts": 1},
+    settings={"beta": 0.3}, evaluate={"repeats": 4}, retry={"deadline": PATIENCE, "attempts": 1},
 )  # fmt: skip
 
 
@@ -43,9 +52,11 @@ def joined(episodes: int, seed: int) -> dict[str, Any]:
 
 
 class Proxy:
-    """What FLARE calls a site with; the site's own context is in force while it answers."""
+    """What FLARE calls a site with; the site's own context is in force while it answers. Sites are
+    asked by threads at once and have one context each, so that they answer one after the other."""
 
     name = "south"
+    turn = Lock()
 
     def __init__(self, kit: Path, table: dict[str, Any]) -> None:
         self.site, self.context, self.asked = flare.Site(table), engine(kit), 0
@@ -59,11 +70,12 @@ class Proxy:
             self.asked += 1
             if self.asked == self.fails_at:
                 raise ConnectionError
-            before, flare.collab = flare.collab, self.context
-            try:
-                return getattr(self.site, method)(content, proof)
-            finally:
-                flare.collab = before
+            with self.turn:
+                before, flare.collab = flare.collab, self.context
+                try:
+                    return getattr(self.site, method)(content, proof)
+                finally:
+                    flare.collab = before
 
         return call
 
@@ -87,19 +99,34 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def play(kit: Path, monkeypatch: pytest.MonkeyPatch, federation: Federation = FEDERATION,
          fails_at: int = 0) -> Path:  # fmt: skip
     """The job from its beginning to its end; returns the server's run folder."""
-    proxy = Proxy(kit, federation.table())
-    proxy.fails_at = fails_at
-    server = kit / "server"
+    return play_at([kit], kit / "server", monkeypatch, federation, fails_at)
+
+
+def play_at(kits: list[Path], server: Path, monkeypatch: pytest.MonkeyPatch,
+            federation: Federation = FEDERATION, fails_at: int = 0) -> Path:  # fmt: skip
+    """The job at several sites."""
+    proxies = [Proxy(kit, federation.table()) for kit in kits]
+    for m, proxy in enumerate(proxies):
+        proxy.fails_at, proxy.name = fails_at, f"south{m or ''}"
+        proxy.context = engine(kits[m], proxy.name)
     workspace = SimpleNamespace(
         get_root_dir=lambda: server, get_startup_kit_dir=lambda: server_kit(server / "startup")
     )
-    context = SimpleNamespace(get_job_id=lambda: "job-1")
-    own = SimpleNamespace(workspace=workspace, clients=[proxy], fl_ctx=context)
+    commands: dict[str, Any] = {}
+    server_engine = SimpleNamespace(register_app_command=commands.__setitem__)
+    context = SimpleNamespace(
+        get_job_id=lambda: "job-1", get_engine=lambda: server_engine,
+        get_run_abort_signal=lambda: None,
+    )  # fmt: skip
+    own = SimpleNamespace(workspace=workspace, clients=proxies, fl_ctx=context)
     monkeypatch.setattr(flare, "collab", own)
     try:
         flare.Coordinator(federation.table()).run()
     finally:
-        proxy.close()
+        for proxy in proxies:
+            proxy.close()
+    assert commands[ASK_STATUS]("", {}, None)["state"] == "complete"
+    assert commands[ASK_PAUSE]("", {}, None) == {"pausing": False}  # there is no run any more
     return server / "fedlsvi" / "records"
 
 
@@ -119,9 +146,12 @@ def test_the_estimate_is_the_one_of_all_records_in_one_place(
     wanted = here(4)
     assert found["data"] == ["south"]
     for name, number in wanted.items():
-        if name not in ("scalars", "importance", "effective"):
+        if name not in ("scalars", "effective") and not name.startswith(("importance", "robust")):
             assert found[name] == pytest.approx(number, abs=1e-9), name
-    assert found["importance"] is None  # it needs each episode's own ratio
+    for name in ("importance", "robust"):  # they need each episode's own ratio
+        assert found[name] is None
+        assert wanted[name] is not None
+    assert "episode" in found["importance_missing"]
     page = "".join(estimates(fedlsvi.load(folder), {}))
     assert "south" in page
     assert f"{found['value']:,.4g}" in page
@@ -199,11 +229,10 @@ def test_one_model_for_each_step_of_a_pass(tmp_path: Path) -> None:
     AnsweredModels(tmp_path).check(1, frame(1, 0.3))
 
 
-def test_passes_have_numbers_of_their_own() -> None:
-    passes = [Pass(), Pass(most=True), Pass(-2.0), Pass(2.0), Pass(behaviour=True)]
-    passes += [Pass(draw=k, **own) for k in range(3)
-               for own in ({}, {"most": True}, {"behaviour": True})]  # fmt: skip
-    assert len({one.number for one in passes}) == len(passes)
+def test_passes_have_the_numbers_that_sites_wrote_down() -> None:
+    kinds = ("value", "most", "behaviour", "lower", "upper")
+    assert [Pass(kind).number for kind in kinds] == [0, 1, 2, 3, 4]
+    assert [Pass(kind, 2).number for kind in kinds[:3]] == [15, 16, 17]
 
 
 def test_what_cannot_end_with_an_estimate_is_refused(
@@ -220,8 +249,110 @@ def test_what_cannot_end_with_an_estimate_is_refused(
     ):
         with refused(FedLSVIError, code):
             replace(FEDERATION, evaluate=table).check(3)  # type: ignore[arg-type]
-    played = Federation("wards", 40, 3, 12, one_hot=True, evaluate={})
-    played.check(3)
-    for own in ({"min_round": 5}, {"aggregation": "secure"}):
-        with refused(InvalidSetting, "evaluate-unprotected"):
-            replace(played, settings=own).check(3)
+    Federation("wards", 40, 3, 12, one_hot=True, evaluate={}).check(3)
+    for share in (0.0, 1.0, "half"):
+        with refused(InvalidSetting, "bad-share"):
+            replace(FEDERATION, evaluate={"share": share}, settings=PRIVATE).check(3)
+
+
+PRIVATE = {"beta": 0.3, "aggregation": "exact", "privacy": {"epsilon": 8.0, "delta": 1e-6}}
+
+
+def test_learning_and_estimate_share_one_budget(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares of μ add up to what the job may spend; a restarted site has the same noise."""
+    federation = replace(FEDERATION, settings=PRIVATE, evaluate={"share": 0.4})
+    learned = federation.parameters(3).privacy["epsilon"]
+    estimated = closing_estimate.evaluation_of(federation, 3).privacy["epsilon"]
+    assert composed([learned, estimated], 1e-6) == pytest.approx(8.0)
+    assert mu_of(estimated, 1e-6) ** 2 == pytest.approx(0.4 * mu_of(8.0, 1e-6) ** 2)
+    folder = play(kit, monkeypatch, federation)
+    (found,) = evaluations.read(folder)["estimated"]
+    assert found["epsilon"] == pytest.approx(estimated)
+    assert found["low"] is found["importance"] is None
+    assert fedlsvi.load(folder).parameters.privacy["epsilon"] == pytest.approx(learned)
+    (folder / evaluations.FILE).unlink()
+    play(kit, monkeypatch, federation)
+    assert evaluations.read(folder)["estimated"] == [found]
+
+
+def test_sites_evaluate_with_secure_sums_and_a_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three sites, of which the server sees sums alone: the estimate of all records in one place
+    with the same floor."""
+    kits, federation = [], replace(
+        FEDERATION, settings={"beta": 0.3, "aggregation": "secure", "min_round": 5}
+    )  # fmt: skip
+    for m in range(3):
+        kits.append(tmp_path / f"site{m}")
+        kits[m].mkdir()
+        for name, episodes, seed in (("log", 20, 0), ("others", 30, 7)):
+            table = joined(episodes, seed)
+            own = {key: part[table["agent"] == m] for key, part in table.items() if key != "agent"}
+            write_records(own, kits[m] / f"{name}.parquet")
+        (kits[m] / "fedlsvi.toml").write_text(
+            'agents = 1\ndurable = false\ndata = "log.parquet"\nheld_out = "others.parquet"\n'
+        )
+    identities = dict(zip((str(kit) for kit in kits), run_identities(range(3)), strict=True))
+    monkeypatch.setattr(
+        flare, "SiteCertificate", lambda startup, name, *own: identities[str(startup.parent)]
+    )
+    folder = play_at(kits, tmp_path / "server", monkeypatch, federation)
+    (found,) = evaluations.read(folder)["estimated"]
+    run = fedlsvi.offline(joined(20, 0), env=ENV, beta=0.3, min_round=5, progress=False)
+    worlds = logged_worlds(joined(30, 7), like=ENV)
+    wanted = estimate_value(run.policy, worlds, run.plan.features, repeats=0, min_round=5)
+    for name in ("value", "unseen", "pessimistic", "optimistic", "behaviour"):
+        assert found[name] == pytest.approx(getattr(wanted, name), abs=1e-6), name
+    assert found["low"] < found["value"] < found["high"]
+
+
+def test_the_server_has_a_report_of_records_it_never_saw(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many records there are, only the sites know; what Λ covers, the server knows too."""
+    folder = play(kit, monkeypatch)
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    covered = page.partition("What the logs cover")[2].partition("</p>")[0]
+    assert fedlsvi.load(folder).coverage.meaning() in covered
+    assert "logged episode" not in covered
+
+
+@pytest.mark.parametrize("where", ["", "fedlsvi/records/policy"])
+def test_a_site_estimates_its_policy_from_another_log(
+    where: str, kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As two messages recommend, on the kit or on the policy in it: the number is the one of all
+    records in one place."""
+    play(kit, monkeypatch, replace(FEDERATION, evaluate=None))
+    (kit / "local").mkdir()
+    shutil.copy(kit / "fedlsvi.toml", kit / "local")
+    others = str(kit / "others.parquet")
+    command = ["evaluate", str(kit / where), "--data", others, "--repeats", "0", "--format", "json"]
+    capsys.readouterr()
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    for name in ("value", "pessimistic", "optimistic", "behaviour", "episodes"):
+        assert found[name] == pytest.approx(here(0)[name], abs=1e-9), name
+
+
+def test_the_engine_keeps_few_of_the_answers(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE would keep each for a minute, with a thread that sleeps."""
+    method, asked = Proxy.__getattr__, []
+
+    def arriving(proxy: Proxy, name: str) -> Any:
+        def call(content: bytes, proof: bytes) -> Any:
+            answer = method(proxy, name)(content, proof)
+            if name == "handle":
+                asked.append(arrives(answer))
+            return answer
+
+        return call
+
+    monkeypatch.setattr(Proxy, "__getattr__", arriving)
+    with all_removed():
+        others = set(sleepers())
+        play(kit, monkeypatch)
+        assert len(asked) > 60
+        assert len(kept()) == len(set(sleepers()) - others) <= 3

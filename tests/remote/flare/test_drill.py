@@ -16,6 +16,7 @@ from parties import in_this_process
 from relay import Relay
 
 from fedlsvi.remote.flare.demo import free_port
+from patience import PATIENCE
 from repeats import only_ci
 
 # FLARE's threads use what its libraries call deprecated
@@ -76,7 +77,7 @@ def test_nothing_passes_a_pulled_cable() -> None:
     """What was sent meanwhile comes after it is plugged in again, whole and in order; also the end
     of a connection, and one that was made meanwhile."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10.0)
+        server.settimeout(PATIENCE)
         relay = Relay(server.getsockname()[1])
         with socket.create_connection(("127.0.0.1", relay.port)) as near:
             far, _ = server.accept()
@@ -93,8 +94,8 @@ def test_nothing_passes_a_pulled_cable() -> None:
                 with pytest.raises(TimeoutError):
                     server.accept()
                 relay.plug()
-                far.settimeout(10.0)
-                server.settimeout(10.0)
+                far.settimeout(PATIENCE)
+                server.settimeout(PATIENCE)
                 assert far.recv(9) == b"two"
                 assert far.recv(9) == b""
                 server.accept()[0].close()

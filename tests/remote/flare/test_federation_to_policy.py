@@ -105,7 +105,7 @@ def test_it_is_the_policy_of_the_server(finished: Path, capsys: pytest.CaptureFi
     env: Any = environment(ENV)
     run = fedlsvi.load(project.server_folder(finished), env=env)
     there = Policy.load(project.site_folder(finished, "site-3") / "policy")
-    assert np.array_equal(run.final_policy.table, there.table)
+    assert np.array_equal(run.policy.table, there.table)
     values = env.policy_values(there.table)[0], env.uniform_values()[0]
     law = env.initial_law(0)
     assert law @ values[0] > law @ values[1]

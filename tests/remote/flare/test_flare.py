@@ -19,6 +19,7 @@ from fedlsvi.remote.audit import verify
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.provision import flare, job_store
 from fedlsvi.storage import files
+from patience import PATIENCE
 
 # FLARE's threads use what its libraries call deprecated
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -48,7 +49,7 @@ def test_no_site_answers_another(finished: Path) -> None:
     """Site-1 called every method of the others over FLARE's own channels, unsigned and signed with
     its key: each was refused, as their logs say, and the run is the one of before."""
     answers = (finished.parent / "answers").read_text().splitlines()
-    assert len(answers) >= 2 * 4 * 2
+    assert len(answers) >= 2 * 5 * 2
     for answer in answers:
         method = answer.partition(": ")[0].split()[1]
         assert f"SiteTrouble: {method} was refused" in answer, answer
@@ -106,7 +107,7 @@ def test_strangers_get_nothing(finished: Path, tmp_path: Path) -> None:
     assert welcome(finished / "kits" / "site-1" / "startup", address)
     for kit in (None, other / "kits" / "site-1" / "startup", unregistered(tmp_path, "site-1")):
         assert speak(kit, address) == b""
-    with socket.create_connection(address, 60.0) as plain:
+    with socket.create_connection(address, PATIENCE) as plain:
         plain.sendall(REQUEST)
         assert receive(plain) == b""
     with refused(TransportError, "no-server"):

@@ -17,6 +17,7 @@ from fedlsvi.remote.flare.job import Coordinator
 from fedlsvi.remote.flare.transport import Flare
 from fedlsvi.remote.guard import Refusal
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 
 
 class Proxy:
@@ -75,7 +76,7 @@ class Told(Proxy):
     def handle(self, frame: bytes) -> bytes:
         address, message = decode_request(frame, self.handler.layout)
         if isinstance(message, Explore):
-            assert self.heard.wait(60.0)
+            assert self.heard.wait(PATIENCE)
             if (address.epoch, address.number) in [turn[:2] for turn in self.paced]:
                 return encode(Signal.silence(), address)
         return super().handle(frame)
@@ -96,12 +97,14 @@ def test_conformance() -> None:
 
 
 def test_a_site_that_cannot_be_reached_is_named() -> None:
-    transport = opened(lambda m, p: flare(m, p, Unreachable), "none", RetryPolicy(30.0, 2))
-    with refused(TransportError, "no-answer", "site-2's agent 2", "round 1", "Explore", "30 s"):
+    transport = opened(lambda m, p: flare(m, p, Unreachable), "none", RetryPolicy(PATIENCE, 2))
+    with refused(
+        TransportError, "no-answer", "site-2's agent 2", "round 1", "Explore", f"{PATIENCE:g} s"
+    ):
         uploads(transport)
-    assert transport.membership.missing() == []
+    assert transport.reachability.missing() == []
     transport.membership.excluded[1] = "away"
-    assert transport.membership.missing() == ["site-2's agent 2 is excluded (away)"]
+    assert transport.reachability.missing() == ["site-2's agent 2 is excluded (away)"]
     transport.close()
 
 
@@ -109,7 +112,7 @@ def test_a_refusal_names_the_site_of_its_agent() -> None:
     coordinator = Coordinator({})
     refusal = Refusal(2, 5, 1, "trace", 9.0, "at most 8")
     assert coordinator._sentence(refusal) == str(refusal)
-    coordinator._transport = opened(flare, "none", RetryPolicy(30.0, 1))
+    coordinator._transport = opened(flare, "none", RetryPolicy(PATIENCE, 1))
     assert coordinator._sentence(refusal) == f"site site-2: {refusal}"
     coordinator._transport.close()
 
@@ -117,7 +120,7 @@ def test_a_refusal_names_the_site_of_its_agent() -> None:
 def test_a_signal_is_passed_on_once_and_only_if_it_belongs_to_the_round() -> None:
     """To the other sites, with the numbers of the requests that they explore; one that is later,
     of an earlier request or unlawful goes nowhere."""
-    transport: Any = opened(flare, "none", RetryPolicy(30.0, 1))
+    transport: Any = opened(flare, "none", RetryPolicy(PATIENCE, 1))
     transport.deliver(Explore(5))
     transport._answered.clear()  # as while they explore
     turns, (one, two, three) = transport.turns, transport.proxies
@@ -145,7 +148,7 @@ def test_the_others_go_on_when_who_signalled_is_cut_off(
 ) -> None:
     """They stopped at its episode and have nothing to say; asked again they go on without it, and
     what it says later, of the request that it was lost with, goes nowhere."""
-    retry = RetryPolicy(30.0, 1, absent=absent)
+    retry = RetryPolicy(PATIENCE, 1, absent=absent)
     transport: Any = opened(lambda m, p: flare(m, p, CutOff, Told), "none", retry)
     one, two, _ = transport.proxies
     two.transport = transport

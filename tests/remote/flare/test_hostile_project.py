@@ -87,7 +87,7 @@ def test_a_renewed_kit_holds_nothing_from_elsewhere(
 def test_stop_ends_no_process_of_somebody_else(folder: Path, elsewhere: Path) -> None:
     """A party is ended with every process that names its kit: so a name must be that of a kit."""
     kit = elsewhere / "kits" / "north"
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(kit)])
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)", str(kit)])
     try:
         for name in (str(kit), f"../../{elsewhere.name}/kits/north"):
             (folder / "running.json").write_text(f'{{"{name}": {sleeper.pid}}}')

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kits import JOB, engine, server_kit
+from kits import JOB, engine, first_start, server_kit
 
 from expecting import refused
 from fedlsvi import envs
@@ -17,7 +17,6 @@ from fedlsvi.core.statistics import pack
 from fedlsvi.errors import InvalidEnvironment, InvalidInput
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.messages import Keep, Model, Start, Stop, Upload
-from fedlsvi.protocol.server import Server
 from fedlsvi.protocol.session import FederatedPlayer, Session
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.audit import lines
@@ -32,7 +31,9 @@ from fedlsvi.remote.guard import Guard, Refusal
 from fedlsvi.remote.ray.transport import Actor
 from fedlsvi.remote.site import keep_policy, open_books, open_endpoint
 from fedlsvi.remote.site_settings import SiteSettings
+from fedlsvi.remote.site_status import LOG, refusals
 from fedlsvi.storage import settings_file
+from guarded import judge
 
 SIZES = {"n_states": 20, "n_actions": 4, "dim": 8, "horizon": 5, "seed": 0}
 FEDERATION = Federation("trial", episodes=40, horizon=5, dim=8, settings={"gamma": 9.0})
@@ -51,7 +52,7 @@ def first_upload(folder: Path, settings: SiteSettings, federation: Federation) -
     endpoint = open_endpoint(federation, settings, 1, 3, books)
     p = federation.parameters(3)
     run = run_id(p, federation.seed)
-    start = Server(endpoint.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    start = first_start(p)
     for number, message in enumerate((start, Stop(7)), start=1):
         reply = endpoint.handle(encode(message, Address(run, 5, number, 1, 1, 2)))
     assert isinstance(decode_reply(reply, endpoint.layout)[1], Upload)
@@ -156,19 +157,19 @@ def test_what_was_agreed_about_features_is_checked_by_both(flag: str, tmp_path: 
         agreed.plan(own.env, 2, signed)
     FEDERATION.plan(own.env, 2, signed)
     p = agreed.parameters(2)
-    guard = Guard(layout(p), agreed.facts(p))
+    guard = Guard(layout(p), agreed.bounds(p))
     model = np.tile(pack(100.0 * np.eye(p.dim), "packed"), (p.horizon, 1))
     guard.sends(Start(np.zeros((p.horizon, p.dim)), model, 9.0, 1.0, 40))
     guard.sends(Stop(3))
     phi = np.where(np.arange(p.dim) < 2, 0.5, 0.0)
     gram = 3.0 * pack(np.outer(phi, phi), "packed")
     honest = Upload(p.horizon, gram[None], 1.5 * phi[None])
-    guard.upload(0, 1, p.horizon, honest)
+    judge(guard, 0, honest)
     with refused(Refusal, "impossible-message", "smallest entry of b"):
-        guard.upload(0, 1, p.horizon, Upload(p.horizon, gram[None], -1.5 * phi[None]))
+        judge(guard, 0, Upload(p.horizon, gram[None], -1.5 * phi[None]))
     if flag == "simplex":
         with refused(Refusal, "impossible-message", "1ᵀΛ1"):
-            guard.upload(0, 1, p.horizon, Upload(p.horizon, 0.5 * gram[None], 0.5 * phi[None]))
+            judge(guard, 0, Upload(p.horizon, 0.5 * gram[None], 0.5 * phi[None]))
 
 
 CHAIN = """
@@ -224,10 +225,10 @@ def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
     journal, audit = open_books(settings, tmp_path / "site")
     endpoint = open_endpoint(FEDERATION, settings, 0, 2, (journal, audit))
     p = FEDERATION.parameters(2)
-    start = Server(endpoint.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
+    start = first_start(p)
     requests = (start, Stop(7), *(Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)))
     for number, message in enumerate((*requests, Keep(7)), start=1):
-        address = Address(run_id(p, 0), 5, number, 1, 0, 2)
+        address = Address(run_id(p, 0), 5, number, 1 + isinstance(message, Keep), 0, 2)
         endpoint.handle(encode(message, address))
     kept = [*(tmp_path / "site" / "journal").iterdir(), tmp_path / "site" / "sent.jsonl"]
     assert len([path for path in kept if path.suffix == ".safetensors"]) == 2
@@ -266,7 +267,7 @@ def test_hello_is_written_down_before_it_leaves(
 def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The organiser hears why; nothing was opened or written at the site."""
+    """The organiser hears why, and so does the engineer at the site; no book is opened there."""
     own = {"agents": 2, "env": {"name": "random-linear", **SIZES}, "require": {"min_round": 20}}
     (tmp_path / "fedlsvi.toml").write_text(settings_file.dump(own))
     monkeypatch.setattr(flare, "collab", engine(tmp_path))
@@ -275,7 +276,9 @@ def test_a_job_without_what_a_site_requires_is_refused_in_a_sentence(
     for call in (site.hello, lambda: site.join(0, 2)):
         with refused(flare.SiteTrouble, "protection-missing", "min_round = 20"):
             call()
-    assert not (tmp_path / "fedlsvi").exists()
+    assert {path.name for path in (tmp_path / "fedlsvi" / "trial").iterdir()} == {LOG}
+    (said,) = refusals(tmp_path / "fedlsvi" / "trial" / LOG)
+    assert "min_round = 20" in said["sentence"]
     willing = replace(FEDERATION, settings=FEDERATION.settings | {"min_round": 20})
     site = SignedSite(flare.Site(willing.table()), signer, "south")
     assert site.hello()["agents"] == 2

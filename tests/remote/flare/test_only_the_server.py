@@ -5,25 +5,26 @@ in the engine lets calls pass under the server's name."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kits import JOB, SERVER, certificate, engine, server_kit, site_kit
+from kits import JOB, SERVER, certificate, engine, first_start, server_kit, site_kit
 
 from expecting import refused
 from fedlsvi.errors import InvalidInput, MessageRefused
-from fedlsvi.protocol.messages import Explore, Keep, Model, Request, Signal, Stop
-from fedlsvi.protocol.server import Server
+from fedlsvi.protocol.messages import Explore, Keep, Model, Request, Signal, Start, Stop
 from fedlsvi.remote.audit import lines
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
 from fedlsvi.remote.flare.signing import LONGEST_PROOF, Signer, Verifier
 from fedlsvi.remote.flare.transport import JOIN, SIGNALLED, SignedSite
+from fedlsvi.remote.site_status import LOG
 from fedlsvi.storage import settings_file
 
 ENV = {
@@ -41,19 +42,22 @@ class South:
         own = {"agents": 2, "durable": False, "env": ENV}
         (self.kit / "fedlsvi.toml").write_text(settings_file.dump(own))
         self.home = self.kit / "fedlsvi" / "trial"
+        self.log = self.home / LOG
         self.signer = Signer(server_kit(folder / "server"), "trial", JOB)
         self.site = flare.Site(FEDERATION.table())
         self.called_by("server")
         self.server = SignedSite(self.site, self.signer, "south")
         self.p = FEDERATION.parameters(4)
-        self.number = 0
+        self.number, self.round = 0, 1
 
     def called_by(self, caller: str) -> None:
         self.patch.setattr(flare, "collab", engine(self.kit, caller=caller))
 
     def frame(self, message: Request, epoch: int = 5, number: int = 0) -> bytes:
-        turn = number or self.number + 1
-        return encode(message, Address(run_id(self.p, 0), epoch, turn, 1, 2, 2))
+        turn, k = number or self.number + 1, self.round
+        if isinstance(message, Start):
+            k = 2 if message.t else 1
+        return encode(message, Address(run_id(self.p, 0), epoch, turn, k, 2, 2))
 
     def ask(self, message: Request) -> Any:
         reply = self.server.handle(self.frame(message))
@@ -66,22 +70,18 @@ class South:
         self.server.join(2, 4)
         start = self.start()
         models = [Model(h, start.w[0], start.gram[0]) for h in range(5, 0, -1)]
-        for message in (start, Stop(7), *models, Keep(7)):
+        for message in (start, Stop(7), *models):
             self.ask(message)
+        self.round = 2
+        self.ask(Keep(7))
 
     def start(self, t: int = 0) -> Any:
-        p = self.p
-        one = Server(self.layout, p.lam, p.gamma, p.beta, p.episodes).parameters()
-        return one if t == 0 else type(one)(one.w, one.gram, p.gamma, p.beta, p.episodes, t)
-
-    @property
-    def layout(self) -> Any:
-        assert self.site._endpoint is not None
-        return self.site._endpoint.layout
+        return replace(first_start(self.p), t=t)
 
     def contents(self) -> dict[str, bytes]:
-        """All that the site keeps."""
-        return {str(p): p.read_bytes() for p in sorted(self.home.rglob("*")) if p.is_file()}
+        """All that the site keeps, but for its log."""
+        kept = (p for p in sorted(self.home.rglob("*")) if p.is_file() and p != self.log)
+        return {str(p): p.read_bytes() for p in kept}
 
 
 @pytest.fixture
@@ -106,12 +106,13 @@ def calls(south: South) -> dict[str, tuple[str, bytes]]:
         "go back": ("handle", south.frame(south.start(7), **later)),
         "last again": ("handle", south.frame(Keep(7), number=south.number)),
         "signalled": ("signalled_elsewhere", SIGNALLED.pack(5, south.number + 1, 7)),
+        "ended": ("ended", b""),
     }
 
 
 CALLS = (
     "hello", "join", "start", "explore", "stop", "model", "keep", "go back", "last again",
-    "signalled",
+    "signalled", "ended",
 )  # fmt: skip
 
 
@@ -185,8 +186,8 @@ ATTACKS = {
 def test_nobody_else_is_answered(
     attack: str, south: South, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not one byte at the site changes, its log has a line for each call, and the server goes on
-    as if nothing had happened."""
+    """Not one byte at the site changes but that its log gets a line for each call, and the server
+    goes on as if nothing had happened."""
     how, before = ATTACKS[attack], south.contents()
     made = calls(south)
     assert tuple(made) == CALLS
@@ -194,11 +195,15 @@ def test_nobody_else_is_answered(
         proof = how.proof(south, purpose, content, tmp_path)
         south.called_by(how.caller)
         caplog.clear()
+        written = south.log.read_bytes()
         with caplog.at_level(logging.WARNING), refused(flare.SiteTrouble, how.code, purpose):
             getattr(south.site, purpose)(content, proof)
         (line,) = caplog.messages
         assert how.caller in line, name
         assert south.contents() == before, name
+        assert south.log.read_bytes().startswith(written), name
+        (added,) = map(json.loads, south.log.read_bytes()[len(written) :].splitlines())
+        assert (added["code"], added["message"]) == (how.code, line), name
     south.called_by("server")
     assert isinstance(south.ask(Explore(1)), Signal)
     assert south.site._signals._stop is None

@@ -19,6 +19,7 @@ from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import processes, project
 from fedlsvi.remote.flare.job import _asked
 from fedlsvi.storage import settings_file
+from patience import PATIENCE
 
 FEDERATION = Federation("trial", episodes=10, horizon=3, dim=4)
 
@@ -150,7 +151,7 @@ def party(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     kit = folder / "kits" / "north"
     kit.mkdir(parents=True)
     (folder / "kits" / "south").mkdir()
-    code = "import time; print(1, flush=True); time.sleep(600)"
+    code = "import time; print(1, flush=True); time.sleep(3600)"
     child = subprocess.Popen([sys.executable, "-c", code, str(kit)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
@@ -170,7 +171,7 @@ def test_a_torn_list_of_processes(
     assert project.status(folder)["processes"] == {"north": party.pid}
     monkeypatch.undo()
     assert project.stop(folder) == ["north"]
-    assert party.wait(60.0) != 0
+    assert party.wait(PATIENCE) != 0
     assert json.loads((folder / "running.json").read_text()) == {}
     assert project.stop(folder) == []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from fedlsvi.protocol.records import RoundRecord
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import log as flare_log
 from fedlsvi.remote.flare import project
+from fedlsvi.remote.flare.demo import free_port
 from fedlsvi.remote.flare.provision import flare
 from fedlsvi.remote.flare.signing import Signer, Verifier
 
@@ -59,6 +62,52 @@ def test_init_says_who_is_started_first(
 
 
 @pytest.mark.parametrize(
+    ("sites", "more", "sums"),
+    [
+        ("a,b,c", "", "secure"),
+        ("a,b", "", None),  # two cannot hide from each other
+        ("a,b,c", '[settings]\naggregation = "float"\n', "float"),
+        ("a,b,c", '[retry]\nabsent = "carry"\n', None),
+        ("a,b,c", '[retry]\nabsent = "wait"\n', "secure"),
+        ("a,b,c", '[retry]\nrefused = "refuse"\n', "secure"),
+        ("a,b,c", '[retry]\nsuspicious = "exclude"\n', None),
+    ],
+)
+def test_strangers_sums_are_secure_by_default(
+    sites: str, more: str, sums: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    made: list[Any] = []
+    monkeypatch.setattr(project, "init", lambda out, job, *rest: made.append(job) or tmp_path)
+    file = tmp_path / "federation.toml"
+    file.write_text('name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n' + more)
+    assert main(["federate", "init", str(file), "--sites", sites, "--out", "x"]) == 0
+    assert made[0].settings.get("aggregation") == sums
+    made[0].check(len(sites.split(",")))
+    said = capsys.readouterr().out
+    assert ("sums are secure" in said) == (sums == "secure")
+    assert ("sums are not secure" in said) == (sums != "secure")
+
+
+@pytest.mark.parametrize("more", [{}, {"retry": {"absent": "carry"}}], ids=str)
+def test_a_project_that_python_writes_has_the_same_sums(
+    more: dict[str, Any], tmp_path: Path
+) -> None:
+    """So do strangers whose organiser writes Python, and the README says where they are not secure;
+    the settings of a run that has begun stay."""
+    federation = replace(FEDERATION, settings={"gamma": 9.0}, **more)
+    folder = project.init(tmp_path / "project", federation, {"a": {}, "b": {}, "c": {}})
+    written, _ = project.read(folder)
+    sums = None if more else "secure"
+    assert written.settings.get("aggregation") == sums
+    assert ("not secure" in (folder / "README.md").read_text()) == (sums is None)
+    text = (folder / "federation.toml").read_text().replace('aggregation = "secure"\n', "")
+    (folder / "federation.toml").write_text(text)
+    again, _ = project.renew(folder, tmp_path / "renewed")
+    assert "aggregation" not in project.read(again)[0].settings
+
+
+@pytest.mark.parametrize(
     ("log", "deployed", "said"),
     [
         ("ERROR - this run ends: no site has an agent", ["a: OK"], "no site has an agent"),
@@ -79,7 +128,18 @@ def test_init_says_who_is_started_first(
          "FLARE gave up b; see log.txt in the server's kit and 7/log.txt in the kit of a site. "
          "`fedlsvi federate start` continues from the last checkpoint"),
         ("INFO - Server runner finished.", [],
-         "see log.txt in the server's kit and 7/log.txt in the kit of a site"),
+         "the engine ended the job and gave no reason; see log.txt in the server's kit and "
+         "7/log.txt in the kit of a site. `fedlsvi federate start` continues from the last "
+         "checkpoint"),
+        ("INFO - this run has done round 3, at episode 20", [],
+         "the server's job ended without a word, as after a kill or where memory runs out; see "
+         "log.txt in the server's kit and 7/log.txt in the kit of a site. `fedlsvi federate start` "
+         "continues from the last checkpoint"),
+        ("WARNING - this run waits: waiting for north since 10:00 UTC (Stop, round 3)\n"
+         "INFO - Server runner finished.", [],
+         "the engine ended the job while the server was waiting for north since 10:00 UTC (Stop, "
+         "round 3); see log.txt in the server's kit and 7/log.txt in the kit of a site. `fedlsvi "
+         "federate start` continues from the last checkpoint"),
     ],
 )  # fmt: skip
 def test_the_reason_of_a_failure(log: str, deployed: list[str], said: str) -> None:
@@ -121,18 +181,26 @@ def test_why_a_job_has_not_begun() -> None:
 
 
 def test_the_jobs_that_a_server_is_at() -> None:
-    """One that has died leaves its jobs as RUNNING for good; and a site that is not heard is not
-    connected, though FLARE lists it for long."""
-    jobs = {"1": "RUNNING", "2": "FINISHED:COMPLETED", "3": "RUNNING", "4": "SUBMITTED"}
+    """One that has died leaves its jobs as RUNNING for good: those that began before this one have
+    failed, and of one that began later, or nobody knows when, that is not known. And a site that is
+    not heard is not connected, though FLARE lists it for long."""
+    jobs = {"1": "RUNNING", "2": "FINISHED:COMPLETED", "3": "RUNNING", "4": "SUBMITTED",
+            "5": "RUNNING", "6": "DISPATCHED"}  # fmt: skip
+    began = {n: datetime.fromtimestamp(at, UTC).isoformat() for n, at in (("1", 1799), ("5", 1801))}
+    began["6"] = ""  # as FLARE writes it until a job runs
     heard = {"north": 1000.0, "south": 1024.0, "east": 999.0}
     connection = session(
         list_jobs=lambda: [{"job_id": n, "job_name": "t", "status": s} for n, s in jobs.items()],
+        get_job_meta=lambda number: {"start_time": began[number]},
         get_system_info=lambda: SimpleNamespace(
+            server_info=SimpleNamespace(start_time=1800.0),
             job_info=[SimpleNamespace(job_id="3")],
             client_info=[SimpleNamespace(name=n, last_connect_time=t) for n, t in heard.items()],
         ),
     )
-    assert [job["id"] for job in connection.jobs() if job["alive"]] == ["3", "4"]
+    listed = connection.jobs()
+    assert [job["id"] for job in listed if job["alive"]] == ["3", "4"]
+    assert {job["id"]: job["status"] for job in listed} == jobs | {"1": "FAILED:SERVER_ENDED"}
     assert connection.sites() == ["north", "south"]
 
 
@@ -152,7 +220,9 @@ def test_the_rounds_are_read_from_the_log_of_the_job(caplog: pytest.LogCaptureFi
         get_system_info=lambda: SimpleNamespace(job_info=[]),
     )
     said = "round 2: east's agent 0 excluded (away … 9, at episode 99)"
-    assert connection.progress("t") == {"rounds": 2, "episodes": 8, "notes": [said]}
+    assert connection.progress("t") == {
+        "rounds": 2, "episodes": 8, "notes": [said], "waits": "",
+    }  # fmt: skip
     assert connection.progress("other")["rounds"] is None
 
 
@@ -284,7 +354,7 @@ def test_status_knows_when_certificates_end(
     assert days in (358, 359)
     assert project.certificate_days(written / "nowhere") is None
     found = {"name": "trial", "rounds": None, "sites": ["a"], "processes": {}, "server": "silent",
-             "jobs": [], "connected": []}  # fmt: skip
+             "jobs": [], "connected": [], "live": None, "waits": ""}  # fmt: skip
     for left, warned in ((29, "29"), (-1, "have ended"), (30, ""), (None, "")):
         state = found | {"certificate_days": left}
         monkeypatch.setattr(project, "status", lambda folder, state=state: state)
@@ -292,3 +362,10 @@ def test_status_knows_when_certificates_end(
         said = capsys.readouterr().out
         assert ("certificates" in said) == bool(warned)
         assert warned in said
+
+
+def test_a_free_port_is_not_one_of_outgoing_connections() -> None:
+    """Those begin at 32768 on Linux: such a port could be taken while a server restarts."""
+    ports = {free_port() for _ in range(50)}
+    assert len(ports) > 25
+    assert all(20_000 <= port < 32_768 for port in ports)

@@ -16,6 +16,8 @@ from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.errors import InvalidSetting, TransportError
 from fedlsvi.protocol.messages import Explore, Layout, Model
+from fedlsvi.protocol.session import Session
+from fedlsvi.remote import federation as federation_module
 from fedlsvi.remote import frame_transport
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.conformance import EchoFactory, parameters
@@ -26,6 +28,7 @@ from fedlsvi.remote.frame_transport import ThreadTransport
 from fedlsvi.remote.retry_policy import Absent, RetryPolicy
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
+from patience import PATIENCE
 
 
 class Killed(Exception):
@@ -77,7 +80,7 @@ class Trial:
         cuts = [(factory.lo, factory.hi - factory.lo) for factory in made]
         opened = federation.open_run(server, cuts, print)  # before any site takes up its journal
         assert opened.header.parameters == p
-        run, retry = run_id(p, seed), RetryPolicy(30.0, 1, absent=absent)
+        run, retry = run_id(p, seed), RetryPolicy(PATIENCE, 1, absent=absent)
         transport = Silent(p, made, run, retry, guard_for(plan))
         transport.since, transport.asks, transport.after = since, asks, after
 
@@ -105,6 +108,25 @@ def test_it_goes_on_where_it_was(trial: Trial, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trial.play(last=3)
     assert trial.play().w.tobytes() == Trial(tmp_path / "other").play().w.tobytes()
+
+
+def test_records_that_are_on_disk_leave_the_memory(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may have many thousand rounds; its result reads them back, also after a restart."""
+    sessions: list[Session] = []
+
+    class Watched(Session):
+        def __init__(self, player: Any) -> None:
+            super().__init__(player)
+            sessions.append(self)
+
+    monkeypatch.setattr(federation_module, "Session", Watched)
+    with pytest.raises(Killed):
+        trial.play(last=3)
+    run = trial.play()
+    assert [len(session.records) for session in sessions] == [1, 1]
+    assert [record.k for record in run.records] == list(range(1, run.rounds + 1))
 
 
 @pytest.mark.parametrize("last", [None, 3])
@@ -193,7 +215,9 @@ def test_a_note_is_in_the_record_of_its_round(restart: bool, trial: Trial) -> No
         trial.play(after=3, absent="carry")
     notes = trial.notes()
     assert not notes[3]
-    assert notes[4] == ["round 3: agents 2 to 3 carried (no answer to Model within 30 s)"]
+    assert notes[4] == [
+        f"round 3: agents 2 to 3 carried (no answer to Model within {PATIENCE:g} s)"
+    ]
     assert notes[5] == ["round 5: agents 2 to 3 carried, away since round 4"]
 
 
@@ -202,7 +226,7 @@ def test_a_note_after_the_last_round_is_in_the_last_record(trial: Trial, tmp_pat
     other.play()
     last = max(other.notes())
     trial.play(after=last, absent="carry")
-    words = "agents 2 to 3 carried (no answer to Model within 30 s)"
+    words = f"agents 2 to 3 carried (no answer to Model within {PATIENCE:g} s)"
     assert trial.notes()[last] == [f"round {last}: {words}"]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from kits import first_start
 
 import problems
 from fedlsvi import FedLSVI
-from fedlsvi.protocol.messages import Explore, Request, Start
+from fedlsvi.protocol.messages import Explore, Request
 from fedlsvi.remote.codec import Address, decode_reply, encode, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.flare.job import SiteSignals
@@ -25,11 +25,10 @@ def test_who_stopped_for_a_signal_and_is_asked_again(
 ) -> None:
     """The sender of the signal is lost, and the site is asked to go on: it signals where it would
     have done so anyway, also if it was killed in between."""
-    plan = FedLSVI(n_agents=2, gamma=8.0, lam=0.5).prepare(problems.simplex().envs, 60, 1).plan
+    plan = FedLSVI(n_agents=2, gamma=8.0, lam=1.0).prepare(problems.simplex().envs, 60, 1).plan
     factory = endpoint_factories(plan, 1, tmp_path, durable=False, threads=1)[0]
     p = plan.parameters
-    gram = np.stack([np.eye(p.dim)[np.triu_indices(p.dim)]] * p.horizon)
-    start = Start(np.zeros((p.horizon, p.dim)), gram, p.gamma, p.beta, p.episodes)
+    start = first_start(p)
     run, announced = run_id(p, plan.seed), list[Any]()
 
     def ask(endpoint: Any, number: int, message: Request, until: int | None = None) -> Any:

@@ -21,5 +21,7 @@ def cluster() -> Iterator[None]:
         del os.environ["PYTHONPATH"]
     else:
         os.environ["PYTHONPATH"] = before
+    folders = set(cluster_module._folders)
     yield
-    cluster_module.ray_library().shutdown()
+    cluster_module._folders |= folders  # which stay where an actor failed, as some do here
+    cluster_module.end(cluster_module.ray_library())

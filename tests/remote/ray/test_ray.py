@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,8 +18,9 @@ from typing import Any
 import pytest
 
 import fedlsvi
+import killing_places
 import problems
-from fedlsvi import FedLSVI
+from fedlsvi import PEVI, FedLSVI
 from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.cli import main
 from fedlsvi.envs import (
@@ -32,12 +32,14 @@ from fedlsvi.envs import (
 )
 from fedlsvi.learner import drive
 from fedlsvi.remote.conformance import RUN, check_order, check_raising, parameters
+from fedlsvi.remote.masking import KEYS
 from fedlsvi.remote.ray import cluster as cluster_module
 from fedlsvi.remote.ray import transport as engine
 from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import TcpConnection, TcpKey
 from fedlsvi.remote.ray.transport import on_ray
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE
 from recorded import recorded
 from repeats import only_ci, repeats
 from transports_over_frames import assert_same, learn
@@ -104,10 +106,15 @@ def test_listens_on_loopback_only() -> None:
 
 
 def _ray_processes() -> list[Path]:
+    """Those of this Ray: somebody else's on the machine has another session."""
+    node = cluster_module.ray_library()._private.worker._global_node
     found = []
     for path in Path("/proc").iterdir():
         with suppress(OSError):
-            if path.name.isdigit() and b"/ray/" in (path / "cmdline").read_bytes():
+            if (
+                path.name.isdigit()
+                and node.session_name.encode() in (path / "cmdline").read_bytes()
+            ):
                 found.append(path)
     return found
 
@@ -154,6 +161,23 @@ def test_secure_sums_are_those_of_one_process(exchange: str, cohorts: int) -> No
     assert secure.counts == {"sites": cohorts}
 
 
+def with_the_secrets_of(journals: Path, session: Any, firsts: list[int]) -> Any:
+    """The player of a session whose cohorts, by their first agents, add the noise that actors
+    with these journals have added."""
+    secrets = {
+        int(path.parent.name.split("-")[1]): bytes.fromhex(json.loads(path.read_text())["secret"])
+        for path in journals.rglob("noise-*.json")
+    }
+    assert sorted(secrets) == firsts
+    transport = session.player.transport
+    armed = []
+    for c, cohort in enumerate(transport.cohorts):
+        transport.use_noise_key(secrets[int(cohort.agents[0])])
+        armed.append(transport.protections[c])
+    transport.protections = armed
+    return session.player
+
+
 PRIVATE = [("secure", "stepwise"), ("exact", "one-trip"), ("secure", "one-trip"),
            ("exact", "stepwise")]  # fmt: skip
 
@@ -169,23 +193,42 @@ def test_a_private_run_keeps_its_secrets_with_the_actors(
     place = partial(on_ray, cohorts=3, journal=tmp_path, durable=False)
     about: dict[str, Any] = {"features": problem.features, "progress": False}
     there = learner.learn(problem.envs, 40, 1, transport=place, **about)
-    secrets = {
-        int(path.parent.name.split("-")[1]): bytes.fromhex(json.loads(path.read_text())["secret"])
-        for path in tmp_path.rglob("noise-*.json")
-    }
-    assert sorted(secrets) == [0, 1, 3]
     session = learner.prepare(problem.envs, 40, 1, features=problem.features, cohorts=3)
-    here: Any = session.player
-    parties = [one for noisy in getattr(here.transport, "_noisy", []) for one in noisy._noise]
-    for noise in parties or here.transport.noise:
-        noise.key = secrets[max(first for first in secrets if first <= noise.party)]
+    here = with_the_secrets_of(tmp_path, session, [0, 1, 3])
     list(session.rounds())
     assert here.w.tobytes() == there.w.tobytes()
     assert there.epsilon_spent == 2.0
 
 
+def test_actors_delete_their_secrets_when_the_run_has_ended(tmp_path: Path) -> None:
+    """Once the run folder has the last model, and no sooner: a run that stopped goes on."""
+    problem = problems.simplex()
+    learner = FedLSVI(
+        n_agents=4, aggregation="secure", rounds=3, privacy={"epsilon": 2.0, "delta": 1e-6}
+    )
+    folder, place = tmp_path / "run", {"transport": "ray", "cohorts": 3}
+
+    def secrets() -> list[str]:
+        """What sites have; the file of a noise that was deleted stays, with nothing in it."""
+        beside = (tmp_path / "run.agents").glob("*.secrets/*.json")
+        tables = [(path.name, json.loads(path.read_text())) for path in beside]
+        return sorted(name for name, table in tables if table.get("secret") != "")
+
+    def stop(record: Any) -> Any:
+        return fedlsvi.STOP
+
+    about = {"features": problem.features, "progress": False}
+    learner.learn(problem.envs, 40, 1, folder=folder, observers=[stop], **place, **about)
+    assert len(secrets()) == 6
+    assert secrets().count(KEYS) == 3
+    again = partial(on_ray, cohorts=3, folder=folder)
+    run = fedlsvi.resume(folder, env=problem.envs, transport=again, **about)
+    assert run.rounds == 3
+    assert secrets() == []
+
+
 @only_ci  # over frames in test_recovery.py
-@pytest.mark.parametrize("own", MIXED, ids=str)
+@pytest.mark.parametrize("own", [*MIXED, {"participation": 0.6}], ids=str)
 def test_other_triggers_are_the_same_run_too(own: dict[str, Any]) -> None:
     env = RandomLinearMDP(n_states=6, n_actions=3, dim=3, horizon=3, seed=2)
     learner = FedLSVI(n_agents=3, **{"gamma": 12.0} | paid(own, 3, 3, 9))
@@ -240,10 +283,11 @@ def test_killed_actors_lose_nothing(problem: Any, tmp_path: Path) -> None:
 ARGUMENTS = ["--env", "random-linear", "--agents", "4", "--set", "gamma=3", "--seed", "4"]
 
 
-def shell(*words: str) -> subprocess.Popen[str]:
-    """The command, with its agents on the Ray of these tests."""
+def shell(*words: str, signals: str = "") -> subprocess.Popen[str]:
+    """The command, with its agents on the Ray of these tests; it may send itself signals."""
     address = cluster_module.ray_library().get_runtime_context().gcs_address
-    command = [sys.executable, "-m", "fedlsvi", *words, "--transport", "ray"]
+    fedlsvi = [killing_places.__file__, signals] if signals else ["-m", "fedlsvi"]
+    command = [sys.executable, *fedlsvi, *words, "--transport", "ray"]
     return subprocess.Popen(
         [*command, "--ray-address", address, "--cohorts", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -269,19 +313,10 @@ def holders(journals: Path) -> list[int]:
     return found
 
 
-def work(process: subprocess.Popen[str], records: Path) -> None:
-    """Wait until a driver has got further than it was."""
-    before, until = records.stat().st_size if records.exists() else 0, time.monotonic() + 120.0
-    while not records.exists() or records.stat().st_size <= before:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_a_command_joins_the_cluster_at_an_address(tmp_path: Path) -> None:
     folder = tmp_path / "there"
     process = shell("run", *ARGUMENTS, "--episodes", "200", "--out", str(folder))
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert_same(in_process(tmp_path, 200), fedlsvi.load(folder))
 
@@ -290,7 +325,7 @@ def test_a_command_joins_the_cluster_at_an_address(tmp_path: Path) -> None:
 def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedlsvi", "run", *ARGUMENTS, "--episodes", "20"]
     where = ["--transport", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "run")]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, *where], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "no Ray cluster at '127.0.0.1:1'" in done.stderr
@@ -299,26 +334,24 @@ def test_a_wrong_address_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 @only_ci
 def test_killed_drivers_and_actors_lose_nothing(tmp_path: Path) -> None:
-    """SIGKILL to drivers at work, each followed by resume, and to an actor of each driver."""
-    folder, moments = tmp_path / "run", random.Random(0)
-    often = ["--checkpoint-seconds", "0.05"]
-    process = shell("run", *ARGUMENTS, "--episodes", "4000", "--out", str(folder), *often)
-    drivers = 0
-    while True:
-        work(process, folder / "records.jsonl")
-        time.sleep(moments.uniform(0.0, 0.1))
-        os.kill(moments.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
-        work(process, folder / "records.jsonl")
-        if drivers == 2:
-            break
-        time.sleep(moments.uniform(0.0, 0.1))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        drivers += 1
-        process = shell("resume", str(folder), *often)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    assert_same(in_process(tmp_path, 4000), fedlsvi.load(folder))
+    """SIGKILL to drivers at work, each followed by resume, and to an actor of each driver: a driver
+    stops itself for the actor's death, and dies some rounds later."""
+    folder, chance = tmp_path / "run", random.Random(0)
+    often = ["--checkpoint-seconds", "0"]
+    words = ["run", *ARGUMENTS, "--episodes", "200", "--out", str(folder), *often]
+    for last in (False, False, True):
+        drawn = [f"{chance.randint(1, 3)}:{chance.randint(1, 16)}" for _ in range(2)]
+        signals = [f"{int(signal.SIGSTOP)}:{drawn[0]}", f"{int(signal.SIGKILL)}:{drawn[1]}"]
+        process = shell(*words, signals=",".join(signals[: 1 if last else 2]))
+        stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert stopped is not None
+        assert stopped.si_status == signal.SIGSTOP, process.communicate()
+        os.kill(chance.choice(holders(tmp_path / "run.agents")), signal.SIGKILL)
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == (0 if last else -signal.SIGKILL), said
+        words = ["resume", str(folder), *often]
+    assert_same(in_process(tmp_path, 200), fedlsvi.load(folder))
 
 
 @only_ci
@@ -344,3 +377,39 @@ def test_logs_are_read_where_the_agents_are(tmp_path: Path) -> None:
     )
     for name, number in same.row().items():
         assert name == "scalars" or getattr(found, name) == pytest.approx(number, abs=1e-9), name
+
+
+@only_ci  # over frames in tests/algorithms/test_protected_records.py
+@pytest.mark.parametrize("exchange", ["one-trip", "stepwise"])
+def test_records_are_protected_where_the_agents_are(exchange: Any, tmp_path: Path) -> None:
+    """With secure sums the model of exact ones in this process, and with noise that of the same
+    secrets, to the bit; so is the value."""
+    env = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+    for m in range(4):
+        write_records(record_episodes(env, 20 + m, agent=m), tmp_path / f"{m}.parquet")
+    logs = logged_worlds([tmp_path / f"{m}.parquet" for m in range(4)], like=env)
+    how: dict[str, Any] = {"exchange": exchange, "aggregation": "secure"}
+    exact = PEVI(4, **how | {"aggregation": "exact"}).learn(logs, progress=False)
+    secure = PEVI(4, **how).learn(
+        logs, progress=False, transport=partial(on_ray, cohorts=3, journal=tmp_path / "secure")
+    )
+    assert secure.w.tobytes() == exact.w.tobytes()
+    assert secure.counts["sites"] == 3
+    about = {"repeats": 2, "cohorts": 3}
+    here, there = (
+        estimate_value(
+            exact.policy, logs, exact.plan.features, aggregation=way, transport=transport, **about
+        )
+        for way, transport in (("exact", "inprocess"), ("secure", "ray"))
+    )
+    assert there.value == pytest.approx(here.value, abs=1e-9)
+    learner = PEVI(4, **how, privacy={"epsilon": 2.0, "delta": 1e-6})
+    journals = tmp_path / "private"
+    place = partial(on_ray, cohorts=3, journal=journals, durable=False)
+    private = learner.learn(logs, progress=False, transport=place)
+    session = learner.prepare(logs, None, cohorts=3)
+    same = with_the_secrets_of(journals, session, [0, 1, 2])
+    list(session.rounds())
+    assert same.w.tobytes() == private.w.tobytes()
+    assert private.w.tobytes() != exact.w.tobytes()
+    assert private.epsilon_spent == 2.0

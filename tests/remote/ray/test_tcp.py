@@ -24,6 +24,7 @@ from fedlsvi.remote.ray.cluster import LOOPBACK
 from fedlsvi.remote.ray.tcp import TcpConnection, TcpServer
 from fedlsvi.remote.ray.transport import RayTransport
 from fedlsvi.remote.retry_policy import RetryPolicy
+from patience import PATIENCE, wait_until
 
 LONGEST = 1000
 
@@ -38,7 +39,7 @@ class Overheard:
 
     def answer(self, frame: bytes) -> bytes:
         self.asked.put(frame)
-        if not self.let.get(timeout=10):
+        if not self.let.get(timeout=PATIENCE):
             raise EOFError  # as if the process had died
         return frame.upper()
 
@@ -92,7 +93,7 @@ def test_strangers_are_not_heard(there: Overheard) -> None:
     key = there.server.key
     with pytest.raises(ConnectionError):
         TcpConnection(LONGEST).open(replace(key, secret=bytes(32)))
-    with socket.create_connection((key.host, key.port), 10) as caller:
+    with socket.create_connection((key.host, key.port), PATIENCE) as caller:
         caller.sendall(b"\x00\x00\x00\x03one" * 3)
         with suppress(ConnectionResetError):
             while caller.recv(1024):
@@ -105,7 +106,9 @@ def test_who_does_not_show_the_key_in_time_is_sent_away(monkeypatch: pytest.Monk
     monkeypatch.setattr(tcp, "REACH_SECONDS", 0.05)
     there = Overheard()
     for words in (b"", b"\x00"):
-        with socket.create_connection((there.server.key.host, there.server.key.port), 60) as caller:
+        with socket.create_connection(
+            (there.server.key.host, there.server.key.port), PATIENCE
+        ) as caller:
             caller.sendall(words)
             with suppress(ConnectionResetError):
                 while caller.recv(1024):
@@ -140,20 +143,23 @@ def test_a_server_outlives_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     connection.close()
 
 
-def test_a_crowd_of_strangers_takes_no_threads_and_keeps_nobody_out(there: Overheard) -> None:
+def test_a_crowd_of_strangers_takes_no_threads_and_keeps_nobody_out(
+    there: Overheard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hundreds that say nothing: the oldest are sent away, and who knows the secret gets in."""
+    monkeypatch.setattr(tcp, "REACH_SECONDS", PATIENCE)  # so that nobody leaves by itself
     before, key = active_count(), there.server.key
-    crowd = [socket.create_connection((key.host, key.port), 10) for _ in range(300)]
+    crowd = [socket.create_connection((key.host, key.port), PATIENCE) for _ in range(300)]
     try:
         connection = TcpConnection(LONGEST)
         connection.open(key)
         connection.ask(b"one")
         there.let.put(True)
         assert connection.answer() == b"ONE"
-        while len(there.server._unknown) > tcp.UNKNOWN_CALLERS:
-            sleep(0.01)  # it is still letting them in
-        # each has a thread, and a timer that ends it
-        assert active_count() - before <= 2 * (tcp.UNKNOWN_CALLERS + 2)
+        # each has a thread, and a timer that ends it; who was sent away, until they have ended
+        few = lambda: active_count() - before <= 2 * (tcp.UNKNOWN_CALLERS + 2)  # noqa: E731
+        wait_until(few, "every stranger has a thread")
+        assert len(there.server._unknown) <= tcp.UNKNOWN_CALLERS
         connection.close()
     finally:
         for caller in crowd:

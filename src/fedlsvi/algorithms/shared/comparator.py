@@ -7,31 +7,31 @@ measures.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
 from fedlsvi.algorithms.shared.channel import Channel
 from fedlsvi.algorithms.shared.contract import Segment, check_model, check_segment, party_states
 from fedlsvi.algorithms.shared.lsvi_sums import check_room, keeps_sums
-from fedlsvi.algorithms.shared.regret_meter import RegretMeter
-from fedlsvi.checks import refuse_unknown
+from fedlsvi.algorithms.shared.regret_meter import RunMeter
 from fedlsvi.core.statistics import identity
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.per_agent import per_agent
 from fedlsvi.errors import InvalidEnvironment, InvalidSetting
+from fedlsvi.experience.kinds import empty_values
 from fedlsvi.features.tabular import OneHot
-from fedlsvi.learner import Algorithm
+from fedlsvi.learner import Algorithm, Execution, Placing
 from fedlsvi.protocol.agent import Cohort
 from fedlsvi.protocol.ledger import Ledger
-from fedlsvi.protocol.plan import Plan, make_plan, per_agent
+from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import LISTED
-from fedlsvi.protocol.session import Played, Player, Session, part_of, since
+from fedlsvi.protocol.session import Played, Player, Session, part_of, since, stepped
 
 __all__ = ["Comparator", "Play", "Segment"]
 
@@ -58,14 +58,21 @@ class Play(ABC):
     goes_on: ClassVar[bool] = False
     """Whether a longer run would have begun in the same way. Not so where a constant or a schedule
     follows T, or where T ends a round or a turn."""
+    elsewhere: ClassVar[bool] = False
+    deployed: ClassVar[None] = None
+    deployed_w: ClassVar[None] = None
+    fit: ClassVar[None] = None
+    """No pass follows the last round."""
+    noise_key: ClassVar[bytes | None] = None
+    """No private run is resumed: with logs there is one release."""
 
     def __init__(self, plan: Plan, settings: Any, keep_models: bool = False) -> None:
         p = plan.parameters
         self.plan, self.parameters, self.settings = plan, p, settings
         self.measured = plan.knows_values
         self.ledger = Ledger(p.n_agents)
-        self.channel, self.regret_meter = Channel(self.ledger), RegretMeter(plan)
-        self.values: Any = plan.values()
+        self.channel, self.regret_meter = Channel(self.ledger), RunMeter(plan)
+        self.values: Any = empty_values(plan)
         self.w = np.zeros((p.horizon, p.dim))
         self.gram = np.stack([identity(p.dim, p.lam, p.packing)] * p.horizon)
         self.t = self.k = 0
@@ -89,7 +96,7 @@ class Play(ABC):
 
     def followed(self) -> np.ndarray | None:
         """The policy table that agent 0 follows now; None where states are not finite."""
-        table: np.ndarray | None = getattr(self.values, "policy", None)
+        table: np.ndarray | None = self.values.policy
         return table
 
     def report(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -99,11 +106,18 @@ class Play(ABC):
     def resumed(self) -> None:  # noqa: B027 (nothing by default, as below)
         """Compute again, after a restart, what follows from the parties' state."""
 
+    def use_noise_key(self, key: bytes) -> None:  # noqa: B027
+        """There is none."""
+
+    def dismiss(self) -> None:  # noqa: B027
+        """Nobody keeps a secret."""
+
     def start(self) -> None:  # noqa: B027
         """Nobody needs to know that the run begins."""
 
-    def finish(self) -> None:  # noqa: B027
+    def finish(self) -> list[str]:
         """Nothing is left to do after the last round."""
+        return []
 
     def may_end(self) -> bool:
         """Rounds that T cuts short are not taken back here."""
@@ -112,7 +126,7 @@ class Play(ABC):
     def play_round(self) -> Played:
         """Advance, check what was played, and take over the model."""
         began, first = perf_counter(), self.t + 1
-        self.planning, measured, before = 0.0, self.regret_meter.seconds, self.plan.stepped
+        self.planning, measured, before = 0.0, self.regret_meter.seconds, stepped(self.plan.worlds)
         done = self.advance()
         check_segment(self.algorithm, done, self.t, self.parameters)
         self.regret_meter.check_complete(self.algorithm, first, done.last)
@@ -125,7 +139,7 @@ class Play(ABC):
             self.w[:], self.gram[:] = model
         diagonal = self.gram.ndim == 2
         gaps = self.regret_meter.gaps[first - 1 : self.t]
-        steps, clipped = since(before, self.plan.stepped)
+        steps, clipped = since(before, stepped(self.plan.worlds))
         return Played(
             first=first,
             last=self.t,
@@ -147,6 +161,8 @@ class Play(ABC):
         """Arrays and plain values from which `restore` continues, taken between records."""
         kept = self.gram[: self.parameters.matrices]  # where steps share one, that one
         arrays = {"w": self.w, "gram": kept} | self.regret_meter.state(self.t)
+        if self.parameters.noisy:
+            arrays["noise"] = self.values.noise
         for name, state in party_states(self.algorithm, self.parties()):
             arrays |= {f"{name}.{key}": array for key, array in state.items()}
         plain = {"t": self.t, "k": self.k, "last": 0, "counts": self.counts}
@@ -177,7 +193,6 @@ class Play(ABC):
 class Comparator(Algorithm):
     """A learner other than Fed-LSVI. Subclasses name their settings and their player."""
 
-    settings_type: ClassVar[type]
     play_type: ClassVar[type]
     worlds: ClassVar[tuple[type, ...]] = (FiniteMDP,)
     """The kinds of environments that it can play. FiniteMDP includes a Gymnasium environment that
@@ -196,14 +211,8 @@ class Comparator(Algorithm):
     needs_table: ClassVar[bool] = False
     """Whether it reads rewards or transitions off a table, which a black box does not have."""
 
-    def __init_subclass__(cls) -> None:
-        if "settings_type" in vars(cls):
-            cls.__signature__ = inspect.signature(cls.settings_type)  # type: ignore[attr-defined]
-
     def __init__(self, n_agents: int = 1, **settings: Any) -> None:
-        known = inspect.signature(self.settings_type).parameters
-        refuse_unknown(f"setting of algorithm '{self.name}'", settings, known)
-        self.settings = self.settings_type(n_agents=n_agents, **settings)
+        self.settings = self.settings_type(**self.flat(n_agents=n_agents, **settings))
 
     def prepare(
         self,
@@ -212,17 +221,15 @@ class Comparator(Algorithm):
         seed: int = 0,
         *,
         features: Any = None,
-        transport: Any = "inprocess",
-        cohorts: int | None = None,
-        threads: int | None = None,
-        block: int | None = None,
-        keep_models: bool = False,
+        execution: Execution | None = None,
+        **placing: Unpack[Placing],
     ) -> Session:
         """Check everything that `learn` is given, and make ready to play."""
-        if transport != "inprocess":
+        where = Execution.of(execution, placing)
+        if where.transport != "inprocess":
             raise InvalidSetting(
-                f"transport is {transport!r}, but '{self.name}' runs only in this process: leave "
-                'transport out, or choose the algorithm "fed-lsvi"',
+                f"transport is {where.transport!r}, but '{self.name}' runs only in this process: "
+                'leave transport out, or choose the algorithm "fed-lsvi"',
                 code="transport-not-supported",
             )
         envs = per_agent(env, self.settings.n_agents)
@@ -232,13 +239,21 @@ class Comparator(Algorithm):
         settings = self.settings
         if self.published and not isinstance(envs[0], GymWorld) and settings.stationary == "auto":
             settings = replace(settings, stationary=False)
-        plan = make_plan(settings, env, episodes, seed, given, threads, block)
+        plan = make_plan(settings, env, episodes, seed, given, where.threads, where.block)
+        if plan.parameters.stationary and not self.can_pool(plan.envs[0]):
+            raise InvalidSetting(
+                f"'{self.name}' cannot learn one model for all steps of {plan.envs[0].name}: leave "
+                'stationary out, or use the algorithm "fed-lsvi" or "periodic"',
+                code="bad-stationary",
+            )
         check_masks(self.name, plan, self.masks)
-        p, n_states = plan.parameters, getattr(plan.envs[0], "n_states", 0)
+        p, env = plan.parameters, plan.envs[0]
         parties = {"nobody": 0, "server": 1, "agents": p.n_agents}
         if not self.counts_where_large or keeps_sums(plan):
-            check_room(self.name, p.horizon * p.dim * n_states, parties[self.sums_of])
-        return Session(self.play(plan, cohorts, keep_models), keep_models)
+            size = p.horizon * p.dim * (env.n_states if env.finite else 0)
+            check_room(self.name, size, parties[self.sums_of])
+        player = self.play(plan, where.cohorts, where.keep_models)
+        return Session(player, where.keep_models)
 
     def play(self, plan: Plan, cohorts: int | None, keep_models: bool) -> Player:
         """Who plays the plan."""

@@ -1,4 +1,4 @@
-"""What a player's methods must return, checked in every run: segments, models, parties, policies.
+"""What a player's methods must return, checked in every run: segments, models, parties.
 
 Authors of algorithms read these messages; each says what to change.
 """
@@ -14,8 +14,6 @@ from numba import njit
 
 from fedlsvi.checks import integer, is_integer
 from fedlsvi.config import Parameters
-from fedlsvi.envs.finite import FiniteMDP
-from fedlsvi.envs.gym.world import GymWorld
 from fedlsvi.errors import InvalidInput
 
 
@@ -123,26 +121,6 @@ class Stateless:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Nothing to put back."""
-
-
-def is_integer_table(policy: Any, shape: tuple[int, ...]) -> bool:
-    """Whether it is an array of integers of this shape."""
-    return isinstance(policy, np.ndarray) and policy.shape == shape and policy.dtype.kind in "iu"
-
-
-def not_a_policy(policy: Any, env: FiniteMDP | GymWorld) -> InvalidInput:
-    """The error for a table that is not a policy (H, S) of the environment."""
-    if np.shape(policy) != (env.horizon, env.n_states):
-        fault = f"has shape {np.shape(policy)}"
-    elif not is_integer_table(policy, np.shape(policy)):
-        fault = f"has entries of type {np.asarray(policy).dtype}"
-    else:
-        fault = f"has actions from {np.min(policy)} to {np.max(policy)}"
-    return InvalidInput(
-        f"the policy {fault}: it must be an integer array of shape (H, S) = "
-        f"{(env.horizon, env.n_states)} with actions 0 … {env.n_actions - 1}",
-        code="bad-policy",
-    )
 
 
 @njit(cache=True, nogil=True)

@@ -7,25 +7,41 @@ agreed on before, so that a message says no more than in any other run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedlsvi.config import Parameters
-from fedlsvi.core.statistics import DiagonalFactor, Packing, factorise, pack
-from fedlsvi.core.value import ceilings, upper
-from fedlsvi.envs.logged.transitions import CUT, ON, Transitions
-from fedlsvi.envs.logged.world import LoggedWorld, transitions_of
-from fedlsvi.experience.logged import LoggedExperience
+from fedlsvi.algorithms.shared.doubly_robust import correction
+from fedlsvi.algorithms.shared.policy_log import Decides, PolicyLog
+from fedlsvi.algorithms.shared.policy_values import PolicyValues, Sums
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.core.heads import Head
+from fedlsvi.core.privacy_accountant import share_of
+from fedlsvi.core.statistics import Packing, pack
+from fedlsvi.core.value import ceilings
+from fedlsvi.experience.experience import Experience
+from fedlsvi.experience.log_source import LogSource
 from fedlsvi.experience.workers import Workers
 from fedlsvi.features.base import FeatureMap
-from fedlsvi.policy import Policy
+from fedlsvi.groups import Aggregation, ProblemSize
+from fedlsvi.logs.patients import refuse_frequent
+from fedlsvi.logs.world import LoggedWorld, transitions_of
+from fedlsvi.privacy.gram_repair import ridge_in_force
 from fedlsvi.protocol.agent import Cohort
 
-ROWS = 1 << 14
-"""Transitions whose features are computed at a time."""
+MODELS = 1 << 20
+"""Numbers in the Gram matrices of all repeats of the bootstrap that are computed at a time."""
+
+
+KINDS = ("value", "most", "behaviour", "lower", "upper")
+"""What a pass asks for: the policy's value, with nothing for what was not seen, or the most that it
+can be worth; the mean return of the episodes, of which only the first step says anything; and the
+value's bounds, with ∓β."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +49,18 @@ class Pass:
     """One round of H + 1 steps.
 
     Attributes:
-        beta: What ‖φ‖ is multiplied by.
-        most: Whether what was not seen is worth the most, in place of nothing.
+        kind: One of `KINDS`.
         draw: Which repeat of the bootstrap it belongs to; None is the episodes as they are.
-        behaviour: Whether it is the mean return of the episodes that is asked for; only the first
-            step says anything then.
     """
 
-    beta: float = 0.0
-    most: bool = False
+    kind: str = "value"
     draw: int | None = None
-    behaviour: bool = False
 
     @property
     def number(self) -> int:
         """Of this pass in every evaluation, whatever else is asked for."""
-        kinds = (self.most, self.behaviour, self.beta < 0.0, self.beta > 0.0)
         repeat = 0 if self.draw is None else self.draw + 1
-        return 5 * repeat + (kinds.index(True) + 1 if any(kinds) else 0)
+        return len(KINDS) * repeat + KINDS.index(self.kind)
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,13 @@ class Evaluation:
         one_hot: Whether Λ is diagonal.
         nonnegative: Whether no feature is negative.
         lam, value_range, stationary, seed: As in `estimate_value`.
+        beta: β of the bounds.
         passes: All that will be asked for.
+        aggregation, min_round: As in `PEVI`.
+        privacy: What all passes together may spend, as in `PEVI`.
     """
 
-    policy: Policy | None
+    policy: Decides | None
     features: FeatureMap | None
     n_agents: int
     episodes: int
@@ -79,7 +92,21 @@ class Evaluation:
     value_range: float | None
     stationary: bool
     seed: int
+    beta: float
     passes: tuple[Pass, ...]
+    aggregation: Aggregation = "float"
+    privacy: Mapping[str, Any] | None = None
+    min_round: int = 1
+
+    @property
+    def ceilings(self) -> np.ndarray:
+        """(H,) the largest value of each step, in rewards of [0, 1]."""
+        return ceilings(self.horizon, self.value_range, "practical")
+
+    @property
+    def draws(self) -> list[int]:
+        """The repeats of the bootstrap."""
+        return sorted({one.draw for one in self.passes if one.draw is not None})
 
     @property
     def packing(self) -> Packing:
@@ -88,12 +115,35 @@ class Evaluation:
 
     def parameters(self, one: Pass) -> Parameters:
         """The numbers in force in a pass: those of one round of logs with H + 1 steps."""
-        return Parameters(
-            n_agents=self.n_agents, episodes=self.episodes, horizon=self.horizon + 1,
-            dim=self.dim, gamma=1.0, beta=-one.beta, lam=self.lam, xi=0.0,
-            value_range=self.value_range, preset="practical", overshoot="cut",
-            packing=self.packing, confidence=0.05, rounds=1, pessimistic=True,
+        return replace(self._parameters, beta=-self._beta(one))
+
+    def head(self, one: Pass) -> Head:
+        """What turns the models of a pass into the policy's values."""
+        unseen = ridge_in_force(self._parameters) if one.kind == "most" else 0.0
+        return Head(self._beta(one), self.ceilings, unseen=unseen)
+
+    def _beta(self, one: Pass) -> float:
+        return {"lower": -self.beta, "upper": self.beta}.get(one.kind, 0.0)
+
+    @cached_property
+    def _parameters(self) -> Parameters:
+        # where all rows of an episode count for each step, it is there H times
+        times = self.horizon if self.stationary else 1
+        settings = Settings(
+            n_agents=self.n_agents, gamma=1.0, rounds=1, beta=0.0, lam=self.lam,
+            value_range=self.value_range, packing=self.packing, stationary=False,
+            policy="explore", aggregation=self.aggregation, min_round=self.min_round,
+            privacy=None if self.privacy is None else self._of_a_pass(self.privacy, times),
         )  # fmt: skip
+        size = self.episodes * times, self.horizon + 1, self.dim, self.one_hot
+        problem = ProblemSize(*size, nonnegative=self.nonnegative)
+        return replace(settings.resolve(problem), pessimistic=True)
+
+    def _of_a_pass(self, privacy: Mapping[str, Any], times: int) -> dict[str, Any]:
+        """What one of the passes may spend: squares of μ add up."""
+        given = {"unit": "user", "episodes_per_user": privacy.get("episodes_per_user", 1) * times}
+        budget = privacy["epsilon"], privacy["delta"]
+        return {**privacy, **given, "epsilon": share_of(*budget, 1.0 / len(self.passes))}
 
 
 class EvaluationSite:
@@ -102,215 +152,180 @@ class EvaluationSite:
     def __init__(self, evaluation: Evaluation, worlds: Sequence[LoggedWorld], lo: int = 0) -> None:
         assert evaluation.policy is not None
         self.evaluation, self.worlds, self.lo = evaluation, list(worlds), lo
-        about = evaluation.stationary, evaluation.episodes
+        refuse_frequent(self.worlds, evaluation.privacy)
+        about = evaluation.stationary, evaluation.episodes, evaluation.min_round
         self.logs = [PolicyLog(evaluation.policy, own, *about) for own in worlds]
         for i, seen in transitions_of(self.worlds):
             self.logs[i].append(seen)
         for log in self.logs:
             log.close()
 
-    def cohort(self, one: Pass) -> Cohort:
-        """The agents before the first message of a pass."""
-        own = self.evaluation
+    def cohorts(self, one: Pass, count: int = 1) -> list[Cohort]:
+        """The agents before the first message of a pass, in so many cohorts."""
+        own, p = self.evaluation, self.evaluation.parameters(one)
+        self._draw(None if one.draw is None else [one.draw])
         assert own.features is not None
-        self._draw(one.draw)
-        values = PolicyValues(
-            own.features, ceilings(own.horizon, own.value_range, "practical"), own.lam
+        found = []
+        for lo, hi in pairwise(len(self.worlds) * c // count for c in range(count + 1)):
+            values, worlds = PolicyValues(own.features, own.head(one)), self.worlds[lo:hi]
+            memory = PolicyMemory(self.logs[lo:hi], own.features.dim, own.packing, one.kind)
+            agents = np.arange(self.lo + lo, self.lo + hi)
+            source = LogSource(worlds, own.horizon)
+            about = (agents, worlds, values, source, memory, own.packing)
+            size = (agents, own.horizon + 1, own.packing)
+            found.append(Cohort(*size, values, Experience(*about, Workers(1)), p.trigger))
+        return found
+
+    def cohort(self, one: Pass) -> Cohort:
+        """The same in one."""
+        return self.cohorts(one)[0]
+
+    @property
+    def earned(self) -> np.ndarray:
+        """Return of every episode that counts, in rewards of [0, 1]."""
+        return np.concatenate([log.earned for log in self.counted])
+
+    @property
+    def counted(self) -> list[PolicyLog]:
+        """Logs with as many episodes as the floor asks."""
+        return [log for log in self.logs if log.first is not None]
+
+    @property
+    def known(self) -> bool:
+        """Whether all logs that count say with which probability each action was chosen."""
+        return bool(self.counted) and all(log.known for log in self.counted)
+
+    def repeats(self, draws: Sequence[int]) -> np.ndarray:
+        """(3, K) what repeats of the bootstrap end with, where all agents are here: the mean of V₁
+        with what was not seen worth nothing and the most, with the same sums as one after the
+        other, and the doubly robust estimate, which is not a number where a log says no
+        probabilities."""
+        size = max(1, MODELS // self.evaluation.dim ** (1 if self.evaluation.one_hot else 2))
+        some = [draws[at : at + size] for at in range(0, len(draws), size)]
+        return np.concatenate([np.empty((3, 0)), *(self._means(own) for own in some)], axis=1)
+
+    def doubly_robust(self) -> float:
+        """The doubly robust estimate from the episodes as they are."""
+        return float(self._means(None)[2, 0])
+
+    def _means(self, draws: Sequence[int] | None) -> np.ndarray:
+        """`repeats` of a few draws at once; None is the episodes as they are."""
+        own, H, K = self.evaluation, self.evaluation.horizon, 1 if draws is None else len(draws)
+        self._draw(draws)
+        both = [PolicyValues(own.features, own.head(Pass(kind))) for kind in ("value", "most")]
+        off = np.zeros(K) if self.known else np.full(K, np.nan)
+        for h in range(H, 0, -1):
+            sums = Sums.empty(K, own.dim, own.packing, len(both))
+            for log, world in zip(self.logs, self.worlds, strict=True):
+                sums.add(log, h, (H - h) * world.absorbing_reward, both)
+            weights, grams = sums.models(own.lam)
+            ahead = copy(both[0])
+            for values, w in zip(both, weights, strict=True):
+                values.take(h, w, grams)
+            if self.known:
+                off += correction(self.counted, h, ahead, both[0])
+        total = np.zeros((2, K))
+        for log in self.counted:
+            assert log.first is not None
+            weights = log.weights[log.first.episode]
+            for i, values in enumerate(both):
+                at_first = values.at(1, log.first.state, log.first.action)
+                total[i] += (weights * at_first).sum(axis=0)
+        least, most = total / len(self.earned)
+        return np.stack([least, most, least + off])
+
+    def importance(self, draws: Sequence[int] | None = None) -> np.ndarray:
+        """(K,) weighted importance sampling, Σρ·return/Σρ, in each draw, or from the episodes as
+        they are; not a number where no episode has any weight."""
+        self._draw(draws)
+        parts = [(log.ratio @ log.weights, (log.ratio * log.earned) @ log.weights)
+                 for log in self.counted]  # fmt: skip
+        total, earned = np.sum(parts, axis=0)
+        found: np.ndarray = np.divide(
+            earned, total, out=np.full(len(total), np.nan), where=total > 0.0
         )
-        values.most = one.most
-        experience = EvaluationExperience(self.logs, self.worlds, values, own.packing, self.lo)
-        experience.behaviour = one.behaviour
-        trigger = own.parameters(one).trigger
-        return Cohort(experience.agents, own.horizon + 1, own.packing, values, experience, trigger)
+        return found
 
-    def drawn_return(self, k: int) -> float:
-        """The mean return of the episodes in repeat k of the bootstrap."""
-        self._draw(k)
-        total = sum(float(log.weights @ log.earned) for log in self.logs)
-        return total / sum(float(log.weights.sum()) for log in self.logs)
+    def drawn_returns(self, draws: Sequence[int]) -> np.ndarray:
+        """(K,) the mean return of the episodes in these repeats of the bootstrap."""
+        self._draw(draws)
+        total: np.ndarray = sum(log.earned @ log.weights for log in self.counted)  # type: ignore[assignment]
+        return total / len(self.earned)
 
-    def _draw(self, k: int | None) -> None:
+    def _draw(self, draws: Sequence[int] | None) -> None:
         for m, log in enumerate(self.logs, start=self.lo):
-            if k is None:
+            if draws is None:
                 log.as_logged()
             else:
-                log.draw(np.random.default_rng([self.evaluation.seed, k, m]))
+                log.draw([np.random.default_rng([self.evaluation.seed, k, m]) for k in draws])
 
 
-class PolicyLog:
-    """One agent's transitions with what the policy would do, step by step.
+class PolicyMemory:
+    """What sites send: H steps of weighted sums, and before them the mean of V₁.
 
-    Attributes:
-        steps: For each step, (state, action, reward, following, on, π(following), episode).
-        first: First states, and π there.
-        earned: (n,) return of each episode, in rewards of [0, 1].
-        weights: (n,) how often each episode counts.
+    Args:
+        logs: One for each agent.
+        dim: d.
+        packing: How Gram matrices travel.
+        kind: What the pass asks for.
     """
 
-    def __init__(self, policy: Policy, world: LoggedWorld, stationary: bool, episodes: int) -> None:
-        n, self.stationary = min(world.log.episodes, episodes), stationary
-        self.policy, self.world, self.H = policy, world, world.horizon
-        self._parts: list[list[Transitions]] = [[] for _ in range(self.H)]
-        self.earned, self.weights, self.ratio = np.zeros(n), np.ones(n), np.ones(n)
-        self.known = True
+    def __init__(self, logs: Sequence[PolicyLog], dim: int, packing: Packing, kind: str) -> None:
+        self.logs, self.dim, self.packing = list(logs), dim, packing
+        self.behaviour = kind == "behaviour"
 
-    def append(self, seen: Transitions) -> None:
-        """Take in some transitions; of episodes beyond those that count, nothing."""
-        if int(seen.episode[-1]) >= len(self.earned):
-            seen = seen.where(seen.episode < len(self.earned))
-        r0 = self.world.absorbing_reward
-        left = np.where(seen.fate == ON, 0.0, (self.H - seen.h) * r0)
-        left[seen.fate == CUT] = 0.0  # nobody knows what came after
-        np.add.at(self.earned, seen.episode, seen.reward + left)
-        for h in np.unique(seen.h).tolist():
-            own = seen.where(seen.h == h)
-            self.known &= own.probability is not None
-            if own.probability is not None:
-                same = self.policy.actions(h, own.state) == own.action
-                self.ratio[own.episode] *= np.where(same, 1.0 / own.probability, 0.0)
-            self._parts[h - 1].append(own)
+    def spill(self, round_: object) -> None:
+        """Never."""
 
-    def close(self) -> None:
-        """All are there: look up what the policy does in every next state."""
-        self.steps: list[tuple[np.ndarray, ...]] = []
-        self.first: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        for h, parts in enumerate(self._parts, start=1):
-            if not parts:
-                self.steps.append(())
-                continue
-            joined = [
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("state", "action", "reward", "following", "fate", "episode")
-            ]
-            if h == 1:
-                state, episode = joined[0], joined[5]
-                self.first = (state, self.policy.actions(1, state), episode)
-            fate = joined[4]
-            usable = np.ones(len(fate), bool) if h == self.H else fate != CUT
-            state, action, reward, following, fate, episode = (part[usable] for part in joined)
-            on = (fate == ON) & (h < self.H)
-            ahead = np.zeros(len(on), np.int64)
-            if on.any():
-                ahead[on] = self.policy.actions(h + 1, following[on])
-            self.steps.append((state, action, reward, following, on, ahead, episode))
-        if self.stationary:
-            self._pool([part for parts in self._parts for part in parts])
-        self._parts = []
-
-    def _pool(self, parts: Sequence[Transitions]) -> None:
-        """Every transition after which it is known what follows is one of each step."""
-        state, action, reward, following, fate, episode = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("state", "action", "reward", "following", "fate", "episode")
-        )
-        known = fate != CUT
-        state, action, reward, following, fate, episode = (
-            part[known] for part in (state, action, reward, following, fate, episode)
-        )
-        self.steps = []
-        for h in range(1, self.H + 1):
-            on = (fate == ON) & (h < self.H)
-            ahead = np.zeros(len(on), np.int64)
-            if on.any():
-                ahead[on] = self.policy.actions(h + 1, following[on])
-            self.steps.append((state, action, reward, following, on, ahead, episode))
-
-    def as_logged(self) -> None:
-        """Every episode counts once."""
-        self.weights = np.ones(len(self.weights))
-
-    def draw(self, rng: np.random.Generator) -> None:
-        """Draw as many episodes again as there are."""
-        n = len(self.weights)
-        self.weights = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
-
-
-class PolicyValues:
-    """V_h of the policy under the broadcast model; step 1 of the server is before the episode."""
-
-    def __init__(self, features: Any, top: np.ndarray, lam: float) -> None:
-        self.features, self.ceilings, self.lam = features, top, lam
-        self.most = False  # whether what was not seen is worth the most
-        self.beta, self._models = 0.0, dict[int, tuple[np.ndarray, Any]]()
-
-    def update(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
-        """Take the model of the server's step h."""
-        self._models[h - 1] = (w, factorise(gram))
-
-    def at(self, h: int, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """V_h (n,) at these states, where the policy takes these actions."""
-        w, factor = self._models[h]
-        top = self.ceilings[h - 1]
-        if isinstance(factor, DiagonalFactor):
-            place = self.features.index[states, actions]
-            norms2 = 1.0 / factor.entries[place]
-            score: np.ndarray = upper(w[place], norms2, self.beta) + self._unseen(h, norms2)
-            clipped: np.ndarray = np.clip(score, 0.0, top)
-            return clipped
-        found = np.empty(len(states))
-        for at in range(0, len(states), ROWS):
-            cut = slice(at, at + ROWS)
-            phi = self.features.chosen(states[cut], actions[cut])
-            wide = self.beta or self.most
-            norms2 = (factor.whiten(phi) ** 2).sum(axis=1) if wide else np.zeros(len(phi))
-            found[cut] = upper(phi @ w, norms2, self.beta) + self._unseen(h, norms2)
-        return np.clip(found, 0.0, top)
-
-    def _unseen(self, h: int, norms2: np.ndarray) -> np.ndarray | float:
-        """What the shares of features that were not seen may add."""
-        return self.ceilings[h - 1] * self.lam * norms2 if self.most else 0.0
-
-
-class EvaluationExperience(LoggedExperience):
-    """What sites send: H steps of weighted sums, and before them the mean of V₁."""
-
-    def __init__(
-        self,
-        logs: Sequence[PolicyLog],
-        worlds: Sequence[LoggedWorld],
-        values: PolicyValues,
-        packing: Packing,
-        first: int = 0,
-    ) -> None:
-        agents = np.arange(first, first + len(worlds))
-        super().__init__(worlds, agents, values, 0, packing, Workers(1))
-        self.dim, self._logs = values.features.dim, list(logs)
-        self.behaviour = False  # whether the mean return of the episodes is asked for
-
-    def _read(self, last: int) -> None:
+    def add(self, round_: object, first: int, length: int) -> None:
         """The logs are there."""
 
-    def summarise(self, h: int) -> tuple[np.ndarray, np.ndarray]:
+    def upload(self, h: int, values: PolicyValues) -> tuple[np.ndarray, np.ndarray]:
         """Λ^loc (m, P) and b (m, d) of the server's step h."""
-        m = len(self._logs)
-        diagonal = self.packing == "diagonal"
-        grams = np.zeros((m, self.dim) if diagonal else (m, self.dim, self.dim))
-        b = np.zeros((m, self.dim))
-        for i, log in enumerate(self._logs):
-            if h == 1:
-                state, actions, episode = log.first  # type: ignore[misc]
-                weight = log.weights[episode]
-                grams[(i, 0) if diagonal else (i, 0, 0)] = weight.sum()
-                own = log.earned[episode] if self.behaviour else self.values.at(1, state, actions)
-                b[i, 0] = weight @ own
-            elif not self.behaviour and log.steps[h - 2]:
-                self._add(i, h - 1, grams, b)
-        return pack(grams, self.packing), b
+        of_each = [
+            self._first(log, values) if h == 1 else self._sums(log, h - 1, values)
+            for log in self.logs
+        ]
+        return tuple(np.stack(parts) for parts in zip(*of_each, strict=True))  # type: ignore[return-value]
 
-    def _add(self, i: int, h: int, grams: np.ndarray, b: np.ndarray) -> None:
-        """Step h of agent i's log."""
-        state, action, reward, following, on, ahead, episode = self._logs[i].steps[h - 1]
-        for at in range(0, len(action), ROWS):
-            cut = slice(at, at + ROWS)
-            weight, goes = self._logs[i].weights[episode[cut]], on[cut]
-            targets = reward[cut] + np.where(goes, 0.0, self.after(i, h))
-            if goes.any():
-                targets[goes] += self.values.at(h + 1, following[cut][goes], ahead[cut][goes])
-            if self.packing == "diagonal":
-                place = self.values.features.index[state[cut], action[cut]]
-                grams[i] += np.bincount(place, weight, minlength=self.dim)
-                b[i] += np.bincount(place, weight * targets, minlength=self.dim)
-                continue
-            phi = self.values.features.chosen(state[cut], action[cut])
-            grams[i] += (phi.T * weight) @ phi
-            b[i] += (weight * targets) @ phi
+    def _first(self, log: PolicyLog, values: PolicyValues) -> tuple[np.ndarray, np.ndarray]:
+        """The step before the episode: the only feature is e₁, the target V₁ or the return."""
+        size = (self.dim,) if self.packing == "diagonal" else (self.dim, self.dim)
+        gram, b = np.zeros(size), np.zeros(self.dim)
+        if log.first is not None:
+            state, actions, episode = log.first
+            weight = log.weights[episode, 0]
+            gram.flat[0] = weight.sum()
+            b[0] = weight @ (
+                log.earned[episode] if self.behaviour else values.at(1, state, actions)[:, 0]
+            )
+        return pack(gram, self.packing), b
+
+    def _sums(self, log: PolicyLog, h: int, values: PolicyValues) -> tuple[np.ndarray, np.ndarray]:
+        """Step h of an agent's log."""
+        sums = Sums.empty(1, self.dim, self.packing, 1)
+        if not self.behaviour:
+            sums.add(log, h, (log.H - h) * log.world.absorbing_reward, [values])
+        gram = sums.gram[:, 0] if self.packing == "diagonal" else sums.gram[0]
+        return pack(gram, self.packing), sums.responses[0][:, 0]
+
+    def responses(self, h: int, values: PolicyValues) -> np.ndarray:
+        """b (m, d) of the server's step h."""
+        return self.upload(h, values)[1]
+
+    def fewest(self, first: int, last: int) -> None:
+        """Nothing: the log knows."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Nothing: the log is where it was."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing."""
+
+    def history(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Nothing."""
+        return {}
+
+    def extend(self, first: int, part: dict[str, np.ndarray]) -> None:
+        """Nothing to put back."""

@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit
 
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.algorithms.shared.stepped_explorer import SteppedExplorer
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
+from fedlsvi.envs.policy_table import is_integer_table, not_a_policy
 from fedlsvi.experience.finite_kernels import packed, policy_rows, simulate
 from fedlsvi.experience.workers import contiguous_runs
 from fedlsvi.protocol.plan import Plan
@@ -66,7 +66,7 @@ class Explorer:
         else:
             self._groups = [(lo, hi, _world(env)) for lo, hi, env in contiguous_runs(envs)]
         self._shape = (len(envs), self._env.horizon)
-        tables = self._env.horizon, getattr(self._env, "n_states", 0)
+        tables = self._env.horizon, self._env.n_states if self._env.finite else 0
         self._first, self._width = np.empty(tables, np.int64), np.empty(tables)
         self._log = np.empty((len(envs), self._env.horizon + 1, 0), np.uint32)
 

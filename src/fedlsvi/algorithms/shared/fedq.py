@@ -75,17 +75,29 @@ def visit_means(log, n, rewards, values, out):  # type: ignore[no-untyped-def]
                         out[k, i, h, x] /= out[0, i, h, x]
 
 
+@njit(cache=True, nogil=True)
+def count(log, n, actions, rewards, visits, earned, moves):  # type: ignore[no-untyped-def]
+    """Add n episodes to visits and earned (m, H, S, A) and to moves (m, H, S, A, S)."""
+    for i in range(log.shape[0]):
+        for h in range(actions.shape[1]):
+            for e in range(n):
+                x, a = log[i, h, e], actions[i, h, e]
+                visits[i, h, x, a] += 1
+                earned[i, h, x, a] += rewards[i, h, e]
+                moves[i, h, x, a, log[i, h + 1, e]] += 1
+
+
 class TabularAgents(Stateless):
     """All M agents: they count their visits within a round and forget them after it."""
 
     def __init__(self, plan: Plan) -> None:
         env, p = plan.envs[0], plan.parameters
         assert isinstance(env, FiniteMDP | GymWorld)
-        self._explorer = Explorer(plan, np.arange(p.n_agents))
+        self.explorer = Explorer(plan, np.arange(p.n_agents))
         self.values = np.zeros((p.horizon + 1, env.n_states))
         self.policy = np.zeros((p.horizon, env.n_states), np.int32)
         self.limits = np.ones((p.n_agents, p.horizon, env.n_states))
-        self._statistics = np.empty((4, p.n_agents, p.horizon, env.n_states))
+        self.statistics = np.empty((4, p.n_agents, p.horizon, env.n_states))
         self.length, self._guess = 0, 1
 
     def receive(self, policy: np.ndarray, limits: np.ndarray, values: np.ndarray) -> None:
@@ -94,12 +106,12 @@ class TabularAgents(Stateless):
 
     def play(self, t: int, left: int) -> list[tuple[int, int]]:
         """Play episodes t + 1 …, at most `left`; returns who ended the round, at which step."""
-        m = self._statistics.shape[1]
+        m = self.statistics.shape[1]
         when, steps = np.zeros(m, np.int64), np.zeros(m, np.int64)
         n = min(left, self._guess)
         while True:
-            self._seen = self._explorer.play(t + 1, n, self.policy)
-            self.length = first_reaching(self._explorer.log, n, self.limits, when, steps)
+            self._seen = self.explorer.play(t + 1, n, self.policy)
+            self.length = first_reaching(self.explorer.log, n, self.limits, when, steps)
             if self.length > 0 or n == left:
                 break
             n = min(2 * n, left)
@@ -109,9 +121,9 @@ class TabularAgents(Stateless):
 
     def means(self) -> np.ndarray:
         """n, r̄, v̄ and the mean of V² of the round, (4, M, H, S)."""
-        log, _, rewards = self._explorer.buffers
-        visit_means(log, self.length, rewards, self.values, self._statistics)
-        return self._statistics
+        log, _, rewards = self.explorer.buffers
+        visit_means(log, self.length, rewards, self.values, self.statistics)
+        return self.statistics
 
 
 class TabularServer:
@@ -198,13 +210,15 @@ class RoundsPlay(Play):
         return table
 
     def report(self) -> tuple[np.ndarray, np.ndarray]:
-        """Q and 1 + N in the coordinates of one-hot features."""
-        H = len(self.tables.Q)
-        w = np.ascontiguousarray(self.tables.Q.reshape(H, -1))
-        gram = 1.0 + self.tables.N.reshape(H, -1)
-        assert isinstance(self.values, TabularValues)
-        rebuild(self.values, w, gram, "diagonal")
-        return w, gram
+        return as_model(self.values, self.tables.Q, self.tables.N)
+
+
+def as_model(values: Any, Q: np.ndarray, N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q and 1 + N in the coordinates of one-hot features; `values` become those of Q."""
+    assert isinstance(values, TabularValues)
+    w, gram = np.ascontiguousarray(Q.reshape(len(Q), -1)), 1.0 + N.reshape(len(N), -1)
+    rebuild(values, w, gram, "diagonal")
+    return w, gram
 
 
 def scalars(run: Run, up: int, down: int) -> dict[str, int]:

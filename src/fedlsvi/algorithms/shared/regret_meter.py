@@ -1,10 +1,8 @@
-"""Exact regret where every agent may follow its own policy, and a new one in every episode.
+"""The regret curve of a run whose agents may follow policies of their own, new in every episode.
 
-A measuring instrument, like `protocol.evaluation`: it knows the environments and, because
-randomness is keyed, every initial state. A policy is evaluated again only when it has changed. The
-meter counts who was recorded when, so that a regret curve has every agent in every episode once.
-
-Where values are not known, what the agents earned takes the place of what they lost.
+The meter counts who was recorded when, so that a curve has every agent in every episode once. It
+measures with `protocol.regret_meter`; where values are not known, what the agents earned takes the
+place of what they lost.
 """
 
 from __future__ import annotations
@@ -15,67 +13,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.checks import plural
-from fedlsvi.core.alias import pick
-from fedlsvi.core.random import ENVIRONMENT, fill_uniforms, uniforms
-from fedlsvi.envs.continuous import ContinuousMDP
-from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experience.values import BlockValues
 from fedlsvi.protocol.plan import Plan
-
-UNKNOWN = np.iinfo(np.int32).min
-"""No action; unlike −1, not even a faulty policy contains it."""
-
-
-@njit(cache=True, nogil=True)
-def _gap(P, r, best, policy, gap):  # type: ignore[no-untyped-def]
-    """gap = V*₁ − V^π₁ by backward induction."""
-    horizon, n_states = policy.shape
-    ahead = np.zeros(n_states)
-    now = np.empty(n_states)
-    for h in range(horizon - 1, -1, -1):
-        law = P[h if P.shape[0] > 1 else 0]
-        pay = r[h if r.shape[0] > 1 else 0]
-        for x in range(n_states):
-            a = policy[h, x]
-            total = pay[x, a]
-            for y in range(n_states):
-                total += law[x, a, y] * ahead[y]
-            now[x] = total
-        ahead, now = now, ahead
-    for x in range(n_states):
-        gap[x] = best[x] - ahead[x]
-
-
-@njit(cache=True, nogil=True)
-def _add_regret(seed, agents, first, law, P, r, best, known, gap, policy, out):  # type: ignore[no-untyped-def]
-    """out[e] += Σ_m gap[x₁(m, first + e)] for these agents, all of whom follow `policy`. Returns
-    False where the policy has an action that does not exist."""
-    same, n_actions = True, r.shape[2]
-    for h in range(policy.shape[0]):
-        for x in range(policy.shape[1]):
-            if known[h, x] != policy[h, x]:
-                if not 0 <= policy[h, x] < n_actions:
-                    known[:] = UNKNOWN
-                    return False
-                same = False
-                known[h, x] = policy[h, x]
-    if not same:
-        _gap(P, r, best, policy, gap)
-    start, prob, keep, alias = law
-    laws = start.size - 1
-    u = np.empty((1, out.size))
-    for agent in agents:
-        row = agent % laws
-        if start[row + 1] - start[row] == 1:  # a point: nothing to draw
-            out += gap[keep[start[row]]]
-            continue
-        fill_uniforms(seed, np.int64(ENVIRONMENT), agent, first, out.size, u)
-        for e in range(out.size):
-            out[e] += gap[pick(start, prob, keep, alias, row, u[0, e])]
-    return True
+from fedlsvi.protocol.regret_meter import meter_of
 
 
 @njit(cache=True, nogil=True)
@@ -109,7 +50,7 @@ def _incomplete(recorded, first, last, n):  # type: ignore[no-untyped-def]
     return 0
 
 
-class RegretMeter:
+class RunMeter:
     """Group regret of every episode, and how many agents it includes so far.
 
     Attributes:
@@ -162,15 +103,9 @@ class RegretMeter:
 class GroupMeter:
     """Measures the common policy of some agents."""
 
-    def __init__(self, whole: RegretMeter, agents: np.ndarray) -> None:
+    def __init__(self, whole: RunMeter, agents: np.ndarray) -> None:
         self.whole, self._agents = whole, agents
-        envs = whole.plan.envs
-        known = agents if whole.plan.knows_values else agents[:0]
-        distinct = {id(envs[m]): envs[m] for m in known}
-        self._groups = [
-            (env, np.array([m for m in agents if envs[m] is env], np.int64), _evaluation(env))
-            for env in distinct.values()
-        ]
+        self._meter = meter_of(whole.plan, agents.tolist(), compiled=True)
 
     def record(self, first: int, n: int, policy: Any) -> None:
         """Record that the agents follow one policy in n episodes.
@@ -204,40 +139,11 @@ class GroupMeter:
     def measure(self, first: int, n: int, policy: Any) -> np.ndarray:
         """The regret of n episodes, summed over the agents, (n,); what they earned there, where
         values are not known."""
-        if not self.whole.plan.knows_values:
+        if self._meter is None:
             earned: np.ndarray = self.whole.plan.returns.take(self._agents, first, n).sum(axis=0)
             return earned
         began = perf_counter()
-        out = np.zeros(n)
-        seed = self.whole.plan.seed
-        for env, agents, slate in self._groups:
-            if slate:
-                law, shape = env.initial_tables, slate[3].shape
-                if not is_integer_table(policy, shape) or not _add_regret(
-                    seed, agents, first, law, *slate, policy, out
-                ):
-                    raise not_a_policy(policy, env)
-            else:
-                assert isinstance(env, ContinuousMDP)
-                out += _continuous(env, seed, agents, first, n, policy)
+        self._meter.follow(policy)
+        out = self._meter.regret(first, n)
         self.whole.seconds += perf_counter() - began
         return out
-
-
-def _evaluation(env: Any) -> tuple[np.ndarray, ...]:
-    """(P, r, V*₁) of an environment, with the policy evaluated last and its gap."""
-    if not isinstance(env, FiniteMDP):
-        return ()
-    best = np.ascontiguousarray(env.optimal_values()[0])
-    known = np.full((env.horizon, env.n_states), UNKNOWN, np.int32)
-    return env.P, env.r, best, known, np.empty(env.n_states)
-
-
-def _continuous(
-    env: ContinuousMDP, seed: int, agents: np.ndarray, first: int, n: int, policy: BlockValues
-) -> np.ndarray:
-    u = uniforms(seed, agents, first, n, env.draws_at_reset)
-    x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
-    gap = env.optimal_values_at(x) - env.policy_values_at(policy.act_quickly, x)
-    total: np.ndarray = gap.reshape(len(agents), n).sum(axis=0)
-    return total

@@ -7,15 +7,27 @@ compares algorithms and not presets. Tabular ones have one scale c for their bon
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 from fedlsvi.checks import integer, number
-from fedlsvi.config import Parameters, Preset, Settings
-from fedlsvi.core.statistics import Packing
+from fedlsvi.config import Parameters, Settings
+from fedlsvi.groups import (
+    CommonSettings,
+    NoiseSettings,
+    PackingSettings,
+    ProblemSize,
+    SettingGroup,
+    StationarySettings,
+    WidthSettings,
+)
 
 PRACTICAL = {
     "fed-ucbvi": 2.0**-4,
+    "ucbvi": 2.0**-5,
+    "q-ucb2": 2.0**-14,
+    "ucrl-vtr": 0.0125,
+    "fed-ucrl-vtr": 0.0125,
     "fedq-hoeffding": 2.0**-13,
     "fedq-bernstein": 2.0**-11,
     "fedq-advantage": 0.5,
@@ -23,72 +35,50 @@ PRACTICAL = {
     "coopts-phe": 0.0125,
     "coopts-lmc": 0.025,
 }
-"""The scale of exploration in the practical preset, from a study (docs/comparing.md): c of the
-tabular algorithms and of LSVI-UCB++; σ of CoopTS, in units of the value range."""
+"""The scale of exploration in the practical preset: c of the tabular algorithms and of LSVI-UCB++;
+σ of CoopTS, in units of the value range. From a study (studies/comparators.md)."""
 
 
-class SharedSettings:
-    """Checks and resolves settings as Fed-LSVI's.
+class SharedSettings(SettingGroup):
+    """Checks and resolves settings as Fed-LSVI's, where they have the same names.
 
     Attributes:
-        shared: The settings that have the same name and meaning in `Settings`.
-        fixed: Those that the algorithm fixes.
+        fixed: Those of Fed-LSVI's that the algorithm fixes.
         pooled: How many agents' episodes one model is learned from; None is all of them.
     """
 
-    shared: ClassVar[tuple[str, ...]]
     fixed: ClassVar[dict[str, Any]]
     pooled: ClassVar[int | None] = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """What Fed-LSVI would refuse, too."""
+        super().check()
         self.common()
 
     def common(self, **own: Any) -> Settings:
         """Fed-LSVI's settings with the same numbers; making them checks them."""
-        given = {name: getattr(self, name) for name in self.shared}
-        less: dict[str, Any] = {"stationary": False, "policy": "explore"}
-        return Settings(**less | given | self.fixed | own)
+        names = {field.name for field in fields(Settings)}
+        given = {name: value for name, value in vars(self).items() if name in names}
+        usual: dict[str, Any] = {
+            "stationary": False, "policy": "explore", "diversity": 0.0, "bonus": "constant",
+        }  # fmt: skip
+        return Settings(**usual | self.fixed | given | own)
 
-    def resolve(self, episodes: int, horizon: int, dim: int, one_hot: bool) -> Parameters:
-        """The numbers in force on a problem of this size."""
-        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled)
+    def resolve(self, problem: ProblemSize) -> Parameters:
+        """The numbers in force on this problem."""
+        return self.common().resolve(replace(problem, pooled=self.pooled))
 
 
 @dataclass(frozen=True)
-class LinearSettings(SharedSettings):
-    """The settings that every linear algorithm shares with Fed-LSVI; see `fedlsvi.FedLSVI`."""
+class LinearSettings(SharedSettings, PackingSettings, WidthSettings, CommonSettings):
+    """The settings that every linear algorithm shares with Fed-LSVI."""
 
-    shared: ClassVar[tuple[str, ...]] = (
-        *("n_agents", "beta", "taper", "lam", "xi", "value_range", "preset"),
-        *("packing", "confidence", "c_beta"),
-    )
     fixed: ClassVar = {"gamma": 1.0}
 
-    n_agents: int = 1
-    beta: float | Literal["theory"] | None = None
-    taper: bool | Literal["auto"] = "auto"
-    lam: float | None = None
-    xi: float = 0.0
-    value_range: float | None = None
-    preset: Preset = "practical"
-    packing: Packing | Literal["auto"] = "auto"
-    confidence: float = 0.05
-    c_beta: float = 1.0
-
 
 @dataclass(frozen=True)
-class ServedSettings(LinearSettings):
+class ServedSettings(StationarySettings, NoiseSettings, LinearSettings):
     """The settings of algorithms that Fed-LSVI's own server and agents play."""
-
-    shared = (*LinearSettings.shared, "stationary")
-
-    stationary: bool | Literal["auto"] = "auto"
-
-    def resolve(
-        self, episodes: int, horizon: int, dim: int, one_hot: bool, *, steady: bool = False
-    ) -> Parameters:
-        """The numbers in force on a problem of this size; see `config.Settings.resolve`."""
-        return self.common().resolve(episodes, horizon, dim, one_hot, self.pooled, steady)
 
 
 @dataclass(frozen=True)
@@ -103,21 +93,18 @@ class SingleAgentSettings(ServedSettings):
 
 
 @dataclass(frozen=True)
-class RandomisedSettings(SharedSettings):
+class RandomisedSettings(SharedSettings, StationarySettings, CommonSettings):
     """Linear algorithms that explore by noise, whose scale takes the place of β.
 
     Attributes:
+        lam: Ridge λ > 0; None takes the preset's.
         samples: N, the number of perturbed models that the maximum is taken over.
         threshold: γ of the trigger; "auto" is T·log(MT)/(dM).
     """
 
-    shared = ("n_agents", "lam", "value_range", "preset")
     fixed: ClassVar = {"gamma": 1.0, "beta": 0.0}  # the run reports the mean of the noisy models
 
-    n_agents: int = 1
     lam: float | None = None
-    value_range: float | None = None
-    preset: Preset = "practical"
     samples: int = 10
     threshold: float | Literal["auto"] = "auto"
 
@@ -129,23 +116,20 @@ class RandomisedSettings(SharedSettings):
 
 
 @dataclass(frozen=True)
-class TabularSettings(SharedSettings):
+class TabularSettings(SharedSettings, CommonSettings):
     """Algorithms that count, with one-hot features whatever the environment's own are.
 
     Attributes:
         c: Scale of the bonus; 1 is the paper's, and None takes the preset's.
+        confidence: p of the theorems.
     """
 
     algorithm: ClassVar[str]
 
-    shared = ("n_agents", "value_range", "preset", "confidence")
     # Λ = I + N and β = 0: `w` then is Q itself, and its greedy policy is the algorithm's
     fixed: ClassVar = {"gamma": 1.0, "beta": 0.0, "lam": 1.0, "packing": "diagonal"}
 
-    n_agents: int = 1
     c: float | None = None
-    value_range: float | None = None
-    preset: Preset = "practical"
     confidence: float = 0.05
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.core.trigger import TOLERANCE, Trigger
 from fedlsvi.experience.values import TabularValues
 from fedlsvi.protocol.agent import Cohort
+from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.protocol.ledger import Ledger
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.protocol.server import Server
@@ -48,9 +49,10 @@ class SingleAgent:
     def __init__(self, plan: Plan, m: int, log_eta: float, meter: GroupMeter) -> None:
         p = plan.parameters
         self.m, self.log_eta, self.meter = m, log_eta, meter
-        self.cohort = plan.cohort(m, m + 1)
+        self.cohort = cohort_of(plan, m, m + 1)
         self.transport = LoopbackTransport([self.cohort], p.episodes)
-        self.server = Server(replace(plan.layout, n_agents=1), p.lam, 1.0, p.beta, p.episodes)
+        size, top = replace(plan.layout, n_agents=1), p.ceilings if p.noisy else None
+        self.server = Server(size, p.lam, 1.0, p.beta, p.episodes, ceilings=top)
         self.fired: list[tuple[int, int]] = []
         self.planning = 0.0
 
@@ -87,13 +89,17 @@ class SingleAgent:
         """Sums or history, the model, and the position in the run."""
         experience, last = self.cohort.experience, self.server.t
         at = np.array([last, self.server.k, self.transport.last, *(h for _, h in self.fired)])
-        own = {"w": self.server.w, "gram": self.server.gram, "at": at}
+        own = {"w": self.server.weights, "gram": self.server.gram, "at": at}
         return own | experience.state() | experience.history(0, last)
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Put back what `state` gave."""
         own = {k: v for k, v in state.items() if k not in ("w", "gram", "at")}
-        self.server.w[:], self.server.gram[:] = state["w"], state["gram"]
+        self.server.w[:], self.server.gram[:] = (
+            state["w"][:, : self.server.w.shape[1]],
+            state["gram"],
+        )
+        self.server.noise[:] = state["w"][:, self.server.w.shape[1] :].ravel()
         self.server.t, self.server.k, self.transport.last = (int(v) for v in state["at"][:3])
         self.fired = [(self.m, int(h)) for h in state["at"][3:]]
         if "actions" in own:

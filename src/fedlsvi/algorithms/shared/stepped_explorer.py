@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.algorithms.shared.channel import Message
-from fedlsvi.algorithms.shared.contract import is_integer_table, not_a_policy
 from fedlsvi.envs.gym.episodes import Act, Played, Players
 from fedlsvi.envs.gym.world import COPIES, GymWorld
+from fedlsvi.envs.policy_table import is_integer_table, not_a_policy
 from fedlsvi.errors import InvalidInput
-from fedlsvi.experience.continuous import greedy_rows
-from fedlsvi.experience.stepped_finite import close_off
+from fedlsvi.experience.stepped_states import close_off
 from fedlsvi.experience.values import BlockValues
+from fedlsvi.experience.vector_sources import greedy_rows
 from fedlsvi.experience.workers import Workers, contiguous_runs
 from fedlsvi.protocol.plan import Plan
 
@@ -77,7 +77,7 @@ class SteppedExplorer:
         if not isinstance(policy, BlockValues):
             raise InvalidInput(
                 f"the policy is of type {type(policy).__name__}, but states are vectors: give the "
-                "values to act on, such as plan.values()",
+                "values to act on, such as empty_values(plan)",
                 code="bad-policy",
             )
         scratch = [policy.scratch()]

@@ -71,10 +71,13 @@ def phe_dense(phi, u, response, gram, sigma, noise, top, w, values, policy):  # 
     flat = phi.reshape(n_states * n_actions, dim)
     lower, whitener = np.zeros((dim, dim)), np.empty((dim, dim))
     whitened, b = np.empty((n_states * n_actions, dim)), np.empty(dim)
-    for h in range(u.shape[0] - 1, -1, -1):
-        respond(values[h + 1], u[h], response[h], b)
-        factor(gram[h], lower, whitener)
-        np.dot(flat, whitener, whitened)
+    horizon = w.shape[0]
+    for h in range(horizon - 1, -1, -1):
+        g = h if u.shape[0] == horizon else 0
+        respond(values[h + 1], u[g], response[g], b)
+        if g == h or h == horizon - 1:
+            factor(gram[g], lower, whitener)
+            np.dot(flat, whitener, whitened)
         z = np.dot(b, whitener)
         np.dot(whitener, z, w[h])
         targets = np.empty((dim, samples))
@@ -90,12 +93,13 @@ def phe_diagonal(index, u, response, gram, sigma, noise, top, w, values, policy)
     """The same for one-hot features."""
     b = np.empty(u.shape[1])
     models = np.empty(noise.shape[1:])
-    for h in range(u.shape[0] - 1, -1, -1):
-        respond(values[h + 1], u[h], response[h], b)
+    for h in range(w.shape[0] - 1, -1, -1):
+        g = h if u.shape[0] == w.shape[0] else 0
+        respond(values[h + 1], u[g], response[g], b)
         for i in range(b.size):
-            w[h, i] = b[i] / gram[h, i]
+            w[h, i] = b[i] / gram[g, i]
             for n in range(len(models)):
-                models[n, i] = w[h, i] + sigma * noise[h, n, i] / np.sqrt(gram[h, i])
+                models[n, i] = w[h, i] + sigma * noise[h, n, i] / np.sqrt(gram[g, i])
         _best_entries(index, models, top[h], values[h], policy[h])
 
 
@@ -127,9 +131,10 @@ def lmc_dense(phi, u, response, gram, sigma, steps, noise, top, w, chain, values
     b, target, turned = np.empty(dim), np.empty(dim), np.empty((samples, dim))
     back, models = np.empty((dim, dim)), np.empty((dim, samples))
     score = np.empty((n_states * n_actions, samples))
-    for h in range(u.shape[0] - 1, -1, -1):
-        respond(values[h + 1], u[h], response[h], b)
-        curvature, basis = np.linalg.eigh(gram[h])
+    for h in range(w.shape[0] - 1, -1, -1):
+        g = h if u.shape[0] == w.shape[0] else 0
+        respond(values[h + 1], u[g], response[g], b)
+        curvature, basis = np.linalg.eigh(gram[g])
         np.dot(b, basis, target)
         for i in range(dim):
             target[i] /= curvature[i]
@@ -150,9 +155,10 @@ def lmc_dense(phi, u, response, gram, sigma, steps, noise, top, w, chain, values
 def lmc_diagonal(index, u, response, gram, sigma, steps, noise, top, w, chain, values, policy):  # type: ignore[no-untyped-def]
     """The same for one-hot features."""
     b = np.empty(u.shape[1])
-    for h in range(u.shape[0] - 1, -1, -1):
-        respond(values[h + 1], u[h], response[h], b)
+    for h in range(w.shape[0] - 1, -1, -1):
+        g = h if u.shape[0] == w.shape[0] else 0
+        respond(values[h + 1], u[g], response[g], b)
         for i in range(b.size):
-            w[h, i] = b[i] / gram[h, i]
-        langevin(w[h], gram[h], steps, sigma, noise[h], chain[h])
+            w[h, i] = b[i] / gram[g, i]
+        langevin(w[h], gram[g], steps, sigma, noise[h], chain[h])
         _best_entries(index, chain[h], top[h], values[h], policy[h])

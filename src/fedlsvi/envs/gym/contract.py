@@ -51,12 +51,14 @@ def check_spaces(name: str, env: Any) -> None:
         return
     kind = type(space).__name__
     why = {
-        "Box": "discretise the actions with a wrapper (gymnasium.ActionWrapper)",
-        "Dict": "control one actor with a wrapper, one environment per agent",
-    }.get(kind, "number the combinations of choices with a wrapper")
+        "Box": "give actions=5 for a grid of five points in each dimension, or one number for each "
+        "dimension, actions=(5, 3)",
+        "Dict": "control one actor with a wrapper, one environment per agent, and give a function "
+        "that makes the wrapped environment",
+    }.get(kind, "number the combinations of choices with a wrapper, and give a function that makes "
+                "the wrapped environment")  # fmt: skip
     raise InvalidEnvironment(
-        f"{name} has a {kind} action space, but Fed-LSVI needs a finite number of actions: {why}, "
-        "and give a function that makes the wrapped environment",
+        f"{name} has a {kind} action space, but Fed-LSVI needs a finite number of actions: {why}",
         code="bad-action-space",
     )
 

@@ -110,6 +110,7 @@ class Options(NamedTuple):
     repeat: int = 1
     clip_rewards: bool = False
     allowed: Any = None
+    actions: int | Sequence[int] | None = None
 
     def decisions(self, steps: int | None) -> int | None:
         """H where none is given: a time limit in steps, in decisions of `repeat` steps each."""
@@ -125,6 +126,7 @@ def gymnasium(
     repeat: int = 1,
     clip_rewards: bool = False,
     allowed: str | None = None,
+    actions: int | Sequence[int] | None = None,
 ) -> Environment:
     """The environment of a Gymnasium id.
 
@@ -139,9 +141,12 @@ def gymnasium(
         clip_rewards: Clip a reward outside the range, and count it, instead of refusing it.
         allowed: "env" takes only the actions that the environment itself allows; None or "all"
             takes any.
+        actions: How many points of each dimension of a Box of actions may be chosen: a number, or
+            one for each dimension.
     """
     options = dict(kwargs or {})
-    given = _checked(Options(horizon, reward_range, options, tables, repeat, clip_rewards, allowed))
+    asked = Options(horizon, reward_range, options, tables, repeat, clip_rewards, allowed, actions)
+    given = _checked(asked)
     env = _from_spec(find_spec(id), given)
     if comes_back(options):  # else no file can hold them: the environment has no record
         made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.step_range)}
@@ -151,6 +156,8 @@ def gymnasium(
             made["clip_rewards"] = True
         if given.allowed is not None:
             made["allowed"] = given.allowed
+        if given.actions is not None:
+            made["actions"] = plain(given.actions)
         env.record(REGISTERED, id=id, **made, kwargs=plain(options), tables=tables)
     return env
 
@@ -168,6 +175,10 @@ def _checked(given: Options) -> Options:
     if isinstance(allowed, str):
         allowed = choice("allowed", allowed, MASKS, error=InvalidEnvironment)
         allowed = None if allowed == "all" else allowed
+    if given.actions is not None:
+        from fedlsvi.envs.gym.actions import checked_actions
+
+        given = given._replace(actions=checked_actions(given.actions))
     return given._replace(repeat=times, clip_rewards=clipped, allowed=allowed)
 
 
@@ -186,6 +197,7 @@ def as_environment(
     repeat: int = 1,
     clip_rewards: bool = False,
     allowed: Any = None,
+    actions: int | Sequence[int] | None = None,
 ) -> Any:
     """Turn whatever `learn` takes as `env` into an environment.
 
@@ -202,12 +214,14 @@ def as_environment(
         allowed: "env" takes only the actions that a Gymnasium environment itself allows, "all" any.
             For environments of this package a mask, as in `fedlsvi.envs.restrict`: it is added to
             their own.
+        actions: Points of each dimension of a Box of actions, for Gymnasium environments: a number,
+            or one for each dimension. `MultiDiscrete` actions are numbered without it.
 
     Returns:
         An `Environment`; a list of them where a list was given.
     """
     asked = Options(
-        horizon, reward_range, dict(kwargs or {}), tables, repeat, clip_rewards, allowed
+        horizon, reward_range, dict(kwargs or {}), tables, repeat, clip_rewards, allowed, actions
     )
     given = _checked(asked)
     if given.allowed is not None and not isinstance(given.allowed, str):
@@ -251,7 +265,8 @@ def as_environment(
 def _extra(given: Options) -> dict[str, Any]:
     """What else was asked of a Gymnasium environment; None where it was not."""
     return {"repeat": None if given.repeat == 1 else given.repeat,
-            "clip_rewards": given.clip_rewards or None, "allowed": given.allowed}  # fmt: skip
+            "clip_rewards": given.clip_rewards or None, "allowed": given.allowed,
+            "actions": given.actions}  # fmt: skip
 
 
 def _for_agents(env: Sequence[Any], given: Options) -> list[Any]:
@@ -316,6 +331,8 @@ def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
         sizes = {"horizon": given.horizon, "reward_range": given.reward_range}
         _refuse_options(first, **sizes, **_extra(given))
         return first
+    from fedlsvi.envs.gym.actions import numbered
+
     if not (hasattr(first, "unwrapped") and hasattr(first, "step")):
         raise InvalidEnvironment(
             f"env() returned {reprlib.repr(first)}: give a function that makes a Gymnasium "
@@ -326,7 +343,7 @@ def _from_factory(make: Callable[..., Any], given: Options) -> Environment:
     limit = given.decisions(getattr(spec, "max_episode_steps", None))
     H = limit if given.horizon is None else given.horizon
     name = type(first.unwrapped).__name__ if spec is None else spec.id
-    check_spaces(name, first)
+    check_spaces(name, numbered(first, name, given.actions))
     first.close()
     return _wrap(partial(_make_again, make, given.kwargs), name, H, given)
 
@@ -355,6 +372,9 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | Gym
             "is repeated: leave one of them out",
             code="held-action",
         )
+    from fedlsvi.envs.gym.actions import make_numbered
+
+    make = partial(make_numbered, make, name, given.actions)
     if times > 1:
         from fedlsvi.envs.gym.repeat import make_repeated
 
@@ -363,7 +383,7 @@ def _wrap(make: Maker, name: str, H: int | None, given: Options) -> GymMDP | Gym
     try:
         check_spaces(name, probe)
         check_calls(name, probe)
-        found = read_tables(probe) if given.tables and times == 1 else None
+        found = read_tables(probe, name) if given.tables and times == 1 else None
         mask = _own_masks(name, probe, found) if given.allowed is not None else None
         if mask is TOLD:
             found = None

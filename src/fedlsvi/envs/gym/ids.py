@@ -27,6 +27,7 @@ HOMES = {
 
 IDS = {
     "fedlsvi/RandomLinearMDP-v0": "random-linear",
+    "fedlsvi/RandomLinearMixtureMDP-v0": "random-linear-mixture",
     "fedlsvi/HardChain-v0": "hard-chain",
     "fedlsvi/CombinationLock-v0": "combination-lock",
     "fedlsvi/RiverSwim-v0": "river-swim",
@@ -96,16 +97,19 @@ def find_spec(id: str) -> Any:
 def _unloaded(id: str, module: str, error: Exception) -> InvalidEnvironment:
     """The error for an id whose module was not found, or was found and failed."""
     top = module.split(".")[0]
-    fix = "fix that module, or install what it lacks"
+    fix = typed = "fix that module, or install what it lacks"
     if isinstance(error, ModuleNotFoundError) and error.name in (module, top):
-        fix = f"pip install {top.replace('_', '-')}"
+        fix = typed = f"pip install {top.replace('_', '-')}"
         if module not in HOMES.values():
-            fix += f" if it is a package; if it is your own file, --import {top}.py"
+            fix += " if it is a package; if it is your own file, put its folder on sys.path"
+            typed += f" if it is a package; if it is your own file, --import {top}.py"
     said = " ".join(str(error).split())
     return InvalidEnvironment(
         f"env '{id}' needs module '{module}', which cannot be imported "
-        f"({type(error).__name__}: {said}): {fix}",
+        f"({type(error).__name__}: {said})",
         code="import-failed",
+        hint=fix,
+        shell_hint=typed,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -11,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedlsvi.checks import check_seed, integer, plural
+from fedlsvi.core.random import uniforms
 from fedlsvi.envs.allowed import draw_allowed
 from fedlsvi.envs.base import Environment
 from fedlsvi.envs.finite import FiniteMDP
@@ -23,6 +26,9 @@ from fedlsvi.envs.spaces import check_same
 from fedlsvi.errors import InvalidInput, StoreError
 
 ANSI, RGB = "ansi", "rgb_array"
+
+RANDOM = 17
+"""Stream of the keyed generator for random actions."""
 
 WRITERS: dict[str, tuple[str, str] | None] = {
     ".txt": None,
@@ -95,6 +101,7 @@ def evaluate_policy(
     agent: int = 0,
     repeat: int = 1,
     allowed: str | None = None,
+    actions: int | Sequence[int] | None = None,
 ) -> Evaluation:
     """Play whole episodes and return what they earned.
 
@@ -109,51 +116,90 @@ def evaluate_policy(
         agent: Whose first states to take, where agents of an environment of this package differ.
         repeat: Steps for which an action is held, where `env` is not an environment made with it.
         allowed: "env" takes only actions that the environment allows, likewise.
+        actions: Points of each dimension of a Box of actions, likewise.
 
     Returns:
         Returns and lengths of the episodes.
     """
-    n, H, seed = integer("episodes", episodes, 1), horizon, check_seed(seed)
-    agents = np.array([integer("agent", agent, 0)], np.int64)
-    if not isinstance(policy, str):
-        if not (hasattr(policy, "actions") and hasattr(policy, "horizon")):
-            raise InvalidInput(
-                f"policy is of type {type(policy).__name__}: give run.final_policy, 'random', or "
-                "an object with horizon and actions(step, states)",
-                code="bad-policy",
-            )
-        H = policy.horizon if horizon is None else horizon
-        if policy.horizon < H:
-            raise InvalidInput(
-                f"horizon is {H}, but the policy covers only {plural(policy.horizon, 'step')}: "
-                "give a horizon= no larger than that",
-                code="bad-horizon",
-            )
-    elif policy != "random":
-        raise InvalidInput(f"policy is '{policy}': give a policy, or 'random'", code="bad-policy")
-    world = _world(env, H, kwargs, agent, repeat, allowed=allowed)
-    check_same(policy, world)
-    rng = np.random.default_rng([seed, 1])
-
-    def act(h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        if isinstance(policy, str):
-            mask = _masks(world, h, states)
-            if mask is not None:
-                return draw_allowed(rng, mask)
-            return rng.integers(world.n_actions, size=len(rows))
-        return chosen(policy, world, h, states)
-
-    players = Players(world, agents, seed, raw=True)
-    returns, lengths = np.empty(n), np.empty(n, np.int64)
-    try:
+    n = integer("episodes", episodes, 1)
+    how = (horizon, kwargs, agent, repeat, allowed, actions)
+    with closing(Trial(policy, env, seed, *how)) as trial:
         for at in range(0, n, COPIES):
-            size = min(COPIES, n - at)
-            played = players.play(at + 1, size, act)
-            returns[at : at + size] = played.rewards[0].sum(axis=1)
-            lengths[at : at + size] = played.lengths[0]
-    finally:
-        players.close()
-    return Evaluation(returns, lengths)
+            trial.play(min(COPIES, n - at))
+        return trial.evaluation
+
+
+class Trial:
+    """A policy on trial, a few episodes at a time; the arguments are those of `evaluate_policy`.
+
+    Attributes:
+        world: Where it plays.
+    """
+
+    def __init__(
+        self,
+        policy: Acts | str,
+        env: Any,
+        seed: int,
+        horizon: int | None = None,
+        kwargs: dict[str, Any] | None = None,
+        agent: int = 0,
+        repeat: int = 1,
+        allowed: str | None = None,
+        actions: int | Sequence[int] | None = None,
+    ) -> None:
+        seed, H = check_seed(seed), horizon
+        agents = np.array([integer("agent", agent, 0)], np.int64)
+        if not isinstance(policy, str):
+            if not (hasattr(policy, "actions") and hasattr(policy, "horizon")):
+                raise InvalidInput(
+                    f"policy is of type {type(policy).__name__}: give run.policy, 'random', "
+                    "or an object with horizon and actions(step, states)",
+                    code="bad-policy",
+                )
+            H = policy.horizon if horizon is None else horizon
+            if policy.horizon < H:
+                raise InvalidInput(
+                    f"horizon is {H}, but the policy covers only {plural(policy.horizon, 'step')}: "
+                    "give a horizon= no larger than that",
+                    code="bad-horizon",
+                )
+        elif policy != "random":
+            raise InvalidInput(
+                f"policy is '{policy}': give a policy, or 'random'", code="bad-policy"
+            )
+        self.world = _world(env, H, kwargs, agent, repeat, allowed, actions)
+        check_same(policy, self.world)
+        self._policy, self._players = policy, Players(self.world, agents, seed, raw=True)
+        self._returns: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+
+    def play(self, n: int) -> None:
+        """The next n episodes, in lockstep."""
+        first, players = 1 + sum(map(len, self._returns)), self._players
+        if isinstance(self._policy, str):  # by episode, so that no batch changes a random episode
+            draws = uniforms(players.seed, players.agents, first, n, self.world.horizon, RANDOM)
+            self._draws = draws[0]
+        played = players.play(first, n, self._act)
+        self._returns.append(played.rewards[0].sum(axis=1))
+        self._lengths.append(played.lengths[0])
+
+    def _act(self, h: int, states: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        if not isinstance(self._policy, str):
+            return chosen(self._policy, self.world, h, states)
+        u, mask = self._draws[rows, h - 1], _masks(self.world, h, states)
+        if mask is None:
+            mask = np.ones((len(rows), self.world.n_actions), bool)
+        return draw_allowed(u, mask)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What was played so far."""
+        return Evaluation(np.concatenate(self._returns), np.concatenate(self._lengths))
+
+    def close(self) -> None:
+        """Close the copies of the environment."""
+        self._players.close()
 
 
 def record(
@@ -166,6 +212,7 @@ def record(
     frames_per_second: int = 4,
     agent: int = 0,
     repeat: int = 1,
+    actions: int | Sequence[int] | None = None,
 ) -> float:
     """Record the first episode of an agent.
 
@@ -178,7 +225,7 @@ def record(
         kwargs: Arguments for the environment.
         frames_per_second: Speed of .gif and .mp4.
         agent: As in `evaluate_policy`.
-        repeat: As in `evaluate_policy`.
+        repeat, actions: As in `evaluate_policy`.
 
     Returns:
         What the episode earned.
@@ -190,7 +237,7 @@ def record(
         raise InvalidInput(f"path is {target}: it must end in .txt, .gif or .mp4", code="bad-path")
     writer = _writer(target.suffix)
     agents = np.array([integer("agent", agent, 0)], np.int64)
-    world = _world(env, policy.horizon, kwargs, agent, repeat)
+    world = _world(env, policy.horizon, kwargs, agent, repeat, actions=actions)
     check_same(policy, world)
     if mode not in world.render_modes:
         known = ", ".join(world.render_modes or ["none"])
@@ -238,12 +285,19 @@ def _world(
     agent: int,
     repeat: int = 1,
     allowed: str | None = None,
+    actions: int | Sequence[int] | None = None,
     **shown: Any,
 ) -> GymWorld:
     """A world of H steps to play in, also where the table is known; `shown` is how it renders."""
     if not isinstance(env, Environment):
         env = as_environment(
-            env, horizon=horizon, kwargs=kwargs, tables=False, repeat=repeat, allowed=allowed
+            env,
+            horizon=horizon,
+            kwargs=kwargs,
+            tables=False,
+            repeat=repeat,
+            allowed=allowed,
+            actions=actions,
         )
         kwargs = None
     if isinstance(env, list):

@@ -4,6 +4,10 @@ Two forms are read: `unwrapped.P`, the toy-text dictionary P[x][a] = [(p, x', re
 and `unwrapped.dynamics`, the arrays of ICU-Sepsis. A transition that ends the episode leads to an
 absorbing state that pays nothing: x' itself where no episode can go on from it, else one state
 added behind all others.
+
+A transition (x, a, x') may be listed with several rewards, as in a slippery CliffWalking. The table
+then pays their mean: the value of every policy, V* and regret are those of the environment, but the
+rewards that agents see vary less.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.checks import plural
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.errors import InvalidEnvironment, warn
 
 NEUTRAL = {
     ("gymnasium", "TimeLimit"),
@@ -40,16 +44,22 @@ class Tables:
     first_observation: int = 0
     """What the environment calls state 0."""
     first_action: int = 0
+    averaged: int = 0
+    """Transitions (x, a, x') whose reward is the mean of several."""
+    extremes: tuple[float, float] = (0.0, 0.0)
+    """The smallest and the largest reward of these."""
 
     @property
     def reward_range(self) -> tuple[float, float]:
         """The smallest interval that holds 0 and every reward that can be paid."""
         paid = self.rewards if self.rewards.ndim == 2 else self.rewards[self.P > 0.0]
-        return min(0.0, float(paid.min())), max(0.0, float(paid.max()))
+        low, high = self.extremes
+        return min(0.0, low, float(paid.min())), max(0.0, high, float(paid.max()))
 
 
-def read_tables(env: Any) -> Tables | None:
-    """The tables of a Gymnasium environment, or None where it has none that can be trusted."""
+def read_tables(env: Any, name: str) -> Tables | None:
+    """The tables of a Gymnasium environment, or None where it has none that can be trusted. Warns
+    where a table is not used, or not as it is."""
     inner = env.unwrapped
     if not hasattr(env.observation_space, "n") or not _only_neutral(env):
         return None
@@ -67,35 +77,47 @@ def read_tables(env: Any) -> Tables | None:
             first_observation=int(env.observation_space.start),
             first_action=first,
         )
-        return tables if agree(env, tables) else None
+        if not agree(env, tables, counted):
+            warn(
+                f"{name} has a table, unwrapped.P, but does not behave as it says: the environment "
+                "is stepped instead, so regret is unknown, and rewards outside [0, 1] need "
+                "reward_range=. tables=False does the same without this warning"
+            )
+            return None
+        if tables.averaged:
+            pays = "transition pays" if tables.averaged == 1 else "transitions pay"
+            warn(
+                f"in the table of {name}, {tables.averaged} {pays} one of several rewards: agents "
+                "receive their mean. Values and regret are exact, but rewards vary less than in "
+                "the environment; tables=False steps the environment itself"
+            )
+        return tables
     dynamics = getattr(inner, "dynamics", None)
     if isinstance(dynamics, Mapping) and {"tx_mat", "r_mat", "d_0"} <= set(dynamics):
         return _from_dynamics(inner, dynamics)
     return None
 
 
-def agree(env: Any, tables: Tables, steps: int = 200) -> bool:
+def agree(
+    env: Any, tables: Tables, listed: Mapping[int, Mapping[int, Any]], steps: int = 200
+) -> bool:
     """Whether a random walk in the environment is possible in its tables: starts and steps."""
     rng, first = np.random.default_rng(0), tables.first_observation
     # apart from the walk, because one that never ends shows one start only
     starts = [env.reset(seed=k)[0] - first for k in range(steps)]
-    if not all(0 <= x < len(tables.P) and tables.initial[x] > 0.0 for x in starts):
+    if not all(0 <= x < len(listed) and tables.initial[x] > 0.0 for x in starts):
         return False
     x = env.reset(seed=0)[0] - first
     for k in range(steps):
         a = int(rng.integers(env.action_space.n))
         y, reward, terminated, truncated, _ = env.step(a + tables.first_action)
-        y = y - first
-        if not (0 <= x < len(tables.P) and 0 <= y < len(tables.P)):
+        if not any(
+            p > 0.0 and to == y - first and bool(over) == terminated
+            and np.isclose(paid, reward, rtol=1e-9, atol=1e-9)
+            for p, to, paid, over in listed[x][a]
+        ):  # fmt: skip
             return False
-        # an episode that ended in a state that others pass through lies in the added state
-        to = y if tables.P[x, a, y] > 0.0 else len(tables.P) - 1
-        paid = tables.rewards[x, a] if tables.rewards.ndim == 2 else tables.rewards[x, a, to]
-        if tables.P[x, a, to] == 0.0 or not np.isclose(paid, reward, rtol=1e-9, atol=1e-9):
-            return False
-        if terminated and not (tables.P[to, :, to] == 1.0).all():
-            return False
-        x = y
+        x = y - first
         if terminated or truncated:
             x = env.reset(seed=k + 1)[0] - first
     return True
@@ -155,35 +177,46 @@ def from_dictionary(
         )
     going = np.zeros((n, n_actions, n))  # probability of going on to x'
     ending = np.zeros((n, n_actions, n))  # probability of ending in x'
-    earned = np.zeros((n, n_actions, n))  # Σ p·reward, whichever way
     for x, row in P.items():
         for a in range(n_actions):
-            for p, to, reward, terminated in row[a]:
+            for p, to, _, terminated in row[a]:
                 (ending if terminated else going)[x, a, to] += p
-                earned[x, a, to] += p * float(reward)
     live = _reached(going.sum(axis=1) > 0.0, initial > 0.0)
     # an end may stay where it is if no episode passes through it otherwise
     shared = (ending[live].sum(axis=(0, 1)) > 0.0) & live
     size = n + int(shared.any())
     law = np.zeros((size, n_actions, size))
     pay = np.zeros((size, n_actions, size))
-    law[:n, :, :n] = going + np.where(shared, 0.0, ending)
-    both = going + ending
-    pay[:n, :, :n] = np.divide(earned, both, out=np.zeros_like(earned), where=both > 0.0)
-    if shared.any():
-        # rewards of the transitions sent to the added state: their mean given that they end
-        leaving = np.where(shared, ending, 0.0)
-        mass = leaving.sum(axis=2)
-        law[:n, :, n] = mass
-        total = (leaving * pay[:n, :, :n]).sum(axis=2)
-        pay[:n, :, n] = np.divide(total, mass, out=np.zeros_like(mass), where=mass > 0.0)
+    several: dict[tuple[int, int, int], list[float]] = {}
+    for x, row in P.items():
+        for a in range(n_actions):
+            # ends in states that others pass through are one transition, to the added state
+            led = [(p, n if over and shared[to] else to, float(r)) for p, to, r, over in row[a]]
+            for p, to, reward in led:
+                law[x, a, to] += p
+                pay[x, a, to] += p * reward
+            several |= _several(x, a, [(to, reward) for p, to, reward in led if p > 0.0])
+    np.divide(pay, law, out=pay, where=law > 0.0)
     ends = np.zeros(size, bool)
     ends[:n] = (ending[live].sum(axis=(0, 1)) > 0.0) & ~live
     ends[n:] = True
     _absorb(law, pay, ends)
     start = np.zeros(size)
     start[:n] = initial
-    return Tables(law, _compact(law, pay), start)
+    rewards = [r for (x, _, _), paid in several.items() if not ends[x] for r in paid]
+    averaged = sum(not ends[x] for x, _, _ in several)
+    extremes = (min(rewards, default=0.0), max(rewards, default=0.0))
+    return Tables(law, _compact(law, pay), start, averaged=averaged, extremes=extremes)
+
+
+def _several(
+    x: int, a: int, paid: list[tuple[int, float]]
+) -> dict[tuple[int, int, int], list[float]]:
+    """(x, a, x') → its rewards, where it is listed with more than one."""
+    rewards: dict[tuple[int, int, int], list[float]] = {}
+    for to, reward in paid:
+        rewards.setdefault((x, a, to), []).append(reward)
+    return {key: listed for key, listed in rewards.items() if max(listed) > min(listed)}
 
 
 def _from_dynamics(inner: Any, dynamics: Mapping[str, Any]) -> Tables:

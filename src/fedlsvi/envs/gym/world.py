@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from fedlsvi.envs.allowed import take_allowed
 from fedlsvi.envs.base import Environment, no_features
 from fedlsvi.envs.gym.contract import is_kind, repeats
 from fedlsvi.envs.spaces import Description, count_observations, describe
-from fedlsvi.errors import InvalidEnvironment
+from fedlsvi.errors import InvalidEnvironment, warn
 from fedlsvi.features.base import FeatureMap
 from fedlsvi.features.tabular import OneHot
 
@@ -70,6 +69,7 @@ class GymWorld(Environment):
     stationary = True
     repeats = True
     """Taken for granted: Gymnasium's `step` is not told the step."""
+    knows_values = False
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
     table_masks: np.ndarray | None = None
@@ -88,7 +88,6 @@ class GymWorld(Environment):
         self.masked = masked
         self.maker, self.name, self.horizon, self.clip = maker, name, horizon, clip
         self.stepped = self.clipped = 0
-        self.users: dict[tuple[int, int], int] | None = None
         self.step_seconds = np.inf
         self.step_range = reward_range
         self.reward_range = reward_range
@@ -108,24 +107,21 @@ class GymWorld(Environment):
             flat = space if self.plain else _flat(name, space)
             self.state_dim = int(flat.shape[0])
             self.low, self.high = (np.asarray(b, np.float64) for b in (flat.low, flat.high))
-            self.width = self.state_dim + masked * self.n_actions
         if masked and self.finite:
             self.allowed = np.ones((1, self.n_states, self.n_actions), bool)
             self.known = np.zeros(self.n_states, bool)
         elif masked:
             self.allowed = self._carried
         if not repeats(probe):
-            warnings.warn(
+            warn(
                 f"{name}: reset(seed=...) does not reproduce an episode, so a run cannot be "
-                "reproduced either: use self.np_random in the environment, or seed it in a wrapper",
-                stacklevel=2,
+                "reproduced either: use self.np_random in the environment, or seed it in a wrapper"
             )
 
     @property
-    def absorbing_reward(self) -> float:
-        """The image of 0 in [0, 1]: what every step after the end pays."""
-        low, high = self.reward_range
-        return (0.0 - low) / (high - low)
+    def width(self) -> int:
+        """What is kept of a state carries its mask."""
+        return self.state_dim + self.masked * self.n_actions
 
     def _carried(self, h: int, states: np.ndarray) -> np.ndarray:
         """The masks (n, A) that states (n, width) carry."""

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fedlsvi.errors import TransportError
 from fedlsvi.remote.flare.job import Coordinator, Site
-from fedlsvi.remote.flare.log import COMPLETE, REASON, RUNNING, WAITING, after, progress_in
+from fedlsvi.remote.flare.job_folders import KEPT
+from fedlsvi.remote.flare.log import (
+    ASK_PAUSE,
+    ASK_STATUS,
+    COMPLETE,
+    DIED,
+    ENDED,
+    NOBODY,
+    PAUSED,
+    REASON,
+    RUNNING,
+    WAITING,
+    WAITS,
+    after,
+    progress_in,
+)
+from fedlsvi.remote.server_status import RunStatus, parse
 
 LOST = r"Client (\S+) is deemed disconnected"
 UNLISTED = "component not authorized: "
 UNJOINED = "failed to sync clients "
-"""What FLARE's own log of a job says of a site that is gone, and what stands there before a class
-that is not allowed, and before the sites whose process did not join."""
+FINISHED = "Server runner finished."
+"""What FLARE's own log of a job says of a site that is gone; what stands there before a class that
+is not allowed, and before the sites whose process did not join; and what it says at the end, unless
+the server's process was killed."""
 
 HEARD_SECONDS = 25.0
 """A site is silent if another was heard so much later; each calls every ten seconds. FLARE itself
@@ -29,8 +51,17 @@ ABORTED = "FINISHED:ABORTED"
 AGAIN = "`fedlsvi federate start`"
 
 
-def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Path:
-    """Write the job that any FLARE installation with fedlsvi can run; it holds no code."""
+def write_job(
+    federation: dict[str, Any], folder: str | Path, sites: int, names: Sequence[str] = ()
+) -> Path:
+    """Write the job that any FLARE installation with fedlsvi can run; it holds no code.
+
+    Args:
+        federation: Its table.
+        folder: Where the job is written.
+        sites: How many sites take part.
+        names: These sites, where others may be connected that do not.
+    """
     from nvflare.collab import CollabRecipe
 
     recipe = CollabRecipe(
@@ -45,6 +76,10 @@ def write_job(federation: dict[str, Any], folder: str | Path, sites: int) -> Pat
     # FLARE copies our sources into the job; every party has them installed, and allows no others
     for code in job.glob("*/custom"):
         shutil.rmtree(code)
+    if names:
+        meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+        meta["deploy_map"] = {key: ["server", *names] for key in meta["deploy_map"]}
+        (job / "meta.json").write_text(json.dumps(meta, indent=4), encoding="utf-8")
     return job
 
 
@@ -63,7 +98,12 @@ class Console:
             ) from None
 
     def submit(self, job: str | Path) -> str:
-        """Start a job; returns its number."""
+        """Start a job; returns its number. What the server stores of old jobs goes, except the
+        last ones."""
+        with suppress(Exception):  # the engine's own errors, of many kinds
+            ended = [j["id"] for j in self.jobs() if j["status"].startswith(ENDED)]
+            for old in ended[: 1 - KEPT]:
+                self._session.delete_job(old)
         return str(self._session.submit_job(str(job)))
 
     def job(self, number: str) -> str:
@@ -81,6 +121,8 @@ class Console:
         rows = self._rows(number)
         if said := after(REASON, rows):
             return said
+        if any(PAUSED in row for row in rows):
+            return f"it was paused. {AGAIN} continues after the last round"
         lost = sorted({name for row in rows for name in re.findall(LOST, row)})
         gone = f"FLARE gave up {', '.join(lost) or 'a site'}"
         if any(COMPLETE in row for row in rows):
@@ -102,7 +144,14 @@ class Console:
                 f"could not start its process; see {where}"
             )
         more = f"see log.txt in the server's kit and {where}"
-        return f"{gone}; {more}. {AGAIN} continues from the last checkpoint" if lost else more
+        waited = after(WAITS, rows).strip()
+        if not lost and waited not in ("", NOBODY):
+            gone = f"the engine ended the job while the server was {waited}"
+        elif not lost and any(FINISHED in row for row in rows):
+            gone = "the engine ended the job and gave no reason"
+        elif not lost:
+            gone = "the server's job ended without a word, as after a kill or where memory runs out"
+        return f"{gone}; {more}. {AGAIN} continues from the last checkpoint"
 
     def _rows(self, number: str) -> list[str]:
         """The server's log of a job, which may be running; none where there is no log."""
@@ -122,15 +171,40 @@ class Console:
                     return found
         return progress_in([])
 
+    def live(self, number: str) -> RunStatus | None:
+        """What the server's process of a job says of the run now; None where it does not answer,
+        as before the sites have joined."""
+        with suppress(Exception):  # the engine's own errors, of many kinds
+            return parse(self._session.do_app_command(number, ASK_STATUS, {}))
+        return None
+
+    def pause(self, number: str) -> bool:
+        """Ask for a pause after the round under way; whether the job has heard it."""
+        with suppress(Exception):  # the engine's own errors, of many kinds
+            return self._session.do_app_command(number, ASK_PAUSE, {}).get("pausing") is True
+        return False
+
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs: id, name, status, and whether the server is at it or will be."""
-        running = {job.job_id for job in self._session.get_system_info().job_info}
-        return [
-            {"id": j["job_id"], "name": j["job_name"], "status": j["status"],
-             "alive": j["status"] in WAITING
-             or (j["status"] in RUNNING and j["job_id"] in running)}
-            for j in self._session.list_jobs()
-        ]  # fmt: skip
+        """All jobs: id, name, status, and whether the server is at it or will be. Of a job that was
+        running when its server ended FLARE says for ever that it runs: it has failed."""
+        system = self._session.get_system_info()
+        running = {job.job_id for job in system.job_info}
+        found = []
+        for j in self._session.list_jobs():
+            number, state = j["job_id"], j["status"]
+            alive = state in WAITING or (state in RUNNING and number in running)
+            if state in RUNNING and not alive and self._began(number) < _began(system):
+                state = DIED
+            found.append({"id": number, "name": j["job_name"], "status": state, "alive": alive})
+        return found
+
+    def _began(self, number: str) -> float:
+        """When a job was started, as seconds since 1970; where FLARE has not written it, never."""
+        try:
+            began = self._session.get_job_meta(number).get("start_time")
+            return datetime.fromisoformat(str(began)).timestamp()
+        except ValueError:
+            return math.inf
 
     def sites(self) -> list[str]:
         """The sites that are connected."""
@@ -148,6 +222,12 @@ class Console:
     def close(self) -> None:
         """Leave."""
         self._session.close()
+
+
+def _began(system: Any) -> float:
+    """When the server that answers was started."""
+    began = getattr(getattr(system, "server_info", None), "start_time", None)
+    return float(began) if isinstance(began, int | float) else -math.inf
 
 
 def _not_begun(history: list[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,9 @@ def demo(
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="fedlsvi-") as scratch:
             return demo(Path(scratch) / "project", episodes, on_progress)
-    gamma = {"gamma": max(1.0, episodes / 6.0)}
-    federation = Federation("demo", episodes=episodes, horizon=5, dim=8, settings=gamma)
+    # the server counts what each site sent, which secure sums would hide
+    settings = {"gamma": max(1.0, episodes / 6.0), "aggregation": "float"}
+    federation = Federation("demo", episodes=episodes, horizon=5, dim=8, settings=settings)
     sites = ("site-1", "site-2", "site-3")
     own = {"agents": 1, "env": ENV}
     where = project.init(folder, federation, dict.fromkeys(sites, own), port=free_port())
@@ -62,7 +65,10 @@ def demo(
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback that nobody uses. It is below those that Linux gives to outgoing
+    connections: one of these could take it before the server listens, or while it restarts."""
+    for port in random.SystemRandom().sample(range(20_000, 32_768), 1_000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise TransportError("no port of loopback is free: end other servers", code="no-port")

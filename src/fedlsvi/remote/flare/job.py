@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,8 +22,10 @@ from typing import Any
 from nvflare.collab import collab
 from threadpoolctl import threadpool_limits
 
-from fedlsvi.checks import is_integer, shown
+from fedlsvi import json_log
+from fedlsvi.checks import is_integer, plural, shown
 from fedlsvi.errors import FedLSVIError, InvalidInput, MessageRefused, StoreError, TransportError
+from fedlsvi.observers.traffic import Traffic, TrafficWatch
 from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.closing_estimate import (
     already,
@@ -34,11 +37,19 @@ from fedlsvi.remote.closing_estimate import (
 from fedlsvi.remote.codec import peek, run_id
 from fedlsvi.remote.endpoint import Endpoint
 from fedlsvi.remote.evaluation import FramePasses, PassHandler, pass_guard, pass_id
+from fedlsvi.remote.flare import job_end, job_folders
 from fedlsvi.remote.flare import log as flare_log
+from fedlsvi.remote.flare.received_streams import ReceivedStreams
+from fedlsvi.remote.flare.revocation import Revoked
 from fedlsvi.remote.flare.signing import Signer, Verifier
-from fedlsvi.remote.flare.site_certificate import SiteCertificate
-from fedlsvi.remote.flare.transport import JOIN, SIGNALLED, Flare, SignedSite
+from fedlsvi.remote.flare.site_certificate import SiteCertificate, SiteVerifier
+from fedlsvi.remote.flare.transport import JOIN, SIGNALLED, Flare, RemovedSite, SignedSite
 from fedlsvi.remote.guard import Guard, Refusal
+from fedlsvi.remote.identity import SiteIdentity
+from fedlsvi.remote.server_status import ServerStatus
+from fedlsvi.remote.site_status import LOG, Activity
+from fedlsvi.remote.waiting import Awaited, Watch
+from fedlsvi.storage import checkpoint, files
 
 SETTINGS = "fedlsvi.toml"
 
@@ -94,7 +105,7 @@ class SiteSignals:
 
 
 class Site:
-    """A site's agents. Only the server may call: each of the four methods takes what it asks for
+    """A site's agents. Only the server may call: each of the five methods takes what it asks for
     and its signature. None returns anything but frames, the number of agents and a version."""
 
     def __init__(self, federation: dict[str, Any]) -> None:
@@ -102,11 +113,14 @@ class Site:
         self.federation = federation
         self._endpoint: Endpoint | None = None
         self._books: Any = None
+        self._activity: Activity | None = None
         self._settings: Any = None
         self._first, self._n_agents = 0, 0
+        self._identity: SiteIdentity | None = None
         self._passes: PassHandler | None = None
         self._learned = False
         self._verifier: Verifier | None = None
+        self._revoked: Revoked | None = None
         self._signals = SiteSignals(self._announce)
 
     @contextmanager
@@ -120,10 +134,15 @@ class Site:
             if self._verifier is None:
                 startup = Path(collab.workspace.get_startup_kit_dir())
                 name, job = str(self.federation["name"]), str(collab.fl_ctx.get_job_id())
-                self._verifier = Verifier(startup, name, job, collab.site_name)
+                root = Path(collab.workspace.get_root_dir())
+                self._revoked = _revoked(startup, root, self.federation)
+                self._verifier = Verifier(startup, name, job, collab.site_name, self._revoked)
             self._verifier.check(purpose, content, proof)
         except FedLSVIError as error:
-            log.warning("%s from %s was refused: %s", purpose, flare_log.line(caller), error)
+            log.warning(
+                "%s from %s was refused: %s", purpose, flare_log.line(caller), error,
+                extra={"code": error.code},
+            )  # fmt: skip
             raise SiteTrouble(f"{purpose} was refused", code=error.code) from None
         try:
             yield
@@ -144,7 +163,13 @@ class Site:
         with self._for_server("hello", content, proof):
             settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
             federation = Federation.of(self.federation)
-            if missing := settings.require.missing(federation.settings):
+            public, floor = federation.ends_are_public, federation.floor
+            if self._activity is None:
+                folder = home(collab.workspace, federation.name)
+                files.make_private(folder)
+                _log_to(folder)
+                self._activity = Activity(folder, str(collab.fl_ctx.get_job_id()))
+            if missing := settings.require.missing(federation.settings, public, None, floor):
                 log.warning("this job is refused: %s", missing)
                 raise SiteTrouble(missing, code="protection-missing")
             try:
@@ -154,8 +179,15 @@ class Site:
                 raise SiteTrouble(str(error), code=error.code) from None
             if self._books is None:
                 self._books = open_books(settings, home(collab.workspace, federation.name))
+                _prune_folders(collab.workspace)
+                flare_log.without_calls()
             self._books[1].note("Hello", scalars=1, bytes=8, package=package())
-            return {"agents": settings.agents, "package": package()}
+            answer = {"agents": settings.agents, "package": package()}
+            if federation.revoked is not None:  # the server must know whose certificate it is
+                startup = Path(collab.workspace.get_startup_kit_dir())
+                proof = SiteCertificate(startup, federation.name).sign(_present())
+                answer["proof"] = proof
+            return answer
 
     @collab.publish
     def join(self, content: bytes, proof: bytes) -> bool:
@@ -171,24 +203,67 @@ class Site:
             self._limits = threadpool_limits(limits=1, user_api="blas")
             federation = Federation.of(self.federation)
             self._settings = SiteSettings.read(_local(collab.workspace) / SETTINGS)
-            if missing := self._settings.require.missing(federation.settings):
+            public, floor, require = (
+                federation.ends_are_public, federation.floor, self._settings.require
+            )  # fmt: skip
+            if missing := require.missing(federation.settings, public, None, floor):
                 log.warning("this job is refused: %s", missing)
                 raise SiteTrouble(missing, code="protection-missing")
-            identity = None
+            self._book(federation)
             if federation.settings.get("aggregation") == "secure":
                 startup = Path(collab.workspace.get_startup_kit_dir())
-                identity = SiteCertificate(startup, federation.name)
+                peers, fewest = self._settings.peers, self._settings.require.sites
+                self._identity = SiteCertificate(
+                    startup, federation.name, peers, self._revoked, fewest,
+                    partial(self._admit, federation),
+                )  # fmt: skip
             self._endpoint = open_endpoint(
-                federation, self._settings, first, n_agents, self._books, identity
+                federation, self._settings, first, n_agents, self._books, self._identity
             )
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
+
+    def _book(self, federation: Any) -> None:
+        """Write down what a run may spend of this site's data, before it computes anything; refused
+        where the site's own limit would be exceeded."""
+        from fedlsvi.remote.account import Account, booking_of
+        from fedlsvi.remote.site import SECRETS
+        from fedlsvi.remote.site_noise import book
+
+        privacy = federation.budget(self._n_agents)
+        folder = home(collab.workspace, federation.name).parent
+        run = run_id(federation.parameters(self._n_agents), federation.seed)
+        agents, limit = (self._first, self._settings.agents), self._settings.require.limit
+        booking = booking_of(federation.name, run, agents, privacy)
+        try:
+            account = Account(folder, self._settings.durable)
+            if privacy is None:
+                account.book(booking)
+            else:
+                book(account, booking, files.inside(folder, SECRETS, federation.name), **limit)
+        except MessageRefused as error:  # made of settings alone
+            log.warning("this job is refused: %s", error)
+            raise SiteTrouble(str(error), code=error.code) from None
+
+    def _admit(self, federation: Any, names: Sequence[str]) -> None:
+        """Sites of a secure sum; noise protects the data whichever they are."""
+        from fedlsvi.remote.account import Account
+
+        if federation.budget(self._n_agents) is not None:
+            return
+        reads = self._settings.data is not None or federation.evaluate is not None
+        data = "the records" if reads else f"the episodes of seed {federation.seed}"
+        folder = home(collab.workspace, federation.name).parent
+        account = Account(folder, self._settings.durable)
+        account.take_part(federation.name, data, names, self._settings.require.other_sites)
 
     @collab.publish
     def handle(self, content: bytes, proof: bytes) -> bytes:
         """Answer the frame of a request."""
         with self._for_server("handle", content, proof):
             assert self._endpoint is not None
+            if self._activity is not None:
+                self._activity.asked(content)
             if self._learned and self._is_of_evaluation(content):
                 return self._evaluation().handle(content)
             reply = self._endpoint.handle(content, self._signals)
@@ -200,6 +275,13 @@ class Site:
         """Another agent signalled at an episode of the round that this site explores."""
         with self._for_server("signalled_elsewhere", content, proof):
             self._signals.heard(*SIGNALLED.unpack(content))
+
+    @collab.publish
+    def ended(self, content: bytes, proof: bytes) -> bool:
+        """The server has written down the last model: delete what hid this site's uploads."""
+        with self._for_server("ended", content, proof):
+            assert self._endpoint is not None
+            return self._endpoint.end()
 
     def _is_of_evaluation(self, frame: bytes) -> bool:
         """Whether a frame belongs to the estimate at the end, where one was agreed on."""
@@ -223,8 +305,9 @@ class Site:
             assert policy is not None
             folder = home(collab.workspace, federation.name)
             self._passes = open_passes(
-                federation, self._settings, policy, self._first, self._n_agents, folder
-            )
+                federation, self._settings, policy, self._first, self._n_agents, folder,
+                self._identity,
+            )  # fmt: skip
         return self._passes
 
     def _announce(self, frame: bytes) -> None:
@@ -251,6 +334,9 @@ class Coordinator:
         without_tensors()
         self.federation = federation
         self._transport: Flare | None = None
+        self._status: ServerStatus | None = None
+        self._engine_ended: Callable[[], str | None] = lambda: None
+        self._told = ""
 
     @collab.main
     def run(self) -> None:
@@ -260,7 +346,11 @@ class Coordinator:
         try:
             self._run()
         except Exception as error:
-            flare_log.tell_reason(self._sentence(error))
+            self._notice_end()
+            sentence = self._told or self._sentence(error)
+            flare_log.tell_reason(sentence)
+            if self._status is not None:
+                self._status.end("failed", sentence)
             raise
 
     def _sentence(self, error: Exception) -> str:
@@ -279,32 +369,89 @@ class Coordinator:
 
         federation = Federation.of(self.federation)
         workspace, job = collab.workspace, str(collab.fl_ctx.get_job_id())
+        _prune_folders(workspace)
         signer = Signer(Path(workspace.get_startup_kit_dir()), federation.name, job)
-        proxies = sorted(collab.clients, key=lambda proxy: proxy.name)
+        proxies = [proxy for proxy in collab.clients if proxy.name not in federation.removed]
+        proxies.sort(key=lambda proxy: proxy.name)
         sites = [SignedSite(proxy, signer, proxy.name) for proxy in proxies]
         if not sites:
             raise TransportError("no site takes part", code="no-sites")
         notes: list[str] = []
-        counts = [_greet(site, federation.agents_allowed(site.name), notes) for site in sites]
+        known: SiteVerifier | None = None
+        if federation.revoked is not None:
+            startup, root = Path(workspace.get_startup_kit_dir()), Path(workspace.get_root_dir())
+            revoked = _revoked(startup, root, self.federation)
+            known = SiteVerifier.of_server(startup, federation.name, revoked)
+        there = {
+            site.name: _greet(site, federation.agents_allowed(site.name), notes, known)
+            for site in sites
+        }
+        folder = home(workspace, federation.name)
+        counts, every = _with_removed(there, sites, federation, folder)
         p = federation.parameters(sum(counts))
         cuts = [(sum(counts[:c]), m) for c, m in enumerate(counts)]
-        run, folder = run_id(p, federation.seed), home(workspace, federation.name)
+        run, names = run_id(p, federation.seed), [site.name for site in every]
         opened = federation.open_run(folder, cuts, notes.append)  # refuses before any site is asked
-        for site, (first, _) in zip(sites, cuts, strict=True):
-            _asked(site, "join", first, p.n_agents)
-        guard = Guard(layout(p), federation.facts(p))
-        self._transport = Flare(p, sites, cuts, run, federation.retry_policy(), guard)
+        self._status = status = ServerStatus(folder, federation.name, job, federation.episodes)
+        _answer_administrators(status)
+        _log_to(folder)
+        for site, (first, _) in zip(every, cuts, strict=True):
+            if isinstance(site, SignedSite):
+                _asked(site, "join", first, p.n_agents)
+        guard = Guard(layout(p), federation.bounds(p))
+        self._transport = transport = Flare(
+            p, every, cuts, run, federation.retry_policy(), guard, ReceivedStreams().exchange_ended
+        )
+        transport.leaving = {names.index(site): REMOVED for site in federation.removed}
         for note in notes:
-            self._transport.membership.notes.add(note)
+            self._transport.reachability.notes.add(note)
+        began = {} if opened.found is None else opened.found[0].plain
+        spent = partial(p.epsilon_spent, passed=False)
+        told = TrafficWatch(Traffic.of(p, 0), True, lambda said: flare_log.tell_notes([said]))
+        if not began:
+            told.before()
+        status.begin(transport, names, began.get("k", 0), began.get("t", 0), spent)
+        stops, root = collab.fl_ctx.get_run_abort_signal(), Path(workspace.get_root_dir())
+        self._engine_ended = lambda: (
+            job_end.failed_for(root, job, names) if stops is not None and stops.triggered else None
+        )
+
+        def looked(late: list[Awaited]) -> None:
+            status.look(late)
+            self._notice_end()
+
         try:
-            learned = serve(opened, self._transport, [flare_log.tell], federation.values(p))
-            flare_log.tell_notes(self._transport.membership.missing())
+            with Watch(
+                lambda: transport.waiting, names.__getitem__, flare_log.tell_waiting,
+                looked=looked,
+            ):  # fmt: skip
+                values = federation.values(p)
+                learned = serve(opened, transport, [flare_log.tell, status, told], values)
+            flare_log.tell_notes(self._transport.reachability.missing())
             flare_log.tell_round(learned.rounds, learned.played)
         finally:
             self._transport.close()
+        if status.paused:
+            status.end("paused")
+            flare_log.tell_paused()
+            return
+        if p.privacy is not None or p.aggregation == "secure":
+            _dismiss(sites)
         if federation.evaluate is not None:
             self._estimate(federation, sites, cuts, folder, learned.played)
+        status.end("complete")
         flare_log.tell_complete()
+
+    def _notice_end(self) -> None:
+        """FLARE ends the job, and this process in a moment: say for whom while there is time."""
+        site = self._engine_ended()
+        if site is None or self._told or self._status is None:
+            return
+        if site:
+            self._told = f"site {site} was lost: {job_end.WHY}"
+            self._status.lost(site, job_end.WHY)
+            flare_log.tell_reason(self._told)
+        self._status.end("failed", self._told or "the engine or an administrator ended the job")
 
     def _estimate(
         self, federation: Any, sites: list[SignedSite], cuts: list[tuple[int, int]], folder: Path,
@@ -319,7 +466,7 @@ class Coordinator:
         self._transport = Flare(
             evaluation.parameters(first), sites, cuts, pass_id(evaluation, first),
             replace(federation.retry_policy(), absent="fail", refused="refuse"),
-            pass_guard(evaluation, first),
+            pass_guard(evaluation, first), ReceivedStreams().exchange_ended,
         )  # fmt: skip
         try:
             estimate(federation, evaluation, FramePasses(evaluation, self._transport), names,
@@ -334,6 +481,34 @@ class Coordinator:
             self._transport.signalled(frame, collab.caller)
 
 
+REMOVED = "the organiser removed it"
+
+
+def _with_removed(
+    there: dict[str, int], sites: list[SignedSite], federation: Any, folder: Path
+) -> tuple[list[int], list[SignedSite | RemovedSite]]:
+    """How many agents each site has, and the sites, in the order of agents. Those that were removed
+    keep their place: the checkpoint knows how many agents they have."""
+    if not federation.removed:
+        return list(there.values()), list(sites)
+    every: list[SignedSite | RemovedSite] = [*sites, *map(RemovedSite, federation.removed)]
+    every.sort(key=lambda site: site.name)
+    found = checkpoint.newest(folder, log.warning) if folder.is_dir() else None
+    cuts = [] if found is None else found[0].plain["transport"]["cuts"]
+    if len(cuts) != len(every):
+        raise TransportError(
+            f"the run has {plural(len(cuts), 'site')} in its last checkpoint, but "
+            f"{plural(len(every), 'site')} with those that were removed: a site is removed from a "
+            "run that has done a round",
+            code="other-sites",
+        )
+    federation.check_removal(sum(agents for _, agents in cuts))
+    counts = [
+        there.get(site.name, int(agents)) for site, (_, agents) in zip(every, cuts, strict=True)
+    ]
+    return counts, every
+
+
 def without_tensors() -> None:
     """Keep FLARE from importing PyTorch, where it is installed, when a job starts.
 
@@ -344,12 +519,35 @@ def without_tensors() -> None:
     modules.setdefault("nvflare.app_opt.pt", None)  # to import it fails as if it were not there
 
 
+def _log_to(folder: Path) -> None:
+    """What fedlsvi logs in this job goes into the party's own folder too, as JSON lines."""
+    with suppress(OSError):
+        json_log.write_to(folder / LOG)
+
+
+def _answer_administrators(status: ServerStatus) -> None:
+    """Whoever may submit a job may also ask how it is, and for a pause."""
+    engine = collab.fl_ctx.get_engine()
+    engine.register_app_command(flare_log.ASK_STATUS, lambda topic, data, fl_ctx: status.table())
+    engine.register_app_command(
+        flare_log.ASK_PAUSE, lambda topic, data, fl_ctx: {"pausing": status.pause()}
+    )
+
+
 def home(workspace: Any, name: str) -> Path:
     """Where a party keeps what belongs to a federation: beside FLARE's own folders, so that it
     outlives a job."""
     from fedlsvi.remote.site import HOME
 
     return Path(workspace.get_root_dir()) / HOME / name
+
+
+def _prune_folders(workspace: Any) -> None:
+    """A job begins: FLARE's folders of earlier ones are kept for the last few."""
+    with suppress(OSError):  # no reason to end a job
+        root = Path(workspace.get_root_dir())
+        for folder in job_folders.prune(root, str(collab.fl_ctx.get_job_id())):
+            log.info("the folder of an earlier job was removed: %s", folder)
 
 
 def _local(workspace: Any) -> Path:
@@ -367,14 +565,40 @@ def _asked(site: Any, what: str, *given: Any) -> Any:
         ) from None
 
 
-def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
+def _dismiss(sites: list[SignedSite]) -> None:
+    """The run has ended. A site that does not hear it keeps its secrets until the job is started
+    again, and the run has its model all the same."""
+    for site in sites:
+        try:
+            gone = site(timeout=60.0).ended()
+        except Exception:  # whatever the engine raises for a site that is gone
+            gone = False
+        if gone is not True:
+            log.warning("site %s keeps the secrets of this run: it did not hear the end", site.name)
+
+
+def _revoked(startup: Path, root: Path, federation: dict[str, Any]) -> Revoked:
+    """What this party refuses: the latest list that it has seen, this job's included."""
+    from fedlsvi.remote.site import HOME
+
+    return Revoked.of(startup, root / HOME, federation.get("revoked"))
+
+
+def _present() -> bytes:
+    """What a site signs for the server: that it takes part in this job."""
+    return b"takes part\0" + str(collab.fl_ctx.get_job_id()).encode()
+
+
+def _greet(site: SignedSite, most: int, notes: list[str], known: SiteVerifier | None = None) -> int:
     """How many agents a site has, which must be as many as it may have; another version of
-    fedlsvi there is noted."""
+    fedlsvi there is noted. Where certificates were revoked, the site shows its own."""
     from fedlsvi.remote.federation import package
 
     answer = _asked(site, "hello")
     table = answer if isinstance(answer, dict) else {"agents": answer}
     said: Any = table.get("agents")
+    if known is not None:
+        _refuse_revoked(site.name, table.get("proof"), known)
     theirs = flare_log.line(table.get("package"))[:80]
     if theirs != package():
         notes.append(
@@ -388,6 +612,21 @@ def _greet(site: SignedSite, most: int, notes: list[str]) -> int:
             code="bad-agents",
         )
     return int(said)
+
+
+def _refuse_revoked(name: str, proof: Any, known: SiteVerifier) -> None:
+    """Refuse a site whose certificate counts no more, or that shows somebody else's."""
+    try:
+        shown_name, _ = known.verify(0, _present(), proof if isinstance(proof, bytes) else b"")
+    except MessageRefused as error:
+        raise TransportError(
+            f"site {name} cannot take part: {error}", code="site-revoked"
+        ) from None
+    if shown_name != name:
+        raise TransportError(
+            f"site {name} cannot take part: it showed the certificate of {shown_name}",
+            code="site-revoked",
+        )
 
 
 class SiteTrouble(FedLSVIError):

@@ -16,10 +16,16 @@ from fedlsvi.protocol.records import RoundRecord
 REASON = "this run ends: "
 ROUND = "this run has done round "
 NOTE = "out of the ordinary in this run: "
+WAITS = "this run waits: "
+NOBODY = "for nobody any more"
 COMPLETE = "this run is complete"
-MARKS = (REASON, ROUND, NOTE, COMPLETE)
-"""What stands before the reason of a failure, the number of a round, something out of the ordinary;
-and what a run that has come to its end says."""
+PAUSED = "this run is paused"
+MARKS = (REASON, ROUND, NOTE, WAITS, COMPLETE, PAUSED)
+"""What stands before the reason of a failure, the number of a round, something out of the ordinary,
+who is waited for; and what a run says that has come to its end, or to a pause."""
+
+ASK_STATUS, ASK_PAUSE = "fedlsvi.status", "fedlsvi.pause"
+"""What an administrator can ask of a job that runs."""
 
 WAITING = ("SUBMITTED", "APPROVED")
 """It has not begun."""
@@ -32,6 +38,9 @@ ENDED = ("FINISHED", "FAILED")
 
 COMPLETED = "FINISHED:COMPLETED"
 """It has ended well."""
+
+DIED = "FAILED:SERVER_ENDED"
+"""Our word for a job that was running when its server ended; FLARE says that it still runs."""
 
 LONGEST_LINE = 500
 """Of what a site says, how much the server repeats."""
@@ -51,7 +60,7 @@ def line(text: object) -> str:
 
 def without_calls() -> None:
     """Keep FLARE from writing two lines about each call: it shows no more than the last of a log,
-    and these would be lost among them."""
+    and others would be lost among them."""
     logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
 
 
@@ -72,6 +81,11 @@ def tell_notes(notes: Iterable[str]) -> None:
         log.warning("%s%s", NOTE, line(note))
 
 
+def tell_waiting(sentence: str) -> None:
+    """Somebody is waited for; nobody any more, where the sentence is empty."""
+    log.warning("%s%s", WAITS, line(sentence) or NOBODY)
+
+
 def tell_reason(why: str) -> None:
     """The run cannot go on."""
     log.error("%s%s", REASON, why)
@@ -82,12 +96,20 @@ def tell_complete() -> None:
     log.info(COMPLETE)
 
 
+def tell_paused() -> None:
+    """The run stands still after a round until the job is started again."""
+    log.info(PAUSED)
+
+
 def progress_in(rows: Sequence[str]) -> dict[str, Any]:
-    """Rounds and episodes, None where no row has them, and all notes."""
+    """Rounds and episodes, None where no row has them, all notes, and who is waited for."""
     last = re.match(r"(\d+), at episode (\d+)", after(ROUND, rows))
     rounds, episodes = map(int, last.groups()) if last else (None, None)
     notes = [row.partition(NOTE)[2] for row in rows if NOTE in row]
-    return {"rounds": rounds, "episodes": episodes, "notes": notes}
+    ended = any(mark in row for row in rows for mark in (REASON, COMPLETE, PAUSED))
+    waits = "" if ended else after(WAITS, rows).strip()
+    waits = "" if waits == NOBODY else waits
+    return {"rounds": rounds, "episodes": episodes, "notes": notes, "waits": waits}
 
 
 def after(mark: str, rows: Sequence[str]) -> str:

@@ -6,19 +6,22 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from fedlsvi.errors import DamagedFile, InvalidInput, TransportError
+from fedlsvi.remote import server_status
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import processes
 from fedlsvi.remote.flare.log import COMPLETED as COMPLETED
-from fedlsvi.remote.flare.log import ENDED, WAITING
+from fedlsvi.remote.flare.log import DIED, ENDED, WAITING
 from fedlsvi.remote.flare.provision import ADMIN as ADMIN
 from fedlsvi.remote.flare.provision import FEDERATION, flare, job_store
 from fedlsvi.remote.flare.provision import init as init
+from fedlsvi.remote.flare.provision import with_secure_sums as with_secure_sums
 from fedlsvi.storage import files, settings_file
 from fedlsvi.storage.checkpoint import RECORDS
 from fedlsvi.storage.run_reader import parse_records
@@ -137,7 +140,13 @@ def start(folder: str | Path, seconds: float = 60.0) -> str:
     federation, parties = read(folder)
     federation.check(len(parties["sites"]))
     _without_links(files.inside(Path(folder), "job", federation.name))
-    job = flare("write_job")(federation.table(), Path(folder) / "job", len(parties["sites"]))
+    write_job = flare("write_job")
+    from fedlsvi.remote.flare.revocation import listed
+
+    job = write_job(
+        federation.table() | {"revoked": listed(folder)}, Path(folder) / "job",
+        len(parties["sites"]), parties["sites"] if federation.removed else (),
+    )  # fmt: skip
     end = time.monotonic() + seconds
     connection = _connect(folder, end)
     try:
@@ -182,6 +191,84 @@ def abort(folder: str | Path) -> list[str]:
         connection.close()
 
 
+def pause(folder: str | Path) -> list[str]:
+    """Ask the federation's jobs to stop after the round under way, and return the numbers of those
+    that have heard it."""
+    federation, _ = read(folder)
+    connection = _connect(folder, time.monotonic() + ANSWER_SECONDS)
+    try:
+        jobs = [job for job in connection.jobs() if job["name"] == federation.name and job["alive"]]
+        return [job["id"] for job in jobs if connection.pause(job["id"])]
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What `remove_site` did.
+
+    Attributes:
+        ended: Jobs that it ended.
+        aborted: Whether they had to be aborted, because the run stood still.
+        job: The job that goes on without the site; "" where none was running.
+    """
+
+    ended: list[str]
+    aborted: bool
+    job: str
+
+
+def remove_site(
+    folder: str | Path, site: str, seconds: float = ANSWER_SECONDS, ask: bool = True
+) -> Removal:
+    """Go on without a site for good, after the round under way: all that it contributed is taken
+    out again at the next synchronisation.
+
+    Args:
+        folder: The project.
+        site: The site.
+        seconds: How long the round under way may take; then the job is aborted.
+        ask: Whether to end a job that runs, and to start it again.
+
+    Raises:
+        InvalidInput: There is no such site, or no other.
+        InvalidSetting: Its data cannot be taken out again, as under secure sums.
+    """
+    federation, parties = read(folder)
+    if site not in parties["sites"]:
+        raise InvalidInput(
+            f"{site!r} is none of the sites {', '.join(parties['sites'])}", code="unknown-site"
+        )
+    sites = [name for name in parties["sites"] if name != site]
+    if not sites:
+        raise InvalidInput("a federation needs at least one site", code="no-sites")
+    federation.check_removal(len(parties["sites"]) + len(federation.removed))
+    ended, aborted = _end_jobs(folder, seconds) if ask else ([], False)
+    removed = sorted({*federation.removed, site})
+    table = {**federation.table(), "removed": removed, "parties": {**parties, "sites": sites}}
+    text = settings_file.dump(table)
+    files.write(files.inside(Path(folder), FEDERATION), text.encode())
+    return Removal(ended, aborted, start(folder) if ended else "")
+
+
+def _end_jobs(folder: str | Path, seconds: float) -> tuple[list[str], bool]:
+    """End the jobs that run, after the round under way or, where it takes longer, at once."""
+    asked, aborted = pause(folder), False
+    if not asked:  # none that has begun
+        asked = abort(folder)
+        aborted = bool(asked)
+    for number in asked:
+        try:
+            wait(folder, number, seconds)
+        except TransportError as error:
+            if error.code != "job-not-ended":
+                raise
+            abort(folder)
+            aborted = True
+            wait(folder, number, seconds)
+    return asked, aborted
+
+
 def renew(folder: str | Path, out: str | Path) -> tuple[Path, list[str]]:
     """The same federation with new certificates: a new project whose parties go on with the run.
 
@@ -204,7 +291,7 @@ def renew(folder: str | Path, out: str | Path) -> tuple[Path, list[str]]:
             kits[name] = own
         else:
             missing.append(name)
-    new = init(out, federation, sites, parties["host"], int(parties["port"]))
+    new = init(out, federation, sites, parties["host"], int(parties["port"]), as_written=True)
     for name, own in kits.items():
         kit = new / "kits" / name
         if (books := own.parents[1] / "fedlsvi").is_dir():
@@ -230,7 +317,7 @@ def wait(
                     code="job-not-ended",
                 )
             if on_progress is not None:
-                on_progress(progress(folder))
+                on_progress(progress(folder, connection))
             time.sleep(0.5)
         return str(state)
     finally:
@@ -250,7 +337,7 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
     """Rounds and episodes so far, and what was out of the ordinary: as the server tells over a
     connection, or by its kit if that is on this machine; rounds are None where neither has them."""
     federation, parties = read(folder)
-    found: dict[str, Any] = {"rounds": None, "episodes": None, "notes": []}
+    found: dict[str, Any] = {"rounds": None, "episodes": None, "notes": [], "waits": ""}
     if connection is not None:
         found = connection.progress(federation.name)
     if found["rounds"] is None:
@@ -258,7 +345,7 @@ def progress(folder: str | Path, connection: Any = None) -> dict[str, Any]:
             path = files.inside(server_folder(folder), RECORDS)
             records = parse_records(path, files.whole_lines(path))
             notes = [note for record in records for note in record.notes]
-            found = {"rounds": records[-1].k, "episodes": records[-1].last, "notes": notes}
+            found |= {"rounds": records[-1].k, "episodes": records[-1].last, "notes": notes}
     return {"name": federation.name, "of": federation.episodes, "sites": parties["sites"], **found}
 
 
@@ -273,8 +360,10 @@ def outcome(folder: str | Path, number: str, ended: str) -> dict[str, Any]:
 
 
 def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
-    """Progress, which parties run here, and what the server says."""
+    """Progress, which parties run here, and what the server says: `live` is the status of the job
+    that runs, or the last one that its file on this machine has."""
     found = progress(folder)
+    found["live"] = server_status.read(server_folder(folder))
     listed = processes.running(Path(folder)).items()
     found["processes"] = {name: pid for name, pid in listed if processes.alive(pid)}
     found["server"], found["jobs"], found["connected"] = "does not answer", [], []
@@ -288,6 +377,8 @@ def status(folder: str | Path, seconds: float = 10.0) -> dict[str, Any]:
         found |= progress(folder, connection)
         found["jobs"], found["connected"] = connection.jobs(), connection.sites()
         for job in found["jobs"]:
+            if job["alive"] and job["name"] == found["name"]:
+                found["live"] = connection.live(job["id"]) or found["live"]
             if job["status"] != COMPLETED:
                 job["reason"] = _state(connection, job)
     return found
@@ -308,13 +399,18 @@ def certificate_days(folder: Path) -> int | None:
 
 def _state(connection: Any, job: dict[str, Any]) -> str:
     """Why a job failed, or has not begun; nothing about one that runs."""
+    if job["status"] == DIED:
+        return (
+            "its server ended while it ran, as after a kill or a power cut; `fedlsvi federate "
+            "start` continues from the last checkpoint"
+        )
     if job["status"].startswith((*ENDED, *WAITING)):
         return str(connection.reason(job["id"]))
     if job["alive"]:
         return ""
     return (
-        "it has no running process: it is ending, and the reason will be known in a minute, or "
-        "the server was restarted since; `fedlsvi federate start` continues it"
+        "it has no running process: it is ending, and the reason will be known in a minute; "
+        "`fedlsvi federate start` continues it"
     )
 
 

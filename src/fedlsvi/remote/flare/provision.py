@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from fedlsvi.checks import plural
-from fedlsvi.errors import FolderExists, InvalidInput, TransportError
+from fedlsvi.config import FEWEST_SITES
+from fedlsvi.errors import FedLSVIError, FolderExists, InvalidInput, TransportError
 from fedlsvi.remote.federation import LETTERS, NAME, Federation
 from fedlsvi.storage import files, settings_file
 
@@ -39,12 +40,26 @@ ALLOWED = (
 """All classes that a job may name at any party of this project."""
 
 RIGHTS = dict.fromkeys(
-    ("submit_job", "clone_job", "manage_job", "download_job", "get_job_log", "view", "operate"),
+    (
+        "submit_job",
+        "clone_job",
+        "manage_job",
+        "download_job",
+        "get_job_log",
+        "view",
+        "operate",
+        "app_command",
+    ),
     "any",
 )
-"""What the administrator may do; the log of a job is the server's, for no site sends its own."""
+"""What the administrator may do; the log of a job is the server's, for no site sends its own. With
+an app command it asks a job how it is, or for a pause: a job knows no other."""
 NEVER = {"byoc": "none", "shell_commands": "none"}
 """Nobody, the administrator included, sends code to a party or runs commands there."""
+
+CHUNK_BYTES = 128 * 1024
+"""The pieces in which FLARE sends. For each message it allocates a buffer of one piece, 1 MB unless
+told otherwise, and freed buffers of that size leave memory in holes that grow with every round."""
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 """A part of a server's name."""
@@ -70,12 +85,14 @@ everywhere). The startup kits in `kits/` contain private keys: send each to its 
 you trust. `provisioned/{name}/state/cert.json` contains the keys of the authority and of all
 parties: anyone who has it can impersonate any party. Only the organiser keeps it; never share it.
 
+{exposed}\
 At a site: name your environment in `local/fedlsvi.toml` of your kit; that file never leaves. Then
 
     ./startup/start.sh          # to leave: echo y | ./startup/stop_fl.sh, which asks
 
 After a reboot, or after a process was killed, first run `rm -f pid.fl daemon_pid.fl` in your kit:
-the process id in these files may now belong to another process, and FLARE would not start.
+the process id in these files may now belong to another process, and FLARE would not start. As a
+service run `startup/sub_start.sh --once` instead, which needs neither.
 
 At the server: run `kits/{host}/startup/start.sh` (port {port}) before the sites start. Once all
 parties are running, the administrator starts the run with `fedlsvi federate start .` and watches it
@@ -96,10 +113,21 @@ def init(
     sites: Mapping[str, dict[str, Any]],
     host: str = "localhost",
     port: int = 8002,
+    as_written: bool = False,
 ) -> Path:
-    """Write a project. `sites` maps a site's name to its settings; {} leaves a form to fill in."""
-    project = Path(folder)
+    """Write a project. Sums are secure where nothing else was chosen (`with_secure_sums`).
+
+    Args:
+        folder: Must not exist.
+        federation: What all parties agree on.
+        sites: A site's name → its settings; {} leaves a form to fill in.
+        host, port: Of the server.
+        as_written: Whether the settings are those of a run that may have begun.
+    """
+    project, exposed = Path(folder), ""
     _check(federation, sites, host, port)
+    if not as_written:
+        federation, exposed = with_secure_sums(federation, len(sites))
     if isinstance(federation.max_agents, int):  # each site by name, for the organiser to tighten
         federation = replace(federation, max_agents=dict.fromkeys(sites, federation.max_agents))
     write_job = flare("write_job")
@@ -116,9 +144,32 @@ def init(
         (project / FEDERATION).write_text(text, encoding="utf-8")
         write_job(federation.table(), project / "job", len(sites))
         many = plural(len(sites), "site")
-        readme = _README.format(name=federation.name, sites=many, host=host, port=port)
+        seen = f"**{exposed}.**\n\n" if exposed else ""
+        readme = _README.format(
+            name=federation.name, sites=many, host=host, port=port, exposed=seen
+        )
         (project / "README.md").write_text(readme, encoding="utf-8")
     return project
+
+
+def with_secure_sums(federation: Federation, sites: int) -> tuple[Federation, str]:
+    """Strangers' sums are secure unless the organiser says otherwise, or wants what masks exclude,
+    such as a run that goes on without a site; and why they are not, as a sentence."""
+    settings = federation.settings
+    chosen = settings.get("aggregation")
+    if chosen == "secure":
+        return federation, ""
+    seen = "sums are not secure, so the server sees what each site sends"
+    if chosen is not None:
+        return federation, f'{seen}: aggregation = "{chosen}" was chosen'
+    if sites < FEWEST_SITES:
+        return federation, f"{seen}: masks need {FEWEST_SITES} sites or more"
+    hidden = replace(federation, settings={**settings, "aggregation": "secure"})
+    try:
+        hidden.check(sites)
+    except FedLSVIError as error:
+        return federation, f"{seen}: masks do not go with these settings ({error})"
+    return hidden, ""
 
 
 def _check(federation: Federation, sites: Mapping[str, Any], host: str, port: int) -> None:
@@ -200,11 +251,12 @@ def job_store(mark: str) -> Path:
 
 def _settle(kit: Path, mark: str) -> None:
     """A party's own resources: the shortest list of classes that serves, no log that travels, no
-    right to send code; and a place for FLARE's jobs that no other server on the machine shares.
-    All that FLARE writes is for its owner alone."""
+    right to send code; a place for FLARE's jobs that no other server on the machine shares; and
+    small pieces to send in. All that FLARE writes is for its owner alone."""
     local, script = kit / "local", kit / "startup" / "sub_start.sh"
     first, rest = script.read_text(encoding="utf-8").split("\n", 1)
-    script.write_text(f"{first}\numask 077\n{rest}", encoding="utf-8")
+    chunk = f"export NVFLARE_STREAMING_CHUNK_SIZE=${{NVFLARE_STREAMING_CHUNK_SIZE:-{CHUNK_BYTES}}}"
+    script.write_text(f"{first}\numask 077\n{chunk}\n{rest}", encoding="utf-8")
     text = (local / "resources.json.default").read_text(encoding="utf-8")
     resources = json.loads(text.replace("/tmp/nvflare/", f"{job_store(mark)}/"))
     resources["class_list_enforcement_mode"] = "enforce"

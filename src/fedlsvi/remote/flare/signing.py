@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedlsvi.errors import InvalidInput, MessageRefused
+from fedlsvi.remote.flare.revocation import Revoked
 
 _LABEL = b"fedlsvi request of the server, 1"
 _LENGTH = struct.Struct("<Q")
@@ -84,10 +85,14 @@ class Verifier:
         federation: The federation's name.
         job: FLARE's number of the job.
         site: The site's name.
+        revoked: Certificates that count no more; None is none.
     """
 
-    def __init__(self, startup: Path, federation: str, job: str, site: str) -> None:
+    def __init__(
+        self, startup: Path, federation: str, job: str, site: str, revoked: Revoked | None = None
+    ) -> None:
         self.federation, self.job, self.site = federation, job, site
+        self._revoked = revoked
         self._known: tuple[bytes, Ed25519PublicKey, datetime] | None = None
         try:
             self._authority = _certificate(startup / "rootCA.pem")
@@ -145,6 +150,8 @@ class Verifier:
             if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
                 ended = one.not_valid_after_utc.date()
                 _refuse("certificate-expired", f"its certificate was valid until {ended}")
+        if self._revoked is not None and certificate in self._revoked:
+            _refuse("certificate-revoked", "its certificate was revoked")
         key = certificate.public_key()
         if not isinstance(key, rsa.RSAPublicKey):
             _refuse("not-the-server", "its certificate has the wrong type of key")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -62,13 +62,25 @@ class SignedSite:
         """Tell it that somebody signalled at episode t of the round that this request explores."""
         self._call("signalled_elsewhere", SIGNALLED.pack(epoch, number, t))
 
+    def ended(self) -> Any:
+        """Tell it that the last model is written down here."""
+        return self._call("ended", b"")
+
     def _call(self, purpose: str, content: bytes) -> Any:
         proof = self.signer.sign(purpose, self.name, content)
         return getattr(self.proxy, purpose)(content, proof)
 
 
+@dataclass(frozen=True)
+class RemovedSite:
+    """A site that a run goes on without: it has its place among the agents and is never called."""
+
+    name: str
+
+
 class Flare(FrameTransport):
-    """Frames as calls to sites; `proxies` in the order of agents."""
+    """Frames as calls to sites; `proxies` in the order of agents. `exchange_ended` is called after
+    each exchange, for what the engine keeps of it."""
 
     def __init__(
         self,
@@ -78,10 +90,11 @@ class Flare(FrameTransport):
         run: int,
         retry: RetryPolicy | None = None,
         guard: Guard | None = None,
+        exchange_ended: Callable[[], None] = lambda: None,
     ) -> None:
         sites = [proxy.name for proxy in proxies]
         super().__init__(parameters, cuts, run, retry, guard, sites)
-        self.proxies = list(proxies)
+        self.proxies, self._exchange_ended = list(proxies), exchange_ended
         self._pool = ThreadPoolExecutor(4 * len(proxies))
         self._late: dict[Future[bytes], int] = {}
         # of the last request: the earliest signal that was passed on, and the episodes that sites
@@ -116,6 +129,13 @@ class Flare(FrameTransport):
             proxy = self.proxies[c](timeout=deadline)
             asked.add(call := self._pool.submit(proxy.handle, frame))
             self._late[call] = c
+        try:
+            yield from self._answers(asked, end)
+        finally:
+            self._exchange_ended()
+
+    def _answers(self, asked: set[Future[bytes]], end: float) -> Iterator[tuple[int, bytes]]:
+        """Whatever arrives until nothing that was asked now is left, or the clock says `end`."""
         while asked and (left := end - monotonic()) > 0.0:
             done, _ = wait(self._late, left, FIRST_COMPLETED)
             asked -= done
@@ -124,9 +144,9 @@ class Flare(FrameTransport):
                 try:
                     data = future.result()
                 except Exception as error:  # the engine's own: a site that cannot be reached
-                    log.warning(
-                        "no answer from %s: %s", self.proxies[c].name, flare_log.line(error)
-                    )
+                    said = flare_log.line(error)
+                    log.warning("no answer from %s: %s", self.proxies[c].name, said)
+                    self.waiting.said(c, said)
                 else:
                     yield c, data
 
@@ -153,7 +173,7 @@ class Flare(FrameTransport):
         except FedLSVIError as error:
             log.warning("a signal was refused: %s", error)
             return
-        for other in self.membership.present():
+        for other in self.membership.cohorts_there():
             if other != c:
                 epoch, number = turns[other]
                 site = self.proxies[other](expect_result=False)
@@ -165,7 +185,7 @@ class Flare(FrameTransport):
         if caller not in (None, self.proxies[c].name) or address != self.address(c):
             return False
         exploring = isinstance(self.request, Explore) and self.overshoot == "cut"
-        return exploring and c in self.membership.present()
+        return exploring and c in self.membership.cohorts_there()
 
     def _windows(self, cap: int, floor: int = 1) -> Iterator[int]:
         """Sites explore until somebody signals: there is nothing to guess. Who was told of a signal
@@ -175,8 +195,8 @@ class Flare(FrameTransport):
             yield from super()._windows(cap, floor)
             return
         asked = len(self.cuts) + 1
-        while len(self.membership.present()) < asked:
-            asked = len(self.membership.present())
+        while len(self.membership.cohorts_there()) < asked:
+            asked = len(self.membership.cohorts_there())
             yield cap
 
     def close(self) -> None:

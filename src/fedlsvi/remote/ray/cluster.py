@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import cycle, islice
+from pathlib import Path
 from socket import create_connection
 from typing import Any
 
@@ -17,10 +23,20 @@ LOOPBACK = "127.0.0.1"
 BUSY_SECONDS = 10.0
 """How long actors may wait for a CPU before a warning says so."""
 
+LONGEST_FOLDER = 40
+"""Bytes of the name of Ray's folder: its sockets are below it, whose names have 107 at most."""
+
+REMOVE_SECONDS = 5.0
+"""How long workers that are being ended may go on writing logs."""
+
 log = logging.getLogger(__name__)
 
 _joined: str | None = None
 """The address by which this process joined a cluster."""
+
+_folders: set[Path] = set()
+"""Of clusters that were started here: sockets, and logs, in which the text of an error may quote a
+state. They are their owner's alone and are removed when the cluster ends."""
 
 
 def ray_library() -> Any:
@@ -72,14 +88,59 @@ def connect(address: str | None = None, ray: Any = None) -> bool:
     os.environ.setdefault("RAY_worker_niceness", "0")  # the driver waits for its actors
     _stay_on_loopback(ray)
     quiet |= {"include_dashboard": False, "num_cpus": len(os.sched_getaffinity(0))}
+    folders: list[Path] = []
     try:
-        ray.init(address="local", _node_ip_address=LOOPBACK, **quiet)
+        folders.append(_private_folder())
+        inside = str(folders[0] / "ray")  # to which Ray gives everybody access
+        ray.init(address="local", _node_ip_address=LOOPBACK, _temp_dir=inside, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
+        _remove(folders)
         raise TransportError(
             f"cannot start Ray on this machine: {error}", code="ray-not-started"
         ) from None
+    _folders.update(folders)
+    # Ray ends with this process, if nobody ends it before, and its folder after it
+    atexit.unregister(end)
+    atexit.register(end, ray)
     _joined = None
     return True
+
+
+def _private_folder() -> Path:
+    """A new folder for its owner alone, with a name that is short enough."""
+    base = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    if len(os.fsencode(base)) + len("/fedlsvi-12345678/ray") > LONGEST_FOLDER:
+        base = "/tmp"
+    return Path(tempfile.mkdtemp(prefix="fedlsvi-", dir=base))
+
+
+def end(ray: Any) -> None:
+    """End the cluster that was started here, and remove its folder."""
+    ray.shutdown()
+    _remove(_folders)
+    _folders.clear()
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    until = time.monotonic() + REMOVE_SECONDS
+    for folder in folders:
+        while folder.exists():
+            with suppress(OSError):
+                shutil.rmtree(folder)
+            if time.monotonic() > until:
+                log.warning("the folder of Ray %s could not be removed: remove it", folder)
+                break
+
+
+def keep_logs() -> None:
+    """An actor has failed: its log has the details, so the folder of its cluster stays."""
+    for folder in _folders:
+        log.warning(
+            "an actor failed: Ray's logs are kept in %s/ray/session_latest/logs, for you alone; "
+            "remove that folder once you have read them",
+            folder,
+        )
+    _folders.clear()
 
 
 def _refuse_other(ray: Any, address: str | None) -> None:

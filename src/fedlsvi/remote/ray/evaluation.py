@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlsvi.algorithms.shared.evaluation_site import Evaluation
-from fedlsvi.envs.logged.world import LoggedWorld
+from fedlsvi.logs.world import LoggedWorld
 from fedlsvi.remote.evaluation import FramePasses, placed
 from fedlsvi.remote.ray import cluster
 from fedlsvi.remote.ray.cluster import ray_library
@@ -24,10 +24,11 @@ def on_ray(
     Args:
         evaluation: What is evaluated.
         worlds: One log for each agent; files must be where the actors can read them.
-        cohorts: Number of actors; None is one per CPU of the cluster.
+        cohorts: Number of actors; None is one per CPU of the cluster, or one for
+            each log where sums are secure.
         address: Of a Ray cluster; None starts one on this machine.
     """
-    if cohorts is None:
+    if cohorts is None and evaluation.aggregation != "secure":
         cluster.connect(address)
         cohorts = min(evaluation.n_agents, max(1, cluster.cpus(ray_library())))
     retry = RetryPolicy(deadline=600.0, attempts=2)

@@ -23,6 +23,7 @@ from typing import Any
 
 from fedlsvi.config import FEWEST_SITES, Parameters, cohort_count
 from fedlsvi.errors import StoreError, TransportError
+from fedlsvi.protocol.messages import Reply
 from fedlsvi.protocol.plan import Plan
 from fedlsvi.remote.codec import longest_request, run_id
 from fedlsvi.remote.endpoint_factory import endpoint_factories, guard_for
@@ -37,6 +38,9 @@ from fedlsvi.storage import files
 
 CLOSE_SECONDS = 5.0
 """Time for actors to delete their temporary journals."""
+
+DISMISS_SECONDS = 60.0
+"""Time for actors to delete their secrets when the run has ended."""
 
 RESTART_SECONDS = 0.2
 """Time between two requests to an actor that is restarting."""
@@ -82,6 +86,10 @@ class Actor:
     def process(self) -> int:
         """The actor's process id."""
         return os.getpid()
+
+    def end(self) -> bool:
+        """The last model is written down: delete what hid uploads."""
+        return self._handler.end()
 
     def close(self) -> None:
         """Release files; a temporary journal is deleted."""
@@ -190,6 +198,7 @@ class RayTransport(FrameTransport):
                 f"a Ray actor could not start: {error}", code="actor-not-started"
             ) from None
         super().__init__(parameters, [(first, m) for first, m in cuts], run, retry, guard)
+        self._hidden = parameters.privacy is not None or parameters.aggregation == "secure"
         if cluster.tcp_allowed(ray):
             self._connect_all()
 
@@ -281,7 +290,7 @@ class RayTransport(FrameTransport):
         """An actor died. Ray restarts it, unless it failed to open its journal, which a machine
         that was cut off may hold for a while: then create another one. If its node is gone and the
         journal with it, or the replacements fail too, give up."""
-        lost, name = self._ray.exceptions, self.membership.name(c)
+        lost, name = self._ray.exceptions, self.reachability.name(c)
         if isinstance(error, lost.ActorUnschedulableError):
             self._give_up(
                 f"{name}: the node of their actor is gone, and with it their journal. Set "
@@ -323,9 +332,31 @@ class RayTransport(FrameTransport):
                 asked.discard(c)
                 yield c, data
 
+    def _open(self, c: int, frame: bytes) -> tuple[bool, Reply]:
+        try:
+            return super()._open(c, frame)
+        except TransportError as error:
+            if error.code == "agent-failed":
+                cluster.keep_logs()
+            raise
+
     def processes(self) -> list[int]:
         """The process id of each actor."""
         return [int(p) for p in self._ray.get([a.process.remote() for a in self.actors])]
+
+    def dismiss(self) -> None:
+        if self._scratch is not None or not self._hidden:
+            return
+        calls = {actor.end.remote(): c for c, actor in enumerate(self.actors)}
+        self._ray.wait(list(calls), num_returns=len(calls), timeout=DISMISS_SECONDS)
+        for call, c in calls.items():
+            try:
+                gone = self._ray.get(call, timeout=0)
+            except self._ray.exceptions.RayError:  # it died, or takes too long
+                gone = False
+            if not gone:
+                name = self.reachability.name(c)
+                log.warning("%s: the secrets of this run stay in the folder of their journal", name)
 
     def close(self) -> None:
         """End the actors, and Ray if it was started here."""
@@ -339,7 +370,7 @@ class RayTransport(FrameTransport):
             self._ray.kill(actor, no_restart=True)
         self.actors = []
         if self._own:
-            self._ray.shutdown()
+            cluster.end(self._ray)
         if self._scratch is not None:
             self._scratch.cleanup()
 

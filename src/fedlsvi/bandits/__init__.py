@@ -1,0 +1,7 @@
+"""Federated contextual bandits: decisions that stand alone (H = 1), with scikit-learn's manners."""
+
+from __future__ import annotations
+
+from fedlsvi.bandits.learner import AsyncLinUCB, Decisions, DisLinUCB, FedLinTS, FedLinUCB
+
+__all__ = ["AsyncLinUCB", "Decisions", "DisLinUCB", "FedLinTS", "FedLinUCB"]
