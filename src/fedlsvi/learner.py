@@ -406,7 +406,7 @@ class FedLSVI(Algorithm):
         """Check everything that `learn` is given, and make ready to play.
 
         Args:
-            env, episodes, seed, features, execution, **placing: As in `learn`.
+            env, episodes, seed, features, execution, placing: As in `learn`.
             logs: Each agent's log; if a log is also the agent's environment, the agent has only the
                 log.
             prior: What was learned before.

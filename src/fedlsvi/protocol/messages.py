@@ -218,8 +218,8 @@ class MaskedUpload:
 
 @dataclass(frozen=True, slots=True)
 class SummedUpload:
-    """Cohort → server, in one process and in one trip: Σ over its agents of what `Upload`s of all
-    steps would hold, in fixed point. Each agent counts as if it had sent its own."""
+    """Cohort → server, in one process and in one trip: the sum over its agents of what an `Upload`
+    of every step would hold, in fixed point. Each agent counts as if it had sent its own."""
 
     h: int
     words: np.ndarray  # (H(P + d) + (H−1)dS,) uint64
