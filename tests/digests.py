@@ -276,7 +276,9 @@ def parts_apart(now: Digest, then: Digest, bits: bool = False) -> list[str]:
         if bits:
             return bool(a["bits"] == b["bits"])
         exact = all(a.get(key) == b.get(key) for key in ("size", "amounts"))
-        return exact and np.allclose(a.get("close", 0.0), b.get("close", 0.0), CLOSE, CLOSE)
+        return exact and np.allclose(
+            a.get("close", 0.0), b.get("close", 0.0), CLOSE, CLOSE, equal_nan=True
+        )
 
     return [part for part in sorted(now | then) if not same(part)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from fedlsvi.algorithms import registry
 from fedlsvi.algorithms.shared.settings import PRACTICAL
 from studies import comparators, front
 
+PAGE = Path(comparators.__file__).with_suffix(".md").read_text()
+
 
 def test_every_practical_constant_has_a_search() -> None:
     assert set(comparators.SEARCHES) >= set(PRACTICAL)
@@ -19,7 +22,9 @@ def test_every_practical_constant_has_a_search() -> None:
         assert len(search.tune) * len(search.families) >= 20
         assert not set(search.tune) & set(search.test)
         known = registry.entry(search.after or name).parameters()
-        assert known[search.parameter] in (None, search.before)
+        now = known[search.parameter]
+        chosen = re.findall(rf"^\| {name} \|.*\*\*(\S+): [0-9.]+\*\*", PAGE, re.MULTILINE)
+        assert now in (None, search.before) or [comparators.shown(now)] == chosen
 
 
 def test_a_search_goes_beyond_the_end_of_its_grid_but_not_for_ever() -> None:

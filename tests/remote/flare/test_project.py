@@ -82,8 +82,9 @@ def test_strangers_sums_are_secure_by_default(
     file = tmp_path / "federation.toml"
     file.write_text('name = "trial"\nepisodes = 10\nhorizon = 3\ndim = 4\n' + more)
     assert main(["federate", "init", str(file), "--sites", sites, "--out", "x"]) == 0
-    assert made[0].settings.get("aggregation") == sums
-    made[0].check(len(sites.split(",")))
+    job, _ = project.with_secure_sums(made[0], len(sites.split(",")))
+    assert job.settings.get("aggregation") == sums
+    job.check(len(sites.split(",")))
     said = capsys.readouterr().out
     assert ("sums are secure" in said) == (sums == "secure")
     assert ("sums are not secure" in said) == (sums != "secure")
