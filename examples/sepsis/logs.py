@@ -71,6 +71,15 @@ def tune() -> None:
         print(f"stationary = {stationary!s:<6} beta = {beta:<6g}{np.mean(values):.4f}")
 
 
+def unlearned(env: FiniteMDP) -> tuple[float, np.ndarray]:
+    """What needs no learning: the clinicians' most frequent dose in each state, and each dose for
+    everybody."""
+    every = np.eye(env.n_actions)
+    often = value(env, every[clinicians(env).argmax(axis=-1)])
+    shape = (env.horizon, env.n_states, env.n_actions)
+    return often, np.array([value(env, np.broadcast_to(dose, shape)) for dose in every])
+
+
 def main(seeds: int = 5) -> None:
     """Ten hospitals together and one alone, compared with the clinicians and the optimum."""
     env, rows = sepsis(), dict[str, list[float]]()
@@ -84,6 +93,8 @@ def main(seeds: int = 5) -> None:
                     rows.setdefault(f"{who}, {how}", []).append(found)
     best = float(env.initial_law(0) @ env.optimal_values()[0])
     print(f"clinicians {value(env, clinicians(env)):.4f}, optimum {best:.4f}")
+    often, doses = unlearned(env)
+    print(f"their most frequent dose {often:.4f}, always dose {doses.argmax()}: {doses.max():.4f}")
     for what, values in rows.items():
         print(f"{what:<28}{np.median(values):.4f}  {np.round(values, 4).tolist()}")
 
