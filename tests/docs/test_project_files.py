@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -42,6 +45,35 @@ def test_the_hooks_are_the_checks_of_make_test() -> None:
     assert recipe is not None
     checks = re.findall(r"\$\(BIN\)/(.+)", recipe[1])
     assert re.findall(r"entry: \.venv/bin/(.+)", read(".pre-commit-config.yaml")) == checks
+
+
+@pytest.mark.parametrize(("user", "by"), [(0, ""), (1000, "sudo -n ")])
+def test_make_installs_programs_as_root_or_by_sudo(tmp_path: Path, user: int, by: str) -> None:
+    """Nothing is installed here: all that the recipe may call writes down what it was asked."""
+    said = tmp_path / "said"
+    for name, text in {
+        "id": f"echo {user}",
+        "apt-get": f'echo "apt-get $*" >> {said}',
+        "sudo": f'echo "sudo $*" >> {said}',
+        "env": f'shift; echo "$*" >> {said}',
+        "sh": "",
+    }.items():
+        if text:
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+            (tmp_path / name).chmod(0o755)
+        else:
+            (tmp_path / name).symlink_to("/bin/sh")
+    make = shutil.which("make")
+    assert make is not None
+    for ci in ("", "true"):
+        done = subprocess.run([make, "programs", f"CI={ci}"], cwd=ROOT, env={"PATH": str(tmp_path)},
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert said.exists() == bool(ci)
+    lines = said.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == f"{by}apt-get update -qq"
+    assert lines[1].startswith(by)
+    assert [line.split()[-1] for line in lines[1::2]] == ["chromium", "prometheus", "systemd"]
 
 
 def test_constraints_name_exact_versions_and_no_index() -> None:
