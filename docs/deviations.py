@@ -72,14 +72,10 @@ def defaults() -> str:
 
 
 def options() -> str:
-    """Settings that leave the paper only where they are given."""
+    """Settings that leave the paper only where they are given; docs/settings.md explains them."""
     paper, practical = values("paper"), values("practical")
-    rows = [
-        (f"`{name}`", practical[name], text)
-        for name, text in _texts().items()
-        if paper[name] == practical[name]
-    ]
-    return table(("setting", "default", "what it does"), rows)
+    names = [name for name in _texts() if paper[name] == practical[name]]
+    return ", ".join(f"[`{name}`]({PAGES.get(name, 'settings.md')})" for name in names)
 
 
 def _texts() -> dict[str, str]:
