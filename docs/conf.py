@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import fedlsvi
-from fedlsvi import groups, incompatible
 
 project = "fedlsvi"
 author = "the authors of fedlsvi"
@@ -38,10 +37,6 @@ napoleon_use_ivar = True  # attributes as one list, beside those documented in t
 napoleon_use_rtype = False
 
 
-SETTINGS = (groups.CommonSettings, groups.StationarySettings, *groups.GROUPS.values(),
-            groups.BonusSettings, groups.ExchangeSettings, groups.PrivacySettings)  # fmt: skip
-
-
 def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Outside code, |x| is an absolute value and not a reference to a substitution."""
     lines[:] = [re.sub(r"(`[^`]*`)|\|", lambda bar: bar[1] or r"\|", line) for line in lines]
@@ -67,26 +62,6 @@ def link_studies(app: Any, name: str, source: list[str]) -> None:
     source[0] = source[0].replace(f"](../{up}studies/", f"]({up}studies/")
 
 
-def write_incompatible(app: Any, name: str, source: list[str]) -> None:
-    """The page of settings has the table of those that cannot be combined."""
-    rows = [
-        f"| {row['settings']} | {row['reason']} | {row['instead']} |" for row in incompatible.rows()
-    ]
-    lines = ["| together | why not | instead |", "|---|---|---|", *rows]
-    source[0] = source[0].replace("<!-- the table of incompatibilities -->", "\n".join(lines))
-    for kind in SETTINGS:
-        rows = [
-            f"| `{row['name']}` | {_default(row['default'])} | {row['text']} |"
-            for row in kind.documented()
-        ]
-        lines = ["| setting | default | what it does |", "|---|---|---|", *rows]
-        source[0] = source[0].replace(f"<!-- {kind.__name__} -->", "\n".join(lines))
-
-
-def _default(value: Any) -> str:
-    return "" if value is None else f"`{value!r}`".replace("'", '"')
-
-
 def remove_studies(app: Any, error: Exception | None) -> None:
     """The folder of the pages is as it was."""
     shutil.rmtree(Path(app.srcdir) / "studies")
@@ -97,5 +72,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", plain_bars, priority=400)
     app.connect("builder-inited", bring_studies)
     app.connect("source-read", link_studies)
-    app.connect("source-read", write_incompatible)
     app.connect("build-finished", remove_studies)

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/algorithm.md and studies/sources.md from settings and docstrings.
+"""Writes tables of docs/algorithm.md, docs/settings.md and studies/sources.md from the code.
 
 python docs/deviations.py
 """
@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedlsvi import FedLSVI
+from fedlsvi import FedLSVI, groups, incompatible
 from fedlsvi.algorithms import registry
 from fedlsvi.config import Parameters, Settings
 from fedlsvi.groups import ProblemSize
 
 ROOT = Path(__file__).parents[1]
-WRITTEN = (ROOT / "docs" / "algorithm.md", ROOT / "studies" / "sources.md")
+WRITTEN = (
+    ROOT / "docs" / "algorithm.md",
+    ROOT / "studies" / "sources.md",
+    ROOT / "docs" / "settings.md",
+)
 THE_PAPERS_OWN = ("n_agents", "xi", "value_range", "preset", "packing", "confidence", "c_beta")
 """Settings that are numbers of the paper, or that change no result."""
 
@@ -66,14 +72,10 @@ def defaults() -> str:
 
 
 def options() -> str:
-    """Settings that leave the paper only where they are given."""
+    """Settings that leave the paper only where they are given; docs/settings.md explains them."""
     paper, practical = values("paper"), values("practical")
-    rows = [
-        (f"`{name}`", practical[name], text)
-        for name, text in _texts().items()
-        if paper[name] == practical[name]
-    ]
-    return table(("setting", "default", "what it does"), rows)
+    names = [name for name in _texts() if paper[name] == practical[name]]
+    return ", ".join(f"[`{name}`]({PAGES.get(name, 'settings.md')})" for name in names)
 
 
 def _texts() -> dict[str, str]:
@@ -103,6 +105,33 @@ def algorithms() -> str:
     return table(("algorithm", "what was checked, what is ours"), rows)
 
 
+def settings(kind: type[groups.SettingGroup]) -> str:
+    """All that a group of settings documents of itself."""
+    rows = [(f"`{row['name']}`", _code(row["default"]), row["text"]) for row in kind.documented()]
+    return table(("setting", "default", "what it does"), rows)
+
+
+def _code(value: Any) -> str:
+    return "" if value is None else f"`{value!r}`".replace("'", '"')
+
+
+def together() -> str:
+    """The settings that cannot be combined."""
+    rows = [(row["settings"], row["reason"], row["instead"]) for row in incompatible.rows()]
+    return table(("together", "why not", "instead"), rows)
+
+
+GROUPS = (
+    groups.CommonSettings, groups.StationarySettings, *groups.GROUPS.values(),
+    groups.BonusSettings, groups.ExchangeSettings, groups.PrivacySettings,
+)  # fmt: skip
+TABLES: dict[str, Callable[[], str]] = {
+    "defaults": defaults, "options": options, "algorithms": algorithms, "together": together,
+    **{kind.__name__: partial(settings, kind) for kind in GROUPS},
+}  # fmt: skip
+"""What stands between `<!-- NAME: docs/deviations.py -->` and `<!-- end -->`."""
+
+
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
@@ -113,7 +142,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def written(page: str) -> str:
     """The page with its tables as they are now."""
-    for mark, make in (("defaults", defaults), ("options", options), ("algorithms", algorithms)):
+    for mark, make in TABLES.items():
         begin, end = f"<!-- {mark}: docs/deviations.py -->\n", "<!-- end -->"
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
         text = f"{begin}\n{make()}\n\n{end}"

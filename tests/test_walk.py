@@ -1,4 +1,15 @@
-"""How many files one has to read to follow a run: not more than before."""
+"""How many files one has to read to follow a run.
+
+    walk                       here      commit 2fa7fd4    wanted
+    `learn` – first episodes     43                  29        20
+    a small `fedlsvi run`        69                  49        42
+    an upload over frames        24                  14        12
+    the same, of three sites     28                   –         –
+
+The targets are missed, and the walks are longer than at that commit, whose source, memory and
+policy were one class for each kind of problem. A walk counts files in which a function is called,
+so that importing later makes none shorter. These tests keep the walks from growing further.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -181,11 +182,50 @@ def test_commands_and_targets_exist(page: Path) -> None:
                 assert words[1] in targets, words
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+def slugs(page: str) -> set[str]:
+    """What a link may name after `#`: GitHub's slugs, which are MyST's, of headings of the three
+    levels that `docs/conf.py` gives anchors to. A second heading of one text ends in -1."""
+    headings = re.findall(r"^#{1,3} (.+)$", BLOCK.sub("", page), re.MULTILINE)
+    texts = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts[re.sub(r"[^\w -]", "", text.strip().lower()).replace(" ", "-")] += 1
+    return {f"{slug}-{n}" if n else slug for slug, count in counts.items() for n in range(count)}
+
+
+def test_slugs_are_those_of_github() -> None:
+    page = (
+        "# `p(x)`: a [link](to.md#x), ε and two_words\n```sh\n# none\n```\n## A – B …\n## A – B …\n"
+    )
+    assert slugs(page) == {"px-a-link-ε-and-two_words", "a--b-", "a--b--1"}
+
+
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+"""A link within the repository: its file, and its heading."""
+
+
+def dead_links(page: Path) -> list[str]:
+    """The links of a page that lead to no file or to no heading."""
+    dead = []
+    for path, heading in LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        if not target.exists() or (
+            heading and heading not in slugs(target.read_text(encoding="utf-8"))
+        ):
+            dead.append(f"{path}#{heading}")
+    return dead
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES, *ROOT.glob("*/README.md")}), ids=name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    assert not dead_links(page)
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n[1](#a-page) [2](page.md#a-page) [3](https://x.org/y#z)\n"
+                    "[4](#a) ![5](no.png) [6](page.md#b)\n")  # fmt: skip
+    assert dead_links(page) == ["#a", "no.png#", "page.md#b"]
 
 
 def test_every_module_is_in_the_architecture() -> None:

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedlsvi.algorithms.independent import Planner
 from fedlsvi.algorithms.shared.channel import Message
 from fedlsvi.algorithms.shared.comparator import Comparator, Play, Segment
+from fedlsvi.algorithms.shared.planner import Planner
 from fedlsvi.algorithms.shared.regret_meter import GroupMeter
 from fedlsvi.algorithms.shared.settings import ServedSettings, threshold_of
 from fedlsvi.checks import number

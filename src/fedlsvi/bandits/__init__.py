@@ -1,4 +1,4 @@
-"""Federated contextual bandits: decisions that stand alone (H = 1), with scikit-learn's manners."""
+"""Federated contextual bandits: decisions that stand alone (H = 1), as in scikit-learn."""
 
 from __future__ import annotations
 
