@@ -1,7 +1,8 @@
 """A bandit as a policy of Open Bandit Pipeline (`pip install "fedlsvi[obp]"`), whose simulators
 and estimators can then be used: https://github.com/st-tech/zr-obp.
 
-It is imported only where it is asked for: `from fedlsvi.bandits.open_bandit import OpenBanditPolicy`.
+It is imported only where it is asked for:
+`from fedlsvi.bandits.open_bandit import OpenBanditPolicy`.
 """
 
 from __future__ import annotations
