@@ -23,6 +23,7 @@ from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.privacy import privacy, smallest_upload
 from fedlsvi.report.protections import protections
+from fedlsvi.report.remembered import remembered
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.report.rounds import remarks, synchronisations, triggers
 from fedlsvi.run import Bound, Run
@@ -111,6 +112,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         figures(("alone", "regret", "returns"), merits),
         *coverage(run, figures),
         *estimates(run, levels, _only(group)),
+        *remembered(run, _only(group)),
         *_model_card(run),
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
