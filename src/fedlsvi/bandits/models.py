@@ -90,7 +90,7 @@ class ArmModels:
         """
         if self.private:
             refuse_unbounded(phi, rewards)
-        touched = [0] if self.shared else np.unique(positions).tolist()
+        touched = [0] if self.shared else sorted(set(positions.tolist()))
         for at in touched:
             of_arm = slice(None) if self.shared else positions == at
             self.regressions[at].observe(phi[of_arm], rewards[of_arm], sites[of_arm])
@@ -178,7 +178,7 @@ class ArmModels:
         if not self.shared and len(views) == 1 and isinstance(views[0][1], slice):
             if len(self._side_by_side) != len(self.arms):
                 self._side_by_side = SideBySide(self.dim, len(self.arms))
-            self._side_by_side.take([one.model(0, False) for one in self.regressions])
+            self._side_by_side.take([one.cohorts[0].model for one in self.regressions])
             return self._side_by_side.scores(rows, alpha)
         scores = np.empty((len(rows), len(self.arms)))
         for m, some in views:

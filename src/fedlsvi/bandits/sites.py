@@ -147,8 +147,9 @@ class Sites:
         sums = (self._gram, self._b, self.length, self._low, self._high)
         norms2 = self.model.norms2(phi)
         add_rewards(*map(read_only, (phi, rewards, at, norms2)), *sums)
-        for m in np.unique(at).tolist():
-            self._own.pop(m, None)
+        if self._own:
+            for m in set(at.tolist()):
+                self._own.pop(m, None)
 
     def firing(self, rule: Rule) -> np.ndarray:
         """Numbers of the sites whose trigger fires."""

@@ -23,6 +23,11 @@ BY_STATE = (
     "was; ← is what the policy does. A visit is an action that was tried, or as much as other "
     "visits say about it."
 )
+ALL_STEPS = (
+    "Values w·φ of the actions, at the first step, in the states that were seen most at all steps "
+    "together; ← is what the policy does. A visit is an action that was tried, or as much as other "
+    "visits say about it."
+)
 BY_NAME = (
     "The largest weights, each at the step at which its feature was seen most. Σφ² is how much the "
     "agents have seen of it."
@@ -56,7 +61,8 @@ def remembered(run: Run, which: str = "") -> list[str]:
             return []
         names = run.policy.action_names or [f"action {a}" for a in range(phi.shape[1])]
         visits = np.array([visited(gram, phi, lam) for gram in run.gram])
-        text, table = BY_STATE, states(w, visits, phi, values.policy, names)
+        text = ALL_STEPS if run.parameters.matrices == 1 else BY_STATE
+        table = states(w, visits, phi, values.policy, names)
     return [html.heading(f"What the policy goes by{which}"), html.paragraph(text), table]
 
 
