@@ -50,7 +50,8 @@ def digits(seed: int) -> Iterator[Problem]:
     """Ten classes as arms: 1 for the right one (scikit-learn's handwritten digits)."""
     from sklearn.datasets import load_digits
 
-    return classes(*load_digits(return_X_y=True), seed)
+    data, target = load_digits(return_X_y=True)
+    return classes(data, target, seed)
 
 
 def tumours(seed: int) -> Iterator[Problem]:

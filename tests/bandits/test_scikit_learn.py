@@ -1,4 +1,4 @@
-"""The manners of scikit-learn."""
+"""The conventions of scikit-learn."""
 
 from __future__ import annotations
 

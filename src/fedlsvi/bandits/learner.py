@@ -1,4 +1,4 @@
-"""Federated contextual bandits with the manners of scikit-learn.
+"""Federated contextual bandits that follow scikit-learn's conventions.
 
 What these learners have in common is in `FedLinUCB`: the others are the same class with other
 defaults. Where contexts are (n, d), every arm has a regression of its own (disjoint LinUCB). Where

@@ -59,10 +59,10 @@ def remembered(run: Run, which: str = "") -> list[str]:
         phi = np.eye(w.shape[1])[values.index] if values.index.size else values.phi
         if phi.shape[2] != w.shape[1] or len(w) * phi.size > MOST_NUMBERS:
             return []
-        names = run.policy.action_names or [f"action {a}" for a in range(phi.shape[1])]
+        actions = run.policy.action_names or [f"action {a}" for a in range(phi.shape[1])]
         visits = np.array([visited(gram, phi, lam) for gram in run.gram])
         text = ALL_STEPS if run.parameters.matrices == 1 else BY_STATE
-        table = states(w, visits, phi, values.policy, names)
+        table = states(w, visits, phi, values.policy, actions)
     return [html.heading(f"What the policy goes by{which}"), html.paragraph(text), table]
 
 
