@@ -28,7 +28,7 @@ def test_a_smaller_share_synchronises_more_often_and_t_5_is_the_default() -> Non
             found[learner] = bandits.played("shared", learner, 100, steps=60)
     assert found["t/5"] == found["fed-linucb"]
     assert found["t/40"]["rounds"] > found["t/5"]["rounds"] > 0
-    assert regression.SHARE == bandits.SHARES["t/5"]
+    assert bandits.SHARES["t/5"] == regression.SHARE
 
 
 def test_the_tables_compare_with_pooled_data() -> None:
