@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlsvi.bandits import AsyncLinUCB, DisLinUCB, FedLinTS, FedLinUCB
+from fedlsvi.bandits import AsyncLinUCB, DisLinUCB, FedLinTS, FedLinUCB, regression
 
 SITES, STEPS, SEEDS, ALPHA = 10, 3_000, range(5), 0.5
 """30,000 decisions in all. α is the same for everybody, since all use the same width."""
+TUNING, SHARES = range(100, 103), {"t/40": 0.025, "t/20": 0.05, "t/10": 0.1, "t/5": 0.2}
+"""γ(t) of the second table, on other seeds."""
 
 LEARNERS: dict[str, Callable[..., FedLinUCB]] = {
     "pooled": lambda **own: FedLinUCB(SITES, alpha=ALPHA, threshold=1.0, **own),
@@ -31,6 +35,7 @@ LEARNERS: dict[str, Callable[..., FedLinUCB]] = {
 """Pooled LinUCB sends every reward at once. Alone, no trigger ever fires, and a site knows its own
 rewards only. Thompson sampling draws from the posterior, whose width is half of a confidence
 bound's in practice."""
+CANDIDATES = ("pooled", *SHARES)
 
 
 class Problem(NamedTuple):
@@ -46,11 +51,25 @@ def digits(seed: int) -> Iterator[Problem]:
     from sklearn.datasets import load_digits
 
     data, target = load_digits(return_X_y=True)
+    return classes(data, target, seed)
+
+
+def tumours(seed: int) -> Iterator[Problem]:
+    """Two classes as arms (scikit-learn's breast cancer data), with an intercept."""
+    from sklearn.datasets import load_breast_cancer
+
+    data, target = load_breast_cancer(return_X_y=True)
+    scaled = (data - data.mean(axis=0)) / data.std(axis=0)
+    return classes(np.hstack([scaled, np.ones((len(data), 1))]), target, seed)
+
+
+def classes(data: np.ndarray, target: np.ndarray, seed: int) -> Iterator[Problem]:
+    """Classification as a bandit: rows of norm 1 as contexts, 1 for the right class."""
     rows = data / np.linalg.norm(data, axis=1, keepdims=True)
-    rng = np.random.default_rng(seed)
+    rng, worth = np.random.default_rng(seed), np.eye(int(target.max()) + 1)
     while True:
         at = rng.integers(len(rows), size=SITES)
-        yield Problem(rows[at], np.eye(10)[target[at]], 0.0)
+        yield Problem(rows[at], worth[target[at]], 0.0)
 
 
 def disjoint(seed: int) -> Iterator[Problem]:
@@ -71,7 +90,12 @@ def shared(seed: int) -> Iterator[Problem]:
         yield Problem(x, 0.5 + 0.5 * x @ theta, 0.1)
 
 
-PROBLEMS = {"digits": (digits, 10), "disjoint": (disjoint, 8), "shared": (shared, 20)}
+PROBLEMS = {
+    "digits": (digits, 10),
+    "tumours": (tumours, 2),
+    "disjoint": (disjoint, 8),
+    "shared": (shared, 20),
+}
 
 
 def unit(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -84,7 +108,7 @@ def unit(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def played(problem: str, learner: str, seed: int, steps: int = STEPS) -> dict[str, Any]:
     """Regret of all sites, synchronisations and scalars."""
     make, arms = PROBLEMS[problem]
-    bandit = LEARNERS[learner](arms=arms, seed=seed)
+    bandit = LEARNERS["fed-linucb" if learner in SHARES else learner](arms=arms, seed=seed)
     sites, rng = np.arange(SITES), np.random.default_rng([seed, 1])
     regret = 0.0
     for _, here in zip(range(steps), make(seed), strict=False):
@@ -97,14 +121,27 @@ def played(problem: str, learner: str, seed: int, steps: int = STEPS) -> dict[st
     return {"regret": regret, "rounds": bandit.rounds_, "scalars": scalars}
 
 
-def table(runs: dict[tuple[str, str, int], dict[str, Any]]) -> Iterator[str]:
+@contextmanager
+def growing(learner: str) -> Iterator[None]:
+    """γ(t) as the name of a candidate says: it is no setting, only γ itself is."""
+    usual = regression.SHARE
+    regression.SHARE = SHARES.get(learner, usual)
+    try:
+        yield
+    finally:
+        regression.SHARE = usual
+
+
+def table(
+    runs: dict[tuple[str, str, int], dict[str, Any]], learners: Iterable[str], seeds: range
+) -> Iterator[str]:
     """Means over seeds; regret and scalars also as a share of the pooled ones."""
     yield "| problem | learner | regret | ÷ pooled | rounds | scalars | ÷ pooled |"
     yield "|---|---|---|---|---|---|---|"
     for problem in PROBLEMS:
-        for learner in LEARNERS:
+        for learner in learners:
             mean, base = (
-                {key: np.mean([runs[problem, who, seed][key] for seed in SEEDS]) for key in COLUMNS}
+                {key: np.mean([runs[problem, who, seed][key] for seed in seeds]) for key in COLUMNS}
                 for who in (learner, "pooled")
             )
             ratio = [mean[key] / base[key] for key in ("regret", "scalars")]
@@ -118,20 +155,21 @@ COLUMNS = ("regret", "rounds", "scalars")
 
 
 def main(file: str) -> None:
-    """Play what is missing and print the table."""
+    """Play what is missing and print both tables."""
     kept = Path(file)
     lines = kept.read_text().splitlines() if kept.exists() else []
     runs = {tuple(own.pop("run")): own for own in map(json.loads, lines)}
     with kept.open("a") as log:
-        for seed in SEEDS:
-            for problem in PROBLEMS:
-                for learner in LEARNERS:
-                    key = (problem, learner, seed)
-                    if key not in runs:
-                        runs[key] = played(*key)
-                        log.write(json.dumps({"run": key, **runs[key]}) + "\n")
-                        log.flush()
-    print("\n".join(table(runs)))
+        for key in [
+            *product(PROBLEMS, LEARNERS, SEEDS), *product(PROBLEMS, CANDIDATES, TUNING)
+        ]:  # fmt: skip
+            if key not in runs:
+                with growing(key[1]):
+                    runs[key] = played(*key)
+                log.write(json.dumps({"run": key, **runs[key]}) + "\n")
+                log.flush()
+    for learners, seeds in ((LEARNERS, SEEDS), (CANDIDATES, TUNING)):
+        print("\n".join(table(runs, learners, seeds)), end="\n\n")
 
 
 if __name__ == "__main__":

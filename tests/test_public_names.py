@@ -12,7 +12,10 @@ PUBLIC = {
         AlgorithmEntry Comparator Explorer LSVISums LinearSettings Play RandomisedSettings Segment
         SingleAgentSettings TabularSettings check_algorithm entry make names packed_size register
     """,
-    "fedlsvi.bandits": "AsyncLinUCB Decisions DisLinUCB FedLinTS FedLinUCB",
+    "fedlsvi.bandits": """
+        AsyncLinUCB DecisionLog Decisions DisLinUCB Estimate FedLinTS FedLinUCB LoggedDecisions
+        Replayed estimate_value replay
+    """,
     "fedlsvi.checks": "boolean choice integer number",
     "fedlsvi.envs": """
         CombinationLock ContinuousLinearMDP ContinuousMDP DeepSea Environment FiniteMDP Garnet

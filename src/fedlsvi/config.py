@@ -87,7 +87,9 @@ class Settings(
                 code="too-few-sites",
             )
         if self.privacy is not None:
-            object.__setattr__(self, "privacy", check_privacy(self.privacy, self.n_agents))
+            check_privacy(self.privacy, self.n_agents)
+            if not isinstance(self.privacy, dict):  # what was given is kept, if files can hold it
+                object.__setattr__(self, "privacy", dict(self.privacy))
         refuse(self)
 
     def resolve(self, problem: ProblemSize) -> Parameters:
@@ -200,12 +202,12 @@ class Settings(
 
     def _private(self, p: Parameters, problem: ProblemSize) -> Parameters:
         """What a private run has in place of a trigger: rounds of public lengths."""
-        assert self.privacy is not None
-        check_users(self.privacy, p.n_agents, p.episodes)
+        privacy = check_privacy(self.privacy, self.n_agents)
+        check_users(privacy, p.n_agents, p.episodes)
         rounds = self.rounds if isinstance(self.rounds, int) else PRIVATE_ROUNDS
         first = self.floor(p.episodes)
         p = replace(
-            p, gamma=1.0, growth=0.0, cap=None, min_round=first, privacy=dict(self.privacy),
+            p, gamma=1.0, growth=0.0, cap=None, min_round=first, privacy=privacy,
             rounds=len(schedule(p.episodes, rounds, first)),
             nonnegative=problem.nonnegative or problem.one_hot,
         )  # fmt: skip

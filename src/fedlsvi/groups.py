@@ -481,7 +481,9 @@ class PresenceSettings(SettingGroup):
                 code="bad-participation",
             )
         if self.present is not None:
-            object.__setattr__(self, "present", stays(self.present))
+            checked = stays(self.present)
+            if checked != self.present:
+                object.__setattr__(self, "present", checked)
 
     @property
     def some_away(self) -> bool:

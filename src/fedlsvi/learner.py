@@ -156,7 +156,8 @@ class Algorithm(ABC):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name, as scikit-learn asks for them."""
-        return asdict(self.settings)
+        own = vars(self.settings)
+        return {field.name: own[field.name] for field in fields(self.settings)}
 
     def set_params(self, **settings: Any) -> Self:
         """Change settings, as scikit-learn does; returns itself."""

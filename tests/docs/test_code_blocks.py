@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -145,10 +146,13 @@ def parsed(words: list[str]) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_that_start_an_engine_would_run(page: Path) -> None:
     """They compile, what they import is there, and what they import takes what it is given. Nothing
-    of them is run: the engines have tests of their own."""
+    of them is run: the engines have tests of their own. A block marked with a package of an extra
+    is checked where that is installed."""
     namespace: dict[str, object] = {}
     for language, mark, code in BLOCK.findall(page.read_text()):
         if language != "python" or "engine" not in mark:
+            continue
+        if not all(map(find_spec, mark.split()[1:])):
             continue
         tree = ast.parse(code, name(page))
         for node in ast.walk(tree):

@@ -167,7 +167,7 @@ def test_the_page_is_read_from_top_to_bottom(page: str) -> None:
     headings = re.findall(r"<h[12]>(.*?)</h[12]>", page)
     assert headings == [
         "fed-lsvi on random-linear", "Regret", "Rounds and traffic against the bounds",
-        "When and why the agents synchronised", "What left each agent",
+        "What the policy goes by", "When and why the agents synchronised", "What left each agent",
         "Privacy: what uploads reveal", "Where the time went", "Run it again",
     ]  # fmt: skip
     assert page.index('class="outcome"') < page.index("<h2>")

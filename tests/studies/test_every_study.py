@@ -29,3 +29,15 @@ def test_a_study_is_a_module_that_says_how_it_is_run(name: str) -> None:
     module = import_module(f"studies.{name}")
     assert callable(module.main)
     assert f"python -m studies.{name}" in str(module.__doc__)
+
+
+def test_no_page_waits_for_its_tables() -> None:
+    """A line that is one word in capitals is where a table was to be."""
+    pages = [*STUDIES.glob("*.md"), *(STUDIES.parent / "benchmarks").glob("*.md")]
+    waiting = [
+        f"{page.name}: {line}"
+        for page in pages
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.fullmatch(r"[A-Z_]{3,}", line.strip())
+    ]
+    assert not waiting

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedlsvi.checks import integer, is_integer
+from fedlsvi.core.statistics import read_only
 from fedlsvi.errors import InvalidInput
 
 
@@ -114,7 +115,7 @@ class Arms:
         if is_integer(given):
             given = range(integer("arms", given, 1))
         self._labels: list[Any] = []
-        self._places: dict[Any, int] = {}
+        self._index()
         for label in () if given is None else given:
             self.append(label)
 
@@ -126,7 +127,10 @@ class Arms:
 
     @property
     def labels(self) -> np.ndarray:
-        """(K,) as an array: of numbers, of words, or of objects."""
+        """(K,) as an array to read: of numbers, of words, or of objects."""
+        return self._array
+
+    def _as_array(self) -> np.ndarray:
         kinds = {type(label) for label in self._labels}
         if kinds <= {int} or kinds <= {str} or kinds <= {float}:
             return np.array(self._labels) if kinds else np.empty(0, np.int64)
@@ -149,6 +153,7 @@ class Arms:
 
     def _index(self) -> None:
         self._places = {label: i for i, label in enumerate(self._labels)}
+        self._array = read_only(self._as_array())
 
     def position(self, label: Any) -> int:
         """Where an arm is in the order."""

@@ -157,13 +157,14 @@ class FedLinUCB(BanditSettings):
         """
         which = np.atleast_1d(np.asarray(tokens)).tolist()
         earned = checked_rewards(np.atleast_1d(rewards), len(which))
-        unknown = [token for token in which if token not in self._pending]
+        pending = self._pending
+        unknown = [token for token in which if token not in pending]
         if unknown or len(set(which)) < len(which):
             what = (
                 f"no decision waits under token {unknown[0]!r}" if unknown else "a token is twice"
             )
             raise InvalidInput(f"{what}: give each token of decide() once", code="unknown-token")
-        arms, waiting = self._fitted().arms, [self._waiting.pop(token) for token in which]
+        arms, waiting = self._fitted().arms, [pending.pop(token) for token in which]
         kept = [i for i, one in enumerate(waiting) if one.arm in arms]
         positions = np.array([arms.position(waiting[i].arm) for i in kept], int)
         sites = np.array([waiting[i].site for i in kept], int)
@@ -321,7 +322,7 @@ class FedLinUCB(BanditSettings):
     def _numbers(self, sites: np.ndarray) -> np.ndarray:
         """(n,) the number of each row's decision at its site, from 1 on."""
         numbers = np.empty(len(sites), np.int64)
-        for m in np.unique(sites).tolist():
+        for m in set(sites.tolist()):
             of_m = np.flatnonzero(sites == m)
             numbers[of_m] = self._decided[m] + 1 + np.arange(len(of_m))
         return numbers

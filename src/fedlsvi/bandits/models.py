@@ -16,6 +16,7 @@ from fedlsvi.bandits import choice
 from fedlsvi.bandits.contexts import Arms
 from fedlsvi.bandits.regression import FederatedRegression
 from fedlsvi.bandits.settings import BanditSettings
+from fedlsvi.bandits.sites import SideBySide
 from fedlsvi.checks import plural
 from fedlsvi.core.trigger import schedule
 from fedlsvi.errors import InvalidInput
@@ -44,6 +45,7 @@ class ArmModels:
         self.arms, self.ledger = Arms(arms), Ledger(settings.n_sites)
         self.regressions = [self._made() for _ in range(1 if shared else len(self.arms))]
         self._gone = self._rewards = self._releases = 0
+        self._side_by_side = SideBySide(dim, 0)
 
     def _made(self) -> FederatedRegression:
         given = self.settings
@@ -88,7 +90,7 @@ class ArmModels:
         """
         if self.private:
             refuse_unbounded(phi, rewards)
-        touched = [0] if self.shared else np.unique(positions).tolist()
+        touched = [0] if self.shared else sorted(set(positions.tolist()))
         for at in touched:
             of_arm = slice(None) if self.shared else positions == at
             self.regressions[at].observe(phi[of_arm], rewards[of_arm], sites[of_arm])
@@ -172,8 +174,14 @@ class ArmModels:
 
     def scores(self, rows: np.ndarray, sites: np.ndarray, alpha: float) -> np.ndarray:
         """(n, K) φᵀw + α‖φ‖_{Λ⁻¹} of contexts (n, d) or (n, K, d), as these sites (n,) see them."""
+        views = self._views(sites)
+        if not self.shared and len(views) == 1 and isinstance(views[0][1], slice):
+            if len(self._side_by_side) != len(self.arms):
+                self._side_by_side = SideBySide(self.dim, len(self.arms))
+            self._side_by_side.take([one.cohorts[0].model for one in self.regressions])
+            return self._side_by_side.scores(rows, alpha)
         scores = np.empty((len(rows), len(self.arms)))
-        for m, some in self._views(sites):
+        for m, some in views:
             here = rows[some]
             if self.shared:
                 flat = self.regressions[0].model(m, self.fresh).scores(self._flat(here), alpha)

@@ -10,6 +10,7 @@ DisLinUCB does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,48 @@ class Ridge(NamedTuple):
         if alpha != 0.0:
             means = upper.py_func(means, self.norms2(phi), alpha)
         return means
+
+
+class SideBySide:
+    """Models of all arms in one matrix, so that scores take one product and not one for each arm.
+
+    Args:
+        dim: d.
+        arms: K.
+    """
+
+    def __init__(self, dim: int, arms: int) -> None:
+        self._models: list[Ridge | None] = [None] * arms
+        self._w = np.empty((dim, arms))
+        self._inverses = np.empty((dim, arms, dim))
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def take(self, models: Sequence[Ridge]) -> None:
+        """The models (K,) in force; those that are new are copied."""
+        for a, model in enumerate(models):
+            if model is not self._models[a]:
+                self._models[a], self._w[:, a] = model, model.w
+                self._inverses[:, a] = model.factor.inverse.T
+
+    def scores(self, phi: np.ndarray, alpha: float) -> np.ndarray:
+        """(n, K) φᵀw + α‖φ‖_{Λ⁻¹} of feature rows (n, d)."""
+        means: np.ndarray = phi @ self._w
+        if alpha == 0.0:
+            return means
+        dim, arms = self._w.shape
+        norms2 = np.empty_like(means)
+        for first in range(0, len(phi), ROWS):
+            y = phi[first : first + ROWS] @ self._inverses.reshape(dim, -1)
+            y = y.reshape(-1, arms, dim)
+            np.einsum("nki,nki->nk", y, y, out=norms2[first : first + ROWS])
+        scores: np.ndarray = upper.py_func(means, norms2, alpha)
+        return scores
+
+
+ROWS = 128
+"""Rows for which y is formed at once: it should stay in the cache."""
 
 
 class Sites:
@@ -104,8 +147,9 @@ class Sites:
         sums = (self._gram, self._b, self.length, self._low, self._high)
         norms2 = self.model.norms2(phi)
         add_rewards(*map(read_only, (phi, rewards, at, norms2)), *sums)
-        for m in np.unique(at).tolist():
-            self._own.pop(m, None)
+        if self._own:
+            for m in set(at.tolist()):
+                self._own.pop(m, None)
 
     def firing(self, rule: Rule) -> np.ndarray:
         """Numbers of the sites whose trigger fires."""

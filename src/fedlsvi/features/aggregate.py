@@ -35,6 +35,7 @@ class AggregateFeatures(FeatureMap):
         if array.ndim == 0:
             count("groups", int(array))
         self.groups = array.astype(np.int64)
+        self._given = {"groups": groups}
 
     @classmethod
     def by_clusters(

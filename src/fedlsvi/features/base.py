@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,6 +61,8 @@ class FeatureMap(ABC):
     privileged: bool = False
     fitted: bool = False
     made_as: dict[str, Any] | None = None
+    _given: Mapping[str, Any] | None = None
+    """The arguments of a constructor that keeps them in another form."""
 
     @abstractmethod
     def __call__(self, states: np.ndarray) -> np.ndarray:
@@ -95,6 +98,22 @@ class FeatureMap(ABC):
     def spec(self) -> dict[str, Any] | None:
         """Registered name and parameters, ready for JSON; None if no name makes it."""
         return self.made_as
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of the constructor as they were given, as scikit-learn asks for them."""
+        if self._given is not None:
+            return dict(self._given)
+        own = signature(type(self)).parameters.values()
+        named = [one.name for one in own if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        return {name: getattr(self, name) for name in named}
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """(d,) what each coordinate of a bound map is, in words.
+
+        Args:
+            input_features: Names of the numbers of a state; None is x0, x1, …
+        """
+        return np.array([f"φ{i}" for i in range(self.dim)], object)
 
 
 class CallableFeatures(FeatureMap):

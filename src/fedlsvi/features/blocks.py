@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from fedlsvi.checks import plural
 from fedlsvi.errors import InvalidFeatures
 from fedlsvi.features.base import Bindable, FeatureMap, unbound
 
@@ -28,6 +29,26 @@ class BlockFeatures(FeatureMap):
     @abstractmethod
     def psi(self, states: np.ndarray) -> np.ndarray:
         """ψ of states (n, s), shape (n, D), with ‖ψ‖ ≤ 1."""
+
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        """(D,) what each coordinate of ψ is, given the names of a state's numbers."""
+        return [f"ψ{i}" for i in range(self.dim // self.n_actions)]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        if not self.dim:
+            raise unbound(self.kind)
+        inputs = [f"x{i}" for i in range(self.state_dim)]
+        if input_features is not None:
+            inputs = [str(name) for name in input_features]
+            if len(inputs) != self.state_dim:
+                raise InvalidFeatures(
+                    f"input_features has {len(inputs)} names, but a state has "
+                    f"{plural(self.state_dim, 'number')}: give one for each",
+                    code="bad-input_features",
+                )
+        psi = self.psi_names(inputs)
+        return np.array([f"{name}, action {a}" for a in range(self.n_actions) for name in psi],
+                        object)  # fmt: skip
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         phi = np.empty((len(states), self.n_actions, self.dim))

@@ -111,6 +111,7 @@ class FourierBasis(BoxFeatures):
         self, order: int = 3, coupled: int | None = None, low: Bound = None, high: Bound = None
     ) -> None:
         super().__init__(low, high)
+        self._given = {"order": order, "coupled": coupled, "low": low, "high": high}
         self.order = count("order", order)
         self.coupled = None if coupled is None else count("coupled", coupled)
 
@@ -132,6 +133,11 @@ class FourierBasis(BoxFeatures):
     def psi(self, states: np.ndarray) -> np.ndarray:
         psi: np.ndarray = np.cos(self.unit(states) @ self.C.T) / np.sqrt(len(self.C))
         return psi
+
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        angles = [" + ".join(f"{c}·{x}" for c, x in zip(row, inputs, strict=True) if c)
+                  for row in np.rint(self.C / np.pi).astype(int).tolist()]  # fmt: skip
+        return [f"cos(π({angle}))" if angle else "1" for angle in angles]
 
     def parameters(self) -> dict[str, Any]:
         own = {"order": self.order}
@@ -161,6 +167,7 @@ class TileFeatures(BoxFeatures):
         high: Bound = None,
     ) -> None:
         super().__init__(low, high)
+        self._given = {"tilings": tilings, "tiles": tiles, "low": low, "high": high}
         self.tilings = count("tilings", tilings)
         listed = tiles if isinstance(tiles, list | tuple | np.ndarray) else [tiles]
         if not len(listed):
@@ -190,6 +197,11 @@ class TileFeatures(BoxFeatures):
             psi[rows, k * self._width + tile @ self._steps] = 1.0 / np.sqrt(self.tilings)
         return psi
 
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        places = itertools.product(*map(range, self._counts.tolist()))
+        tiles = [", ".join(f"{x}:{i}" for x, i in zip(inputs, at, strict=True)) for at in places]
+        return [f"tile {tile} of grid {k}" for k in range(self.tilings) for tile in tiles]
+
     def parameters(self) -> dict[str, Any]:
         tiles = self.tiles.tolist()
         return {"tilings": self.tilings, "tiles": tiles if len(tiles) > 1 else tiles[0]}
@@ -207,6 +219,7 @@ class PolynomialFeatures(BoxFeatures):
 
     def __init__(self, degree: int = 2, low: Bound = None, high: Bound = None) -> None:
         super().__init__(low, high)
+        self._given = {"degree": degree, "low": low, "high": high}
         self.degree = count("degree", degree)
 
     def size(self, state_dim: int) -> int:
@@ -225,6 +238,9 @@ class PolynomialFeatures(BoxFeatures):
         psi = np.stack([centred[:, f].prod(axis=1) for f in self._factors], axis=1)
         psi /= np.sqrt(len(self._factors))
         return psi
+
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        return ["·".join(inputs[i] for i in factors) or "1" for factors in self._factors]
 
     def parameters(self) -> dict[str, Any]:
         return {"degree": self.degree}

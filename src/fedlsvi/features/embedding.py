@@ -111,6 +111,7 @@ class TorchFeatures(EmbeddingFeatures):
             return found
 
         super().__init__(embed, norm)
+        self._given = {"module": module, "norm": norm}
 
 
 class SklearnFeatures(EmbeddingFeatures):
@@ -138,6 +139,7 @@ class SklearnFeatures(EmbeddingFeatures):
             return found.toarray() if hasattr(found, "toarray") else found
 
         super().__init__(embed, norm)
+        self._given = {"transformer": transformer, "norm": norm}
 
 
 class DescribedFeatures(FeatureMap):
@@ -149,6 +151,7 @@ class DescribedFeatures(FeatureMap):
     """
 
     def __init__(self, features: FeatureMap, descriptions: Any) -> None:
+        self._given = {"features": features, "descriptions": descriptions}
         self.inner = features
         self.descriptions = np.asarray(descriptions, np.float64)
         if self.descriptions.ndim != 2 or not np.isfinite(self.descriptions).all():

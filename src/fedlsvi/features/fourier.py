@@ -45,12 +45,15 @@ class FourierFeatures(BlockFeatures):
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
         self.scales = None if scales is None else count("scales", scales)
         self._widths: Widths | None = None
+        self._given = {"n_frequencies": n_frequencies, "bandwidth": bandwidth, "seed": seed,
+                       "scales": scales}  # fmt: skip
 
     def agreed(self) -> Self:
         if self.bandwidth is not None:
             return self
         fixed = copy.copy(self)
         fixed.bandwidth = np.array(1.0)
+        fixed._given = self.get_params() | {"bandwidth": 1.0}
         return fixed
 
     def bind(self, env: Bindable) -> Self:
@@ -78,6 +81,11 @@ class FourierFeatures(BlockFeatures):
         circles = np.concatenate((np.cos(angle), np.sin(angle)), axis=1)
         psi: np.ndarray = circles / np.sqrt(self.n_frequencies)
         return psi
+
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        angles = [" ".join(f"{w:+.2g}·{x}" for w, x in zip(row, inputs, strict=True))
+                  for row in self.W.tolist()]  # fmt: skip
+        return [f"{wave}({angle})" for wave in ("cos", "sin") for angle in angles]
 
     def spec(self) -> dict[str, Any]:
         """Registered name and parameters, ready for JSON."""

@@ -29,6 +29,7 @@ class LowRankFeatures(FeatureMap):
     nonnegative = simplex = privileged = True
 
     def __init__(self, dim: int = 16, by: str = "rows", seed: int = 0) -> None:
+        self._given = {"dim": dim, "by": by, "seed": seed}
         self.n_clusters, self.seed = count("dim", dim), count("seed", seed, 0)
         self.by = choice("by", by, ("rows", "values"), error=InvalidFeatures)
 

@@ -38,6 +38,7 @@ class RBFFeatures(BoxFeatures):
         high: Bound = None,
     ) -> None:
         super().__init__(low, high)
+        self._given = {"centres": centres, "bandwidth": bandwidth, "low": low, "high": high}
         self.bandwidth = None if bandwidth is None else positive("bandwidth", bandwidth)
         self.per_dimension: int | None = None
         if isinstance(centres, list | tuple | np.ndarray):
@@ -114,6 +115,10 @@ class RBFFeatures(BoxFeatures):
         weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         psi: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
         return psi
+
+    def psi_names(self, inputs: list[str]) -> list[str]:
+        return [f"near {', '.join(f'{x}={c:.2g}' for x, c in zip(inputs, row, strict=True))}"
+                for row in self.centres.tolist()]  # fmt: skip
 
     def parameters(self) -> dict[str, Any]:
         own: dict[str, Any] = {"centres": self.per_dimension}

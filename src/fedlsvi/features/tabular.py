@@ -137,6 +137,10 @@ class OneHot(FeatureMap):
             )
         return OneHot(*expected)
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        pairs = ((x, a) for x in range(self.n_states) for a in range(self.n_actions))
+        return np.array([f"state {x}, action {a}" for x, a in pairs], object)
+
     def spec(self) -> dict[str, Any]:
         """Registered name and parameters, ready for JSON."""
         return {"name": "one-hot", "params": {}}

@@ -23,6 +23,7 @@ from fedlsvi.report.html import measured, number
 from fedlsvi.report.intervals import interval_name
 from fedlsvi.report.privacy import privacy, smallest_upload
 from fedlsvi.report.protections import protections
+from fedlsvi.report.remembered import remembered
 from fedlsvi.report.rerun import command, rerun
 from fedlsvi.report.rounds import remarks, synchronisations, triggers
 from fedlsvi.run import Bound, Run
@@ -115,6 +116,7 @@ def page_of_run(group: Group, svgs: Mapping[str, bytes], levels: Mapping[str, fl
         html.heading("Rounds and traffic" + (" against the bounds" if run.bounds else "")),
         figures(("rounds", "scalars")),
         bounds(group),
+        *remembered(run, _only(group)),
         html.heading("When and why the agents synchronised" + _only(group)),
         figures(("lengths", "triggers", "logdet"), triggers(run) + remarks(run)),
         synchronisations(run),
