@@ -38,6 +38,8 @@ class HeadPass:
         fits."""
         cohort = self.cohort
         b = cohort.experience.responses(h, self.values)
+        if cohort.own is not None:
+            b = cohort.own.responses(h, b)
         nothing = np.empty((len(b), 0))
         if not cohort.fits:
             return Upload(h, nothing, b)
@@ -51,7 +53,12 @@ class HeadPass:
 
     def take(self, h: int, w: np.ndarray) -> None:
         """Q_h and V_h of these weights, beside the Λ_h that is known."""
-        grams = self.cohort.grams
+        own, grams = self.cohort.own, self.cohort.grams
+        if own is not None:
+            b = None
+            if not self.cohort.away:
+                b = self.cohort.experience.responses(h, self.values)[0]
+            w = own.completed(h, w, b)
         # steps that share Λ take it from the step above them
         shared = h < self.cohort.horizon and grams[h] is grams[h + 1]
         gram = np.empty(0) if shared else grams[h]
