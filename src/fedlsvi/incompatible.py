@@ -189,7 +189,7 @@ TABLE = (
         lambda run: run.privacy is not None and (run.warm_start or run.own_features),
         "a private run accounts for what one episode can change in the sums of its rounds: an "
         "earlier model was released besides, and where an agent eliminates coefficients of its "
-        "own, one episode can change its sums as much as all its other episodes together",
+        "own, one episode can change its sums by almost as much as all its others",
         "leave out one or the other",
         "bad-privacy",
     ),
@@ -233,6 +233,7 @@ TABLE = (
         "know which, and keep no coefficients of their own",
         'give all agents the same mask and own_features=0, or use exchange="stepwise"',
         "one-trip-masks",
+        {"own_features": "one-trip-own-features"},
     ),
 )
 """Rows in the order in which they are checked."""

@@ -5,11 +5,12 @@ With its sums A = Σφφᵀ and b = Σφy, cut into blocks, and P = (A_oo + λI)
 
     S_m = A_ss − A_so P A_os  and  s_m = b_s − A_so P b_o,
 
-the server solves (λI + Σ_m S_m) w = Σ_m s_m, and agent m has v_m = P(b_o − A_os w). All of this is
-ridge regression on the pooled features (φ_s, φ_o ⊗ e_m), of dimension d_s + M·d_o: block elimination
-leaves out nothing. With Λ = λI + Σ_m S_m, what the pooled Λ⁻¹ says of φ is the inverse of
+the server solves (λI + Σ_m S_m) w = Σ_m s_m, and agent m has v_m = P(b_o − A_os w). This is ridge
+regression on the pooled features (φ_s, φ_o ⊗ e_m), of dimension d_s + M·d_o, and loses nothing.
+With Λ = λI + Σ_m S_m, the pooled inverse at the features of agent m is the inverse of
 
-    J_m = [[Λ + A_so P A_os, A_so], [A_os, A_oo + λI]],   ‖φ‖²_{J⁻¹} = ‖φ_s − A_so P φ_o‖²_{Λ⁻¹} + φ_oᵀPφ_o,
+    J_m = [[Λ + A_so P A_os, A_so], [A_os, A_oo + λI]],
+    ‖φ‖²_{J⁻¹} = ‖φ_s − A_so P φ_o‖²_{Λ⁻¹} + φ_oᵀ P φ_o,
 
 and det(J_m + G)/det J_m is the pooled ratio of determinants for new data G of agent m alone. So an
 agent that takes (w, v_m) and J_m for its model needs no other bonus, values or trigger.
@@ -55,7 +56,7 @@ class OwnBlock:
     @property
     def shared(self) -> int:
         """d_s."""
-        return self.across.shape[1]
+        return int(self.across.shape[1])
 
     def response(self, b: np.ndarray) -> np.ndarray:
         """s_m = b_s − A_so P b_o."""
