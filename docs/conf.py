@@ -39,7 +39,8 @@ napoleon_use_rtype = False
 
 
 SETTINGS = (groups.CommonSettings, groups.StationarySettings, *groups.GROUPS.values(),
-            groups.BonusSettings, groups.ExchangeSettings, groups.PrivacySettings)  # fmt: skip
+            groups.BonusSettings, groups.OwnFeaturesSettings, groups.ExchangeSettings,
+            groups.PrivacySettings)  # fmt: skip
 
 
 def plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

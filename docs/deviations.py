@@ -35,7 +35,7 @@ PAGES = {
     "policy": "howto-policies.md#which-policy-to-deploy",
     "pessimism": "howto-policies.md#which-policy-to-deploy", "diversity": "diversity.md",
     "aggregation": "privacy.md", "exchange": "privacy.md", "participation": "participation.md",
-    "present": "participation.md", "privacy": "privacy.md",
+    "present": "participation.md", "privacy": "privacy.md", "own_features": "own-features.md",
 }  # fmt: skip
 
 
