@@ -128,7 +128,7 @@ def slopes(states: np.ndarray) -> np.ndarray:
     return phi / np.sqrt(3.0)
 
 
-def test_vectors_over_frames_and_in_process() -> None:
+def test_vectors_over_frames_and_in_process(tmp_path: Path) -> None:
     """And the two agents learn to act differently."""
     envs = [Slope(-0.2), Slope(0.2)]
     learner = FedLSVI(2, own_features=1, rounds=8, value_range=3.0)
@@ -139,6 +139,9 @@ def test_vectors_over_frames_and_in_process() -> None:
     assert_same(one, other)
     x = np.linspace(0.0, 1.0, 5)[:, None]
     assert [policy.actions(3, x).tolist() for policy in one.agent_policies] == [[0] * 5, [1] * 5]
+    one.save(str(tmp_path / "run"))
+    read = fedlsvi.load(tmp_path / "run", env=envs, features=slopes)
+    assert [policy.actions(3, x).tolist() for policy in read.agent_policies] == [[0] * 5, [1] * 5]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +261,8 @@ def test_a_run_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     assert np.array_equal(policies(again), policies(whole))
     read = fedlsvi.load(tmp_path / "run", env=SITES)
     assert np.array_equal(read.policy.table, whole.policy.table)  # the shared ones alone
+    assert np.array_equal(policies(read), policies(whole))
+    assert read.references() == again.references()
     again.agent_policies[1].save(tmp_path / "policy")
     site = Policy.load(tmp_path / "policy", features=SITES[1].phi)
     assert np.array_equal(site.table, whole.agent_policies[1].table)
