@@ -18,6 +18,7 @@ from fedlsvi.errors import InvalidSetting
 from fedlsvi.logs.recording import record_episodes
 from fedlsvi.logs.world import logged_worlds
 from fedlsvi.policy import Policy
+from fedlsvi.remote.endpoint_factory import endpoint_factories
 from fedlsvi.remote.retry_policy import RetryPolicy
 from literal import literal_fed_lsvi
 from literal_own_features import expanded, offset_sites, together
@@ -266,6 +267,34 @@ def test_a_run_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     again.agent_policies[1].save(tmp_path / "policy")
     site = Policy.load(tmp_path / "policy", features=SITES[1].phi)
     assert np.array_equal(site.table, whole.agent_policies[1].table)
+
+
+@pytest.mark.parametrize("settings", [{}, {"participation": 0.6, "policy": "exploit"}], ids=str)
+def test_sites_that_begin_again_have_the_same_policy(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """From their journals, in the middle of a run and when it has ended."""
+    kept: list[Any] = []
+
+    def make(plan: Any) -> Any:
+        kept[:] = [over_frames(M, tmp_path)(plan), plan]
+        return kept[0]
+
+    learner = FedLSVI(M, own_features=OWN, beta=0.3, rounds=8, **settings)
+    whole = learner.learn(SITES, T, seed=3, progress=False)
+    folder = tmp_path / "run"
+    stop = lambda record: fedlsvi.STOP if record.k == 5 else None  # noqa: E731
+    learner.learn(
+        SITES, T, seed=3, progress=False, folder=folder, observers=[stop], transport=make,
+        checkpoint_seconds=0,
+    )  # fmt: skip
+    again = fedlsvi.resume(folder, env=SITES, progress=False, transport=make)
+    assert_same(again, whole)
+    for m, policy in enumerate(whole.agent_policies):
+        endpoint = endpoint_factories(kept[1], M, tmp_path, durable=False, threads=1)[m]()
+        site: Any = endpoint.cohort
+        assert np.array_equal((site.deployed or site.values).policy, policy.table)
+        endpoint.close()
 
 
 def test_references_are_of_agent_0_and_its_policy() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from fedlsvi.core.elimination import OwnBlock
 from fedlsvi.core.statistics import Packing, pack, unpack
 
-GRAM, RESPONSES = "own.gram", "own.b"
+GRAM, RESPONSES, DEPLOYED = "own.gram", "own.b", "own.deployed"
 
 
 class OwnFeatures:
@@ -25,6 +25,11 @@ class OwnFeatures:
         groups: Gram matrices: H, or 1 where steps share theirs.
         lam: λ.
         packing: How Gram matrices travel.
+
+    Attributes:
+        b: (H, d) responses of the model in force.
+        blocks: Of each group of steps.
+        deployed: (H, d) weights of the pass after the last round; 0 before it.
     """
 
     def __init__(
@@ -32,8 +37,7 @@ class OwnFeatures:
     ) -> None:
         self.shared, self.own, self.lam, self.packing = shared, own, lam, packing
         self.dim = shared + own
-        # b_h of the model in force
-        self.b = np.zeros((horizon, self.dim))
+        self.b, self.deployed = np.zeros((2, horizon, self.dim))
         self.blocks = [self._block(np.zeros((self.dim, self.dim)))] * groups
 
     def _block(self, gram: np.ndarray) -> OwnBlock:
@@ -84,9 +88,10 @@ class OwnFeatures:
 
     def state(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold."""
-        return {GRAM: np.stack([block.gram for block in self.blocks]), RESPONSES: self.b}
+        grams = np.stack([block.gram for block in self.blocks])
+        return {GRAM: grams, RESPONSES: self.b, DEPLOYED: self.deployed}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue from `state`."""
         self.blocks = [self._block(gram.copy()) for gram in state[GRAM]]
-        self.b[:] = state[RESPONSES]
+        self.b[:], self.deployed[:] = state[RESPONSES], state[DEPLOYED]
