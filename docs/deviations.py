@@ -41,7 +41,7 @@ PAGES = {
     "policy": "howto-policies.md#which-policy-to-deploy",
     "pessimism": "howto-policies.md#which-policy-to-deploy", "diversity": "diversity.md",
     "aggregation": "privacy.md", "exchange": "privacy.md", "participation": "participation.md",
-    "present": "participation.md", "privacy": "privacy.md",
+    "present": "participation.md", "privacy": "privacy.md", "own_features": "own-features.md",
 }  # fmt: skip
 
 
@@ -123,7 +123,8 @@ def together() -> str:
 
 GROUPS = (
     groups.CommonSettings, groups.StationarySettings, *groups.GROUPS.values(),
-    groups.BonusSettings, groups.ExchangeSettings, groups.PrivacySettings,
+    groups.BonusSettings, groups.OwnFeaturesSettings, groups.ExchangeSettings,
+    groups.PrivacySettings,
 )  # fmt: skip
 TABLES: dict[str, Callable[[], str]] = {
     "defaults": defaults, "options": options, "algorithms": algorithms, "together": together,

@@ -16,7 +16,7 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "rounds": (3,), "scalars": (100_000,), "policy": ("exploit",),
     "aggregation": ("float", "secure"), "exchange": ("one-trip",), "participation": (0.5,),
     "present": ([[0, 1, 9]],), "privacy": ({"epsilon": 1.0, "delta": 1e-6},),
-    "data": (True,), "by_mail": (True,), "warm_start": (True,),
+    "own_features": (2,), "data": (True,), "by_mail": (True,), "warm_start": (True,),
     "allowed": ("same", "differ", "reported"),
     "state_space": ("continuous",), "absent": ("exclude", "carry"),
     "refused": ("exclude",), "suspicious": ("exclude",), "trigger": ("own",),

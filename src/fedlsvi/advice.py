@@ -110,8 +110,8 @@ def agents_differ(fit: np.ndarray, ceilings: np.ndarray) -> Advice | None:
     return Advice(
         "agents-differ",
         f"the targets of agent {shift.group} lie {_away(shift, 'the common model')}, so the "
-        "agents' worlds differ: put what differs into the observation, or let such agents learn "
-        "apart",
+        "agents' worlds differ: put what differs into the observation, let each agent have "
+        "coefficients of its own for it (own_features=), or let such agents learn apart",
     )
 
 

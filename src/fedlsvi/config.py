@@ -42,6 +42,7 @@ from fedlsvi.groups import (
     Exchange,
     ExchangeSettings,
     Overshoot,
+    OwnFeaturesSettings,
     PresenceSettings,
     Preset,
     PrivacySettings,
@@ -70,8 +71,8 @@ FEWEST_SITES = 3
 
 @dataclass(frozen=True)
 class Settings(
-    PrivacySettings, PresenceSettings, ExchangeSettings, BonusSettings, StationarySettings,
-    TriggerSettings, CommonSettings,
+    PrivacySettings, PresenceSettings, ExchangeSettings, OwnFeaturesSettings, BonusSettings,
+    StationarySettings, TriggerSettings, CommonSettings,
 ):  # fmt: skip
     """What a user asks of Fed-LSVI: the settings of all groups. None means the preset's."""
 
@@ -100,13 +101,15 @@ class Settings(
             state_space="finite" if tabular else "continuous",
         )  # fmt: skip
         self._check_length(problem.episodes)
+        shared, problem = problem.dim - self.own_features, self.pooled_size(self, problem)
         packing, stationary = self.packed(problem), self.pools(self, problem)
         numbers = self.width(self, problem) | self.threshold(self.n_agents, problem)
         p = Parameters(
             n_agents=self.n_agents,
             episodes=problem.episodes,
             horizon=problem.horizon,
-            dim=problem.dim,
+            dim=shared,
+            own_features=self.own_features,
             **numbers,
             value_range=self.value_range,
             preset=self.preset,
@@ -222,7 +225,8 @@ class Settings(
 class Parameters:
     """The numbers in force: M, T, H, d, γ, β, λ, ξ, how values are clipped and sent, what else
     ends a round (`core.trigger.Trigger`), whether β is taken off instead of added, how many
-    episodes were logged before the first, and what an earlier model counts."""
+    episodes were logged before the first, what an earlier model counts, and how many features
+    agents have coefficients of their own for, beside the d that they share."""
 
     n_agents: int
     episodes: int
@@ -258,6 +262,17 @@ class Parameters:
     nonnegative: bool = False
     after: float = 0.0
     bonus: Bonus = "constant"
+    own_features: int = 0
+
+    @property
+    def own_dim(self) -> int:
+        """The features of an agent: the d that all share, and its own."""
+        return self.dim + self.own_features
+
+    @property
+    def pooled_dim(self) -> int:
+        """The dimension of the regression: d, and each agent's own coefficients."""
+        return self.dim + self.n_agents * self.own_features
 
     @property
     def fits(self) -> bool:
@@ -425,7 +440,7 @@ class Parameters:
         all of them: (d/log 2)·log(1 + MTH/(λd)) in place of Theorem 3's. What was known before only
         makes ratios of determinants smaller; the round of logs is not counted."""
         each = self.horizon // self.matrices
-        size = (self.dim, self.matrices, self.n_agents * each, episodes)
+        size = (self.pooled_dim, self.matrices, self.n_agents * each, episodes)
         if self.growth:
             proven = theory.rounds_bound_anytime(*size, self.growth, self.lam, self.cap)
         else:

@@ -8,7 +8,7 @@ object (`trigger=TriggerSettings(gamma=50, min_round=10)`) or its fields as keyw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from fedlsvi.checks import boolean, choice, finite, integer, number, plain
@@ -265,6 +265,38 @@ class StationarySettings(SettingGroup):
 
 
 @dataclass(frozen=True)
+class OwnFeaturesSettings(SettingGroup):
+    """Which features agents keep coefficients of their own for.
+
+    Attributes:
+        own_features: How many of the last features each agent has coefficients of its own for,
+            where agents differ in what these stand for; the other coefficients all share. Own ones
+            are eliminated from what an agent sends and never leave it. Run.policy then has the
+            shared ones alone, and Run.agent_policies each agent's.
+    """
+
+    own_features: int = 0
+
+    def check(self) -> None:
+        """A number of features."""
+        super().check()
+        integer("own_features", self.own_features, 0, "how many of the last features")
+
+    def pooled_size(self, common: CommonSettings, problem: ProblemSize) -> ProblemSize:
+        """The problem in the features (φ_s, φ_o ⊗ e_m) of the pooled regression."""
+        k = self.own_features
+        if k == 0:
+            return problem
+        if k >= problem.dim:
+            raise InvalidSetting(
+                f"own_features = {k}, but there are {problem.dim} features: leave at least one "
+                "that agents share, or let each learn alone",
+                code="bad-own_features",
+            )
+        return replace(problem, dim=problem.dim - k + common.n_agents * k, one_hot=False)
+
+
+@dataclass(frozen=True)
 class RegressionSettings(SettingGroup):
     """The numbers of the regression and of its confidence.
 
@@ -426,8 +458,8 @@ class PackingSettings(SettingGroup):
             return "diagonal" if problem.one_hot else "packed"
         if self.packing == "diagonal" and not problem.one_hot:
             raise InvalidSetting(
-                'packing="diagonal" needs one-hot features, but these are not one-hot: use '
-                'packing="auto"',
+                'packing="diagonal" needs one-hot features that all agents share, but these are '
+                'not: use packing="auto"',
                 code="bad-packing",
             )
         return self.packing

@@ -19,7 +19,7 @@ class Combination:
 
     Attributes:
         gamma, cap, overshoot, min_round, rounds, scalars, policy, aggregation, exchange,
-            participation, present, privacy: As in `FedLSVI`.
+            participation, present, privacy, own_features: As in `FedLSVI`.
         data: Whether agents begin with logs.
         warm_start: Whether the run begins with an earlier model.
         allowed: Which actions are allowed: "all"; masks that some states have, "same" for all
@@ -42,6 +42,7 @@ class Combination:
     participation: float = 1.0
     present: Any = None
     privacy: Any = None
+    own_features: int = 0
     data: bool = False
     warm_start: bool = False
     allowed: Literal["all", "same", "differ", "reported"] = "all"
@@ -184,11 +185,12 @@ TABLE = (
         "privacy-needs-schedule",
     ),
     Incompatibility(
-        ("privacy", "warm_start"),
-        lambda run: run.privacy is not None and run.warm_start,
-        "a private run accounts only for what its own rounds release, and the earlier model was "
-        "released besides",
-        "leave out warm_start",
+        ("privacy", "warm_start|own_features"),
+        lambda run: run.privacy is not None and (run.warm_start or run.own_features),
+        "a private run accounts for what one episode can change in the sums of its rounds: an "
+        "earlier model was released besides, and where an agent eliminates coefficients of its "
+        "own, one episode can change its sums by almost as much as all its others",
+        "leave out one or the other",
         "bad-privacy",
     ),
     Incompatibility(
@@ -224,12 +226,14 @@ TABLE = (
         "one-trip-needs-states",
     ),
     Incompatibility(
-        ("exchange", "allowed"),
-        lambda run: run.one_trip and run.allowed in ("differ", "reported"),
+        ("exchange", "allowed|own_features"),
+        lambda run: run.one_trip and (run.allowed in ("differ", "reported") or run.own_features),
         'with exchange="one-trip" one V_{h+1} is applied to the next states of all agents '
-        "together, so all must be allowed the same actions, and the server must know which",
-        'give all agents the same mask, or use exchange="stepwise"',
+        "together, so all must have the same: be allowed the same actions, and the server must "
+        "know which, and keep no coefficients of their own",
+        'give all agents the same mask and own_features=0, or use exchange="stepwise"',
         "one-trip-masks",
+        {"own_features": "one-trip-own-features"},
     ),
 )
 """Rows in the order in which they are checked."""

@@ -302,6 +302,7 @@ class MoreSettings(TypedDict, total=False):
     diversity: float | Literal["auto"]
     policy: Literal["auto", "exploit", "explore"]
     pessimism: float
+    own_features: int
     packing: Packing | Literal["auto"]
     aggregation: Aggregation
     participation: float

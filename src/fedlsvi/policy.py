@@ -106,6 +106,20 @@ class Policy:
         return cls(built, plan.parameters.horizon, plan.world.spec())
 
     @classmethod
+    def of_agents(cls, session: Session) -> tuple[Policy, ...]:
+        """Each agent's, where they have coefficients of their own and are in this process."""
+        plan = session.plan
+        if not plan.parameters.own_features:
+            return ()
+        made = []
+        for cohort in session.player.cohorts:
+            world = plan.envs[int(cohort.agents[0])]
+            values: Any = cohort.values if cohort.deployed is None else cohort.deployed
+            built = Built(values, Spaces.of(world))
+            made.append(cls(built, plan.parameters.horizon, world.spec()))
+        return tuple(made)
+
+    @classmethod
     def load(cls, path: str | PathLike[str], features: Any = None) -> Policy:
         """What `save` wrote. Features that no name can rebuild have to be given again."""
         from fedlsvi.storage.policy_file import read
@@ -322,8 +336,8 @@ def worth_of(
     if isinstance(env, FiniteMDP):
         return _exact(run, env)
     integer("episodes", episodes, 1)
-    policies: dict[str, Policy | str] = {"learned": run.policy, "random": "random"}
-    if run.policy_w is not None:
+    policies: dict[str, Policy | str] = {"learned": run.first_policy, "random": "random"}
+    if run.policy_w is not None and not run.agent_policies:
         policies["exploring"] = run.exploring_policy
     if isinstance(env, ContinuousMDP):
         return _simulated(policies, env, run.seed, episodes)
@@ -401,11 +415,11 @@ def seconds_per_step(world: GymWorld) -> float:
 def _exact(run: Run, env: FiniteMDP) -> dict[str, Worth]:
     law = env.initial_law(0)
     values = {
-        "learned": env.policy_values(run.policy.table),
+        "learned": env.policy_values(run.first_policy.table),
         "optimal": env.optimal_values(),
         "uniform": env.uniform_values(),
     }
-    if run.policy_w is not None:
+    if run.policy_w is not None and not run.agent_policies:
         values["exploring"] = env.policy_values(run.exploring_policy.table)
     return {name: Worth(float(env.original(law @ v[0]))) for name, v in values.items()}
 

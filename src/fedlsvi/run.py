@@ -122,6 +122,9 @@ class Run(RunViews):
     """Who learned it, where it was played here."""
     memory: Snapshot | None = field(default=None, repr=False)
     """What `learn_more` starts from, where the run has no folder."""
+    agent_policies: tuple[Policy, ...] = field(default=(), repr=False)
+    """With features of their own, each agent's policy, where the agents were in this process; with
+    none of its own, `policy` is that of the shared coefficients alone."""
     fit: np.ndarray | None = field(default=None, repr=False)
     """(M, H, 5): how well the model fits the targets of each agent at each step, as
     `core.model_fit` reads it; None where agents did not say."""
@@ -151,6 +154,7 @@ class Run(RunViews):
             policy=Policy.of(session) or exploring,
             exploring_policy=exploring,
             policy_w=player.deployed_w,
+            agent_policies=Policy.of_agents(session),
             fit=player.fit,
             records=session.records,
             parameters=plan.parameters,
@@ -177,7 +181,7 @@ class Run(RunViews):
     def recovery(self) -> VisitRecovery | None:
         """How far uploads determine the visits of agents; None where that is not known, or where
         no sums of φφᵀ were uploaded."""
-        if self.algorithm not in SENDS_SUMS:
+        if self.algorithm not in SENDS_SUMS or self.parameters.own_features:
             return None
         return self.visits if self.plan is None else visit_recovery(self.plan.features)
 
@@ -186,6 +190,11 @@ class Run(RunViews):
         """How much of feature space the data has seen, from Λ."""
         p = self.parameters
         return Coverage.of(self.gram_packed, p.lam, p.beta * p.taper_factors, p.ceilings)
+
+    @property
+    def first_policy(self) -> Policy:
+        """`policy`, or agent 0's where agents have coefficients of their own and were here."""
+        return self.agent_policies[0] if self.agent_policies else self.policy
 
     @property
     def rounds(self) -> int:
@@ -432,7 +441,7 @@ class Run(RunViews):
         if self.algorithm != "fed-lsvi":
             return {}
         p = self.parameters
-        size = (p.dim, p.horizon, p.n_agents)
+        size, sent_size = ((d, p.horizon, p.n_agents) for d in (p.pooled_dim, p.dim))
         T, measured = p.episodes, None if self.regret is None else float(self.regret[-1])
         found = {}
         proved = theory.beta_theory(*size, T, p.xi, p.confidence)
@@ -464,7 +473,7 @@ class Run(RunViews):
         if self.ledger.alike or unlike:
             signals, sites = sum(r.signals for r in self.records), self.counts.get("sites")
             rounds_sent = self.rounds + (p.logged > 0)  # logs take one more, without signals
-            sent = (*size, p.packing, rounds_sent, signals)
+            sent = (*sent_size, p.packing, rounds_sent, signals)
             scalars = theory.scalars_total(*sent, sites, p.stationary, p.noisy)
             if p.exchange == "one-trip":
                 more = self.counts.get("next_state_scalars", 0)
@@ -472,7 +481,7 @@ class Run(RunViews):
                 scalars = theory.scalars_one_trip(*sent, more, *kind)
             if self.policy_w is not None:
                 trip = p.exchange == "one-trip"
-                scalars += theory.scalars_exploit(*size, sites, trip, self.fit is not None)
+                scalars += theory.scalars_exploit(*sent_size, sites, trip, self.fit is not None)
             # an engine whose agents cannot call asks them, beside the paper's messages
             asked = rounds_sent + (self.policy_w is not None)
             control = self.ledger.scalars["signal"] - (p.n_agents * asked + 2 * signals)

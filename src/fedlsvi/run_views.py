@@ -72,8 +72,9 @@ class RunViews:
         world = first_environment(self._run) if env is None else env
         seed = self._run.seed if seed is None else seed
         return evaluate_policy(
-            self._run.policy, world, episodes, seed, horizon=self._run.parameters.horizon
-        )
+            self._run.first_policy, world, episodes, seed,
+            horizon=self._run.parameters.horizon,
+        )  # fmt: skip
 
     def report(self, folder: str | PathLike[str] | None = None) -> Path:
         """Write report.html and its plots into a folder, or one page; returns the page.

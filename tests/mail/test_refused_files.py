@@ -203,6 +203,7 @@ def test_the_guard_names_the_site(tmp_path: Path) -> None:
         ({"n_states": 0, "bins": {"a": ["x"]}}, "bad-bins"),
         ({"n_states": 0, "dim": 3}, "mail-needs-states"),
         ({"settings": {"exchange": "one-trip"}}, "bad-exchange"),
+        ({"settings": {"own_features": 1}}, "bad-own_features"),
         ({"settings": {"gamma": 2.0}}, "unknown-setting"),
         ({"sites": {}}, "bad-sites"),
         ({"sites": {"east": "12"}}, "bad-key"),

@@ -14,6 +14,7 @@ class Row(NamedTuple):
     stationary: bool = False
     diversity: bool = False
     masks: bool = False
+    own: bool = False
     exchange: str = "stepwise"
     aggregation: str = "float"
     private: bool = False
@@ -22,7 +23,7 @@ class Row(NamedTuple):
     transport: str = "inprocess"
 
     def __str__(self) -> str:
-        flags = ("stationary", "diversity", "masks", "private", "away")
+        flags = ("stationary", "diversity", "masks", "own", "private", "away")
         names = (self.source, self.exchange, self.aggregation, self.head, self.transport)
         return "-".join([*names, *(flag for flag in flags if getattr(self, flag))])
 
@@ -32,6 +33,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "stationary": (False, True),
     "diversity": (False, True),
     "masks": (False, True),
+    "own": (False, True),
     "exchange": ("stepwise", "one-trip"),
     "aggregation": ("float", "exact", "secure"),
     "private": (False, True),
@@ -39,8 +41,9 @@ AXES: dict[str, tuple[Any, ...]] = {
     "head": ("online", "exploit", "pevi", "evaluation"),
     "transport": ("inprocess", "frames", "silence"),
 }
-"""numbered and vectors are black boxes that are stepped, by what they show; silence is a site that
-falls silent over frames for a while (`absent="carry"`)."""
+"""numbered and vectors are black boxes that are stepped, by what they show; own: agents have
+coefficients of their own, for features that are always zero (`test_own_features` has others);
+silence is a site that falls silent over frames for a while (`absent="carry"`)."""
 
 Pair = tuple[tuple[str, Any], ...]
 """Two axes with a value each, or more of them."""

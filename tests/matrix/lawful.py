@@ -6,7 +6,7 @@ from typing import Any
 
 from fedlsvi.incompatible import TABLE, Combination, Incompatibility
 from matrix.covering import Row
-from matrix.runs import AWAY, GAMMA, PRIVACY
+from matrix.runs import AWAY, GAMMA, OWN, PRIVACY
 
 OFFLINE = ("pevi", "evaluation")
 SPACES = {"continuous": "continuous", "vectors": "stepped"}
@@ -19,7 +19,7 @@ def is_a_run(row: Row) -> bool:
     if row.head not in OFFLINE:
         return row.source != "log"
     plays = row.diversity or row.away or row.transport == "silence"
-    odd = row.head == "evaluation" and row.exchange == "one-trip"
+    odd = row.head == "evaluation" and (row.exchange == "one-trip" or row.own)
     return row.source == "log" and not plays and not odd
 
 
@@ -35,7 +35,7 @@ def combination(row: Row) -> Combination:
 
 
 def _given(row: Row) -> dict[str, Any]:
-    given: dict[str, Any] = {"aggregation": row.aggregation}
+    given: dict[str, Any] = {"aggregation": row.aggregation, "own_features": OWN * row.own}
     if row.private:
         given["privacy"] = PRIVACY
     if row.head in OFFLINE:

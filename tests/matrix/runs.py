@@ -36,7 +36,7 @@ from problems import Drift, bumps, deterministic, half, mask, one_hot_table
 from recorded import recorded
 from transports_over_frames import over_frames
 
-M, T, SEED, LAM, BETA, GAMMA = 3, 16, 4, 0.7, 0.6, 5.0
+M, T, SEED, LAM, BETA, GAMMA, OWN = 3, 16, 4, 0.7, 0.6, 5.0, 2
 LOGGED = [7, 0, 6]
 """Episodes of the agents' logs beside players; the last agent has nothing else."""
 AWAY = {"participation": 0.6}
@@ -166,6 +166,17 @@ def source(name: str, masks: bool, stationary: bool) -> Source:
     return Source(envs, env, problem.phi, problem.phi, which, {"data": data}, steps)
 
 
+def with_own(made: Source) -> Any:
+    """Its features, with more that are always zero."""
+    if isinstance(made.phi, np.ndarray):
+        return _with_zeros(made.phi)
+    return lambda states: _with_zeros(made.phi(states))
+
+
+def _with_zeros(phi: Array) -> Array:
+    return np.concatenate([phi, np.zeros((*phi.shape[:2], OWN))], axis=2)
+
+
 def for_steps(env: Any, stationary: bool) -> None:
     """A black box cannot say by itself whether its steps are alike."""
     if stationary:
@@ -190,10 +201,12 @@ def run(row: Row, on_schedule: bool = False) -> Any:
     else:
         settings["gamma"] = GAMMA
     settings |= AWAY if row.away else {}
+    settings |= {"own_features": OWN} if row.own else {}
     options |= _where(row)
     return FedLSVI(M, **settings).learn(
-        made.envs, T, SEED, features=made.features, progress=False, keep_models=True, **options
-    )
+        made.envs, T, SEED, features=with_own(made) if row.own else made.features,
+        progress=False, keep_models=True, **options,
+    )  # fmt: skip
 
 
 def _where(row: Row) -> dict[str, Any]:
@@ -223,11 +236,12 @@ def _offline(row: Row, made: Source, data: Any) -> Any:
         return estimate_value(
             taught.policy, worlds, taught.plan.features, lam=LAM, repeats=0, cohorts=M, **own, **how
         )
-    own["exchange"] = row.exchange
+    own |= {"exchange": row.exchange, "own_features": OWN * row.own}
     learner = PEVI(M, beta=BETA, lam=LAM, preset="practical", **own)
     return learner.learn(
-        made.envs, data=data, features=made.features, progress=False, **_where(row)
-    )
+        made.envs, data=data, features=with_own(made) if row.own else made.features,
+        progress=False, **_where(row),
+    )  # fmt: skip
 
 
 @cache

@@ -34,6 +34,7 @@ from fedlsvi.groups import (
     Aggregation,
     CommonSettings,
     Exchange,
+    OwnFeaturesSettings,
     PackingSettings,
     Preset,
     ProblemSize,
@@ -55,7 +56,9 @@ PRACTICAL_BETA = 0.01
 
 
 @dataclass(frozen=True)
-class PEVISettings(SharedSettings, PackingSettings, RegressionSettings, CommonSettings):
+class PEVISettings(
+    SharedSettings, PackingSettings, RegressionSettings, OwnFeaturesSettings, CommonSettings
+):
     """What is asked of PEVI. None means the preset's.
 
     Attributes:
@@ -93,7 +96,7 @@ class PEVISettings(SharedSettings, PackingSettings, RegressionSettings, CommonSe
         if beta is None:
             beta = "theory" if self.paper else PRACTICAL_BETA * float(p.ceilings[0])
         if beta == "theory":
-            size = (p.dim, p.horizon, self.n_agents, p.episodes)
+            size = (p.pooled_dim, p.horizon, self.n_agents, p.episodes)
             beta = beta_pessimistic(*size, self.confidence, self.c_beta)
             if p.release is not None:  # so that V̂₁ stays a lower bound, whatever the noise is
                 beta += p.release.theory_width(p.lam, p.noise_times, p.confidence)
@@ -237,7 +240,7 @@ def offline(data: Any, *, preset: Preset = "practical", **given: Any) -> Run:
     choice("preset", preset, ("practical", "paper"))
     own = (
         *("beta", "lam", "value_range", "packing", "confidence", "c_beta", "stationary"),
-        *("aggregation", "exchange", "privacy", "min_round"),
+        *("aggregation", "exchange", "privacy", "min_round", "own_features"),
     )
     settings = {key: given.pop(key) for key in own if key in given}
     sizes = ("horizon", "reward_range", "n_states", "n_actions", "columns", "allowed", "at_least",

@@ -68,9 +68,14 @@ class Problem(Protocol):
     def schedule(self) -> ParticipationSchedule: ...
 
 
-def empty_values(problem: Problem, agent: int = 0) -> TabularValues | BlockValues:
-    """An empty model; the first broadcast fills it. The agent's environment has the mask."""
-    p, env, phi = problem.parameters, problem.envs[agent], problem.features
+def empty_values(problem: Problem, agent: int | None = None) -> TabularValues | BlockValues:
+    """An empty model; the first broadcast fills it. The agent's environment has the mask; with
+    features of its own, None is a model of the shared ones alone."""
+    p, env, phi = problem.parameters, problem.envs[agent or 0], problem.features
+    if agent is None and p.own_features:
+        from fedlsvi.features.columns import first_features
+
+        phi = first_features(phi, p.dim)
     head, stepped = p.head, isinstance(env, GymWorld)
     if env.finite:
         diagonal = p.packing == "diagonal"
@@ -99,7 +104,7 @@ def experience_of(
     from fedlsvi.experience.with_absence import WithAbsence
 
     each = [_always_there(problem, agents[i : i + 1], values, workers) for i in range(len(agents))]
-    shape = (p.horizon, p.packing, p.stationary, p.dim + 2 * p.noisy)
+    shape = (p.horizon, p.packing, p.stationary, p.own_dim + 2 * p.noisy)
     return WithAbsence(agents, each, Attendance(problem.schedule), *shape, workers)
 
 
@@ -118,7 +123,7 @@ def _always_there(
         _seen(problem, agents[at], worlds, values, workers) if len(at) else None
         for at, worlds in ((plays, problem.envs), (logged, problem.logs))
     ]
-    shape = (p.horizon, p.dim, p.packing, p.stationary)
+    shape = (p.horizon, p.own_dim, p.packing, p.stationary)
     known = (parts[0], plays, parts[1], np.array(logged, np.int64))
     return WithLogs(agents, *shape, *known, p.logged, workers)
 

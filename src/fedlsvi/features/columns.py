@@ -1,4 +1,4 @@
-"""Features of states that carry their mask: the last A numbers say which actions are allowed."""
+"""Maps made of others: of states that carry their mask, and of the first features alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedlsvi.features.base import Bindable, FeatureMap
+from fedlsvi.features.tabular import OneHot, TableFeatures
 
 
 class WithoutMask(FeatureMap):
@@ -53,3 +54,24 @@ class WithoutMask(FeatureMap):
         """The masks (n, A) that the states carry."""
         mask: np.ndarray = states[:, self.state_dim :] > 0.5
         return mask
+
+
+class FirstFeatures(FeatureMap):
+    """The first `dim` of the features of a bound map: those that all agents share."""
+
+    def __init__(self, features: FeatureMap, dim: int) -> None:
+        self.features, self.dim, self.n_actions = features, dim, features.n_actions
+        self.nonnegative, self.privileged = features.nonnegative, features.privileged
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self.features(states)[..., : self.dim])
+
+    def bind(self, env: Bindable) -> FeatureMap:
+        return self
+
+
+def first_features(features: FeatureMap, dim: int) -> FeatureMap:
+    """The first `dim` features of a bound map; a table stays a table."""
+    if isinstance(features, TableFeatures | OneHot):
+        return TableFeatures(features.table[:, :, :dim])
+    return FirstFeatures(features, dim)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fedlsvi.core.participation_schedule import NOT_THERE
 from fedlsvi.core.statistics import Packing, unpack
 from fedlsvi.core.trigger import Rule, Trigger
 from fedlsvi.errors import TransportError
@@ -35,6 +36,9 @@ from fedlsvi.protocol.messages import (
     SummedUpload,
     Upload,
 )
+
+if TYPE_CHECKING:
+    from fedlsvi.protocol.own_features import OwnFeatures
 
 
 class Values(Protocol):
@@ -160,12 +164,14 @@ class Cohort:
         one_trip: Layout | None = None,
         fits: bool = False,
         together: bool = False,
+        own: OwnFeatures | None = None,
     ) -> None:
         self.agents, self.horizon, self.packing = agents, horizon, packing
         self.values, self.experience, self.trigger = values, experience, trigger
         self.one_trip = one_trip  # the sizes, where the end of a round is answered all at once
         self.fits = fits  # whether it says in the end how well the model fits
         self.together = together  # whether its memory adds the agents
+        self.own = own  # eliminates what stays with the agent
         self.grams: dict[int, np.ndarray] = {}  # Λ_h in force, packed
         self.weights: dict[int, np.ndarray] = {}  # w_h in force
         self.second: HeadPass | None = None
@@ -180,6 +186,12 @@ class Cohort:
     def since(self) -> np.ndarray | None:
         """As `Experience.since`."""
         return self.experience.since
+
+    @property
+    def away(self) -> bool:
+        """Whether its one agent was not in the round that has ended."""
+        since = self.experience.since
+        return since is not None and int(since[0]) == NOT_THERE
 
     def receive(self, message: Request, until: Callable[[int], int] | None = None) -> Reply:
         """Answer one message of the server; `until` is for `explore`."""
@@ -265,6 +277,8 @@ class Cohort:
     def upload(self, h: int) -> Upload:
         """Λ_h^loc and the full-history target b_h."""
         gram, b = self.experience.summarise(h)  # line 26
+        if self.own is not None:
+            gram, b = self.own.leaving(h, gram, b, self.away)
         return Upload(h, gram, b)  # line 27
 
     def update(self, model: Model) -> Upload | None:
@@ -279,8 +293,21 @@ class Cohort:
         """The models of all steps are here: the next round begins."""
         self.experience.begin(self.experience.t + self.experience.length)  # lines 3–7
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Between rounds: what is remembered, apart from the `history` of its experience."""
+        own = {} if self.own is None else self.own.state()
+        return self.experience.state() | own
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from `state`, before `Start`."""
+        self.experience.restore(state)
+        if self.own is not None:
+            self.own.restore(state)
+
     def renew(self, h: int, w: np.ndarray, gram: np.ndarray) -> None:
         """Take a step's model; an empty Λ_h is that of step h + 1."""
+        if self.own is not None:
+            w, gram = self.own.joined(h, w, gram)
         self.grams[h] = gram if gram.size else self.grams[h + 1]
         self.weights[h] = w[: self.experience.dim]
         self.values.update(h, w, unpack(gram, self.experience.dim, self.packing))

@@ -29,6 +29,12 @@ def cohort_of(
     what they send is added up here, where that is the same to the bit."""
     check_source(plan)
     p = plan.parameters
+    if p.own_features and hi - lo > 1:
+        raise InvalidSetting(
+            f"agents {lo} to {hi - 1} have coefficients of their own, so they cannot share one "
+            "policy: give each agent its own cohort, cohorts=n_agents",
+            code="policies-differ",
+        )
     if not plan.same_masks(lo if values is None else 0, hi):
         raise InvalidSetting(
             f"agents {lo} to {hi - 1} share one policy but not the same allowed actions: give "
@@ -41,13 +47,19 @@ def cohort_of(
     experience = experience_of(plan, agents, values, workers, together)
     about = (agents, p.horizon, p.packing, values, experience, p.trigger)
     trip = plan.layout if p.exchange == "one-trip" else None
-    return Cohort(*about, trip, p.fits, together and adds_up(p, plan.envs[lo]))
+    own = None
+    if p.own_features:
+        from fedlsvi.protocol.own_features import OwnFeatures
+
+        own = OwnFeatures(p.dim, p.own_features, p.horizon, p.matrices, p.lam, p.packing)
+    return Cohort(*about, trip, p.fits, together and adds_up(p, plan.envs[lo]), own)
 
 
 def cohorts_of(plan: Plan, n: int, together: bool = False) -> list[Cohort]:
-    """All agents, in n equal shares; where masks differ, in so many more. `together` as in
-    `cohort_of`."""
+    """All agents, in n equal shares; where masks or policies differ, in so many more. `together` as
+    in `cohort_of`."""
     M = plan.parameters.n_agents
+    n = M if plan.parameters.own_features else n
     cuts = {M * c // n for c in range(n + 1)}
     if not plan.same_masks(0, M):
         cuts |= {m for m in range(1, M) if not plan.same_masks(m - 1, m + 1)}

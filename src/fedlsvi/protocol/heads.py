@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def deploy(cohort: Cohort, w: np.ndarray, beta: float) -> None:
     """Give a cohort the policy of a pass that was carried out before."""
     again = HeadPass(cohort, beta)
+    w = w if cohort.own is None else cohort.own.deployed
     for h in range(cohort.horizon, 0, -1):
-        again.take(h, w[h - 1])
+        again.read(h, w[h - 1])
     cohort.deployed = again.values
 
 
@@ -38,6 +39,8 @@ class HeadPass:
         fits."""
         cohort = self.cohort
         b = cohort.experience.responses(h, self.values)
+        if cohort.own is not None:
+            b = cohort.own.responses(h, b)
         nothing = np.empty((len(b), 0))
         if not cohort.fits:
             return Upload(h, nothing, b)
@@ -50,6 +53,16 @@ class HeadPass:
         return self.upload(h - 1) if h > 1 else None
 
     def take(self, h: int, w: np.ndarray) -> None:
+        """Take a step's weights; where an agent has others of its own, find these first."""
+        own = self.cohort.own
+        if own is not None:
+            b = None
+            if not self.cohort.away:
+                b = self.cohort.experience.responses(h, self.values)[0]
+            w = own.deployed[h - 1] = own.completed(h, w, b)
+        self.read(h, w)
+
+    def read(self, h: int, w: np.ndarray) -> None:
         """Q_h and V_h of these weights, beside the Λ_h that is known."""
         grams = self.cohort.grams
         # steps that share Λ take it from the step above them

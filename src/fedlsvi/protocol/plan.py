@@ -252,16 +252,17 @@ def _facts(plan: Plan) -> dict[str, Any]:
 def _check_room(p: Parameters, env: Environment) -> None:
     """Refuse a run whose regret, model or agents this machine cannot hold."""
     refuse_large(f"the regret of episodes = {p.episodes}", p.episodes, "give fewer")
-    packed = packed_size(p.dim, p.packing)
-    each = p.matrices * (packed + p.dim)  # Λ^loc and u, or what takes their place
+    d = p.own_dim
+    packed = packed_size(d, p.packing)
+    each = p.matrices * (packed + d)  # Λ^loc and u, or what takes their place
     n_states, fewer = env.n_states if env.finite else 0, "give fewer"
     if isinstance(env, FiniteMDP):
-        sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
+        sparse = prefers_sparse(p.matrices, d, n_states, env.n_actions)
         sparse = sparse and p.packing == "diagonal"
         if adds_up(p, env):
             each = p.matrices + 16  # the trigger's sums, the ledger and what a signal takes
         elif not sparse:
-            each += max(p.matrices - 1, 1) * p.dim * n_states  # N
+            each += max(p.matrices - 1, 1) * d * n_states  # N
             if adds_up(replace(p, exchange="one-trip", aggregation="exact"), env):
                 fewer += ', or use exchange="one-trip" with aggregation="exact"'
         each += _room_of_a_round(p, n_states, 1 if sparse else n_states)
@@ -270,12 +271,14 @@ def _check_room(p: Parameters, env: Environment) -> None:
         each += (32 + 64 + 50) * (p.horizon + 1)
     else:
         # the trigger's determinants and one episode's rows, and 64 episodes with their rewards
-        each += p.matrices * p.dim**2 + p.horizon * (p.dim + 64 * (env.width + 1))
-    model = p.matrices * packed + p.horizon * (p.dim + n_states + p.dim * p.columns)
+        each += p.matrices * d**2 + p.horizon * (d + 64 * (env.width + 1))
+    model = p.matrices * packed + p.horizon * (d + n_states + d * p.columns)
+    if p.own_features:  # a model of each agent's own, and its sums
+        each += model + p.matrices * d * d
     for what, n, fix in (
-        (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
+        (f"a model of horizon = {p.horizon} and dimension {d}", model, "make these smaller"),
         (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, fewer),
-        (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
+        (f"the features of n_actions = {env.n_actions}", env.n_actions * d, "give fewer"),
     ):
         refuse_large(what, n, fix)
 

@@ -39,7 +39,8 @@ def meter_of(
     if not plan.knows_values:
         return None
     envs = {m: plan.envs[m] for m in (plan.players if agents is None else agents)}
-    return RegretMeter(envs, plan.seed, plan.parameters.diversity > 0.0, compiled)
+    p = plan.parameters
+    return RegretMeter(envs, plan.seed, p.diversity > 0.0, compiled, p.own_features > 0)
 
 
 class Gauge(Protocol):
@@ -63,29 +64,37 @@ class RegretMeter:
         diverse: Whether the policy is a `DiverseValues`.
         compiled: Whether policies are tables that change in most episodes; a table that stays for
             a round is evaluated as `FiniteMDP.policy_values` does.
+        apart: Whether each agent has a policy of its own.
     """
 
     def __init__(
-        self, envs: Mapping[int, Environment], seed: int, diverse: bool, compiled: bool
+        self,
+        envs: Mapping[int, Environment],
+        seed: int,
+        diverse: bool,
+        compiled: bool,
+        apart: bool = False,
     ) -> None:
         self._gauges: dict[int, Gauge] = {}
-        for env in {id(env): env for env in envs.values()}.values():
+        alike = {m if apart else id(env): (m, env) for m, env in envs.items()}
+        for first, env in alike.values():
             gauge: Gauge
             if not isinstance(env, FiniteMDP):
                 assert isinstance(env, ContinuousMDP)
                 gauge = ContinuousGauge(env, seed)
             else:
                 gauge = DiverseGauge(env, seed) if diverse else TableGauge(env, seed, compiled)
-            self._gauges |= {m: gauge for m, own in envs.items() if own is env}
+            sharing = [first] if apart else [m for m, own in envs.items() if own is env]
+            self._gauges |= dict.fromkeys(sharing, gauge)
         self._groups = [
             (gauge, np.array([m for m, own in self._gauges.items() if own is gauge], np.int64))
             for gauge in dict.fromkeys(self._gauges.values())
         ]
 
-    def follow(self, policy: Any) -> None:
-        """From now on the agents follow this policy, as it is now."""
-        for gauge, _ in self._groups:
-            gauge.follow(policy)
+    def follow(self, *policies: Any) -> None:
+        """From now on the agents follow this policy, as it is now; or each its own."""
+        for gauge, agents in self._groups:
+            gauge.follow(policies[int(agents[0]) if len(policies) > 1 else 0])
 
     def regret(self, first: int, n: int) -> np.ndarray:
         """(n,) what all agents lose together in each of the n episodes from `first` on."""

@@ -306,8 +306,11 @@ class FederatedPlayer:
         self.server, self.agents, self.between = connect(p, transport, own)
         self.values: Any = None
         if plan is not None:
-            self.values = cohorts[0].values if cohorts else empty_values(plan)
+            here = bool(cohorts) and not p.own_features
+            self.values = cohorts[0].values if here else empty_values(plan)
         self.meter = None if plan is None else meter_of(plan)
+        if p.own_features and not cohorts:  # each policy is known where its agent is
+            self.meter = None
         self.measured = self.meter is not None
         self.deployed_w: np.ndarray | None = None  # (H, d) of the pass after the last round
         self.deployed: Any = None
@@ -395,7 +398,7 @@ class FederatedPlayer:
     def play_round(self) -> Played:
         began = perf_counter()
         if self.meter is not None:
-            self.meter.follow(self.values)
+            self.meter.follow(*self._policies())
         measured, before = perf_counter(), self._stepped()
         done = self.server.round(self.agents)
         ended, last = perf_counter(), self.server.t
@@ -433,6 +436,12 @@ class FederatedPlayer:
         self.fit = fit if p.fits else None
         self._deploy()
         return self.transport.take_notes()
+
+    def _policies(self) -> list[Any]:
+        """The policy in force, or each agent's."""
+        if not self.parameters.own_features:
+            return [self.values]
+        return [cohort.values for cohort in self.cohorts]
 
     def _deploy(self) -> None:
         """The policy of the last backward pass, where there is an environment to act in."""
@@ -474,8 +483,9 @@ class FederatedPlayer:
         self.transport.rest(self.server.k, self.server.t)
 
     def _follow(self) -> None:
-        """Where the agents are elsewhere, no cohort here keeps the values up to date."""
-        if self.values is not None and not self.cohorts:
+        """Where the agents are elsewhere, or have coefficients of their own, no cohort here keeps
+        the values up to date."""
+        if self.values is not None and (not self.cohorts or self.parameters.own_features):
             weights = self.server.weights
             for h in range(self.parameters.horizon, 0, -1):
                 self.values.update(h, weights[h - 1], self.server.gram[h - 1])
@@ -511,7 +521,7 @@ class FederatedPlayer:
         if self.between is not None:
             arrays |= self.between.state()
         for c, cohort in enumerate(self.cohorts):
-            arrays |= {f"cohort{c}.{k}": v for k, v in cohort.experience.state().items()}
+            arrays |= {f"cohort{c}.{k}": v for k, v in cohort.state().items()}
         plain = {
             "t": self.server.t,
             "k": self.server.k,
@@ -553,7 +563,7 @@ class FederatedPlayer:
             self.between.restore(arrays)
         self.transport.restore(arrays, plain["transport"], plain["t"], plain["k"])
         for c, cohort in enumerate(self.cohorts):
-            cohort.experience.restore(part_of(f"cohort{c}", arrays))
+            cohort.restore(part_of(f"cohort{c}", arrays))
         self._ledger = Ledger.from_dict(plain["ledger"])
         if "exploit.w" in arrays:
             self.deployed_w = arrays["exploit.w"]

@@ -71,6 +71,9 @@ class Bounds:
         trip: Whether all steps come at once: at each of them u = Σφr of the round in place of b.
         noise: What noise adds to entries; then nothing but the size of entries is bounded.
         fits: Whether agents say in the end how well the model fits.
+        eliminated: Whether agents eliminate coefficients of their own (`core.elimination`): Λ^loc
+            is then what a round adds to a Schur complement of all sums so far, which the bounds of
+            all episodes hold for, and no ratio of determinants is an agent's.
         tolerance: Relative slack for rounding, per episode.
     """
 
@@ -89,6 +92,7 @@ class Bounds:
     trip: bool = False
     noise: NoiseBounds | None = None
     fits: bool = False
+    eliminated: bool = False
     tolerance: float = TOLERANCE
 
     @classmethod
@@ -106,10 +110,11 @@ class Bounds:
         if secure:  # at most 1/2 unit in each of d² entries of M agents, per episode of theirs
             tolerance += p.dim * rounding(p.scale_bits, 1)
         return cls(
-            p.trigger, p.episodes, np.array(p.targets), nonnegative, simplex and not partial,
+            p.trigger, p.episodes, np.array(p.targets), nonnegative and not p.own_features,
+            simplex and not partial and not p.own_features,
             p.overshoot, p.horizon // p.matrices, partial, waits, p.logged,
             summed=p.n_agents if secure else 1, trip=trip, noise=_noise(p, secure),
-            fits=p.fits, tolerance=tolerance,
+            fits=p.fits, eliminated=p.own_features > 0, tolerance=tolerance,
         )  # fmt: skip
 
     @property

@@ -83,7 +83,7 @@ def evaluation_of(federation: Any, n_agents: int) -> Evaluation:
     return with_behaviour(
         agreed(
             policy=None, features=None, n_agents=n_agents,
-            episodes=table.get("episodes", p.episodes), horizon=p.horizon, dim=p.dim,
+            episodes=table.get("episodes", p.episodes), horizon=p.horizon, dim=p.own_dim,
             one_hot=p.packing == "diagonal", nonnegative=federation.bounds(p).nonnegative,
             lam=PRACTICAL_LAM, value_range=p.value_range, stationary=p.stationary, seed=0,
             confidence=p.confidence, repeats=table.get("repeats", 100),

@@ -17,6 +17,9 @@ y_max = 1 at h = H, 1 + the ceiling of V_{h+1} before:
                         and the determinant come with h = H alone
     sums of M agents    one agent that played M·n episodes; shares, counts of episodes and who
                         signalled cannot be checked any more (docs/privacy.md)
+    own features        Λ^loc is what a round adds to a Schur complement of all sums: tr Λ^loc ≤ t,
+                        n behind b is no whole number, Σy² ≤ t·y_max², and neither b's increments
+                        nor determinants can be checked
     one trip            each step is as the last: nothing follows u_h = Σφr. N_h = Σφ e_{x'}ᵀ has
                         |N_ix| and |Σ_x N_ix| ≤ √(n Λ_ii) (Cauchy and Schwarz: N sums n entries of
                         φ), N ≥ 0 where no feature is negative, N·1 = counts where they are one-hot
@@ -420,10 +423,12 @@ class Guard:
         trip, y = self.bounds.trip, self.bounds.target(h)
         most = float(self._fresh if trip else self._seen)
         slack = self.bounds.tolerance * (1.0 + most) * y * y
-        wrong = ~((n >= -slack) & (n <= most + slack) & (np.abs(n - np.rint(n)) <= slack))
+        whole = (np.abs(n - np.rint(n)) <= slack) | self.bounds.eliminated
+        wrong = ~((n >= -slack) & (n <= most + slack) & whole)
         self._fail(first, h, wrong, "number of targets", n, f"a whole number up to {most:g}")
         name = "Σr²" if trip else "Σy²"
-        wrong = ~((squares >= -slack) & (squares <= n * y * y + slack))
+        targets = most if self.bounds.eliminated else n
+        wrong = ~((squares >= -slack) & (squares <= targets * y * y + slack))
         self._fail(first, h, wrong, name, squares, f"from 0 to {y * y:g} times their number")
 
     def _explained(self, first: int, part: Contribution, energy: np.ndarray) -> None:
@@ -514,7 +519,8 @@ class Guard:
 
     def _accumulates(self, h: int) -> bool:
         """Whether no value follows a reward in b_h, so that its increments are bounded too."""
-        return self.bounds.trip or h == self.layout.horizon
+        last = h == self.layout.horizon and not self.bounds.eliminated
+        return self.bounds.trip or last
 
     def _dense(self, first: int, part: Contribution, before: np.ndarray) -> None:
         h, n, y = part.h, self._fresh, self.bounds.target(part.h)
@@ -537,9 +543,10 @@ class Guard:
         worst = figures.max(axis=1).tolist()
         if not math.isfinite(worst[SUM]):
             self.form(first, part)
-        if not worst[TRACE] <= n * (1.0 + small):
-            wrong = ~(figures[TRACE] <= n * (1.0 + small))
-            self._fail(first, h, wrong, "trace of gram", figures[TRACE], f"at most {n}")
+        brought = total if self.bounds.eliminated else n
+        if not worst[TRACE] <= brought * (1.0 + small):
+            wrong = ~(figures[TRACE] <= brought * (1.0 + small))
+            self._fail(first, h, wrong, "trace of gram", figures[TRACE], f"at most {brought}")
         if n < d or worst[SHAKY]:
             self._positive(first, h, part.gram)
         self._energy(first, h, figures[ENERGY], worst[ENERGY], total * y * y, "bᵀG⁺b")
@@ -600,7 +607,7 @@ class Guard:
 
     def _signallers(self, first: int, agents: int, h: int) -> list[int]:
         """Positions of those who named this step when they signalled; a sum shows nobody's."""
-        if self.bounds.summed > 1:
+        if self.bounds.summed > 1 or self.bounds.eliminated:
             return []
         return [a - first for a in self._named.get(h, ()) if first <= a < first + agents]
 
@@ -609,7 +616,7 @@ class Guard:
         n, trigger = self.length, self.bounds.trigger
         if self.reading or n <= trigger.floor(self.t) or self.bounds.overshoot != "cut":
             return math.inf
-        if self.bounds.summed > 1:
+        if self.bounds.summed > 1 or self.bounds.eliminated:
             return math.inf
         if self.t + n - 1 > trigger.latest:  # signals so late are left to the end of the run
             return math.inf

@@ -6,7 +6,8 @@ signals if and only if it visits that pair. By public numbers alone (M agents, T
 
     every run          Λ_h has no diagonal entry below λ, and tr Λ_h ≤ λd + M·T·H; it begins at λI
     secure, no noise   Λ_h − Λ_h of the round before ⪰ 0, and its trace is at most M·n for a round
-                       of n episodes; wᵀΛw ≤ M·t·y² after t episodes, y the largest target
+                       of n episodes (M·t after t episodes, where agents eliminate coefficients of
+                       their own); wᵀΛw ≤ M·t·y², y the largest target
 
 The second line says that Λ only grows, by no more than the round can have brought. A private run's
 Λ is made of noisy sums and has the first lower bound only; its rounds end on a public schedule, so
@@ -114,7 +115,8 @@ class GrowthCheck:
         p, growth = self.parameters, gram - self._row(self._gram, h)
         slack = self._slack + SLACK * p.dim * max(1.0, float(np.abs(gram).max()))
         most = self._seen(length or p.logged)
-        if p.min_round > 1 and not p.stationary:  # increments may have waited since any round
+        waits = p.min_round > 1 and not p.stationary  # increments may have, since any round
+        if waits or p.own_features:
             most = self._seen(played + p.logged)
         trace = float(growth[self._diagonal].sum())
         if not trace <= most + slack:

@@ -35,6 +35,7 @@ class RecordedCohort:
         agents: The number of the first agent, and how many there are.
         kept: The episode of the last snapshot that it made or was restored from.
         start: The message that began the run, or resumed it.
+        dim: d of the models that it is sent.
         deployed: (H, d), the w of the pass after the last round; (0, 0) before it.
     """
 
@@ -47,6 +48,8 @@ class RecordedCohort:
         self._make, self._pessimism = make, pessimism
         self.cohort, self.kept, self._foreign = make(), 0, ""
         self.agents = int(self.cohort.agents[0]), len(self.cohort.agents)
+        own, d = self.cohort.own, self.cohort.experience.dim
+        self.dim = d if own is None else own.shared
         self.deployed = np.empty((0, 0))
 
     def recover(self, journal: Journal, layout: Layout) -> tuple[Snapshot | None, list[bytes]]:
@@ -108,7 +111,7 @@ class RecordedCohort:
                 self.start, self._w, self._gram = message, w.copy(), gram.copy()
                 self.deployed = np.empty((0, 0))
             case Exploit():
-                self.deployed = np.zeros((len(self._w), self.cohort.experience.dim))
+                self.deployed = np.zeros((len(self._w), self.dim))
             case Models(w=w) if self.deployed.size:
                 self.deployed[:] = w
             case Models(w=w, gram=gram):
@@ -125,7 +128,7 @@ class RecordedCohort:
         if self.journal is None or t == self.kept:
             return
         experience, start = self.cohort.experience, self.start
-        arrays = {**experience.state(), "model.w": self._w, "model.gram": self._gram}
+        arrays = {**self.cohort.state(), "model.w": self._w, "model.gram": self._gram}
         if self.deployed.size:
             arrays["exploit.w"] = self.deployed
         plain: dict[str, Any] = {
@@ -147,7 +150,7 @@ class RecordedCohort:
         deployed = arrays.pop("exploit.w", None)
         for first, part in snapshot.history:
             self.cohort.experience.extend(first, part)
-        self.cohort.experience.restore(arrays)
+        self.cohort.restore(arrays)
         start = Start(w, gram, plain["gamma"], plain["beta"], plain["episodes"], snapshot.t)
         self.cohort.start(start)
         self.follow(start)

@@ -30,6 +30,8 @@ from fedlsvi.storage.schema import Shape
 KEPT = 2
 CHECKPOINTS, HISTORY = "checkpoints", "history"
 RECORDS, REGRET = "records.jsonl", "regret.bin"
+AGENT_POLICIES = "policies"
+"""The folder with a policy of each agent, by its number, where agents have their own."""
 
 POLICY, DEPLOYED = "policy", "exploit."
 """The array of the policy, and what names of arrays begin with that belong to the policy without

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from shlex import quote
@@ -28,7 +29,7 @@ from fedlsvi.protocol.plan import Plan, make_plan
 from fedlsvi.protocol.records import Ending, RoundRecord
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
-from fedlsvi.storage.checkpoint import DEPLOYED, POLICY, RECORDS, REGRET, Manifest
+from fedlsvi.storage.checkpoint import AGENT_POLICIES, DEPLOYED, POLICY, RECORDS, REGRET, Manifest
 from fedlsvi.storage.run_header import (
     RunHeader,
     features_fingerprint,
@@ -96,6 +97,7 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         policy=policy,
         exploring_policy=exploring,
         policy_w=weights,
+        agent_policies=_agent_policies(header, features),
         fit=arrays.get("fit"),
         records=past,
         parameters=header.parameters,
@@ -112,6 +114,23 @@ def loaded(header: RunHeader, found: Found, env: Any = None, features: Any = Non
         reward_range=header.reward_range,
         visits=header.visits,
     )
+
+
+def _agent_policies(header: RunHeader, features: Any) -> tuple[Policy, ...]:
+    """Each agent's, where the folder has them."""
+    p = header.parameters
+    paths = [header.run / AGENT_POLICIES / str(m) for m in range(p.n_agents * (p.own_features > 0))]
+    if not all(map(files.exists, paths)):
+        return ()
+    entry = _spec(header.job.first_entry)
+    builds = [partial(_agent_policy, path, header, features) for path in paths]
+    return tuple(Policy(build, p.horizon, entry) for build in builds)
+
+
+def _agent_policy(path: Path, header: RunHeader, features: Any) -> tuple[Values, Spaces]:
+    from fedlsvi.storage.policy_file import read
+
+    return read(path, _made(features, header.job.feature_map)).build()
 
 
 def _ending(header: RunHeader, manifest: Manifest) -> Ending:

@@ -32,6 +32,7 @@ from fedlsvi.protocol.session import Session
 from fedlsvi.run import Run
 from fedlsvi.storage import checkpoint, files
 from fedlsvi.storage.checkpoint import (
+    AGENT_POLICIES,
     CHECKPOINTS,
     DEPLOYED,
     HISTORY,
@@ -104,6 +105,8 @@ def finish(folder: Path, run: Run, name: str | None = None) -> None:
     named = {} if name is None else {"run": name}
     files.write_json(folder / "ledger.json", run.ledger.to_dict() | named)
     files.write_json(folder / "summary.json", run.summary())
+    for m, policy in enumerate(run.agent_policies):
+        policy.save(folder / AGENT_POLICIES / str(m))
     if run.played == run.parameters.episodes:
         forget_noise_key(folder)
 

@@ -151,6 +151,12 @@ class Study:
                 "exchange does not belong in [settings] of a study: all goes in one trip, by mail",
                 code="bad-exchange",
             )
+        if self.settings.get("own_features"):
+            raise InvalidSetting(
+                "own_features does not belong in [settings] of a study: a site has its own "
+                "coefficients when it knows the shared ones, which no file brings back",
+                code="bad-own_features",
+            )
         refuse(
             SimpleNamespace(by_mail=self.horizon > 1),
             state_space="finite" if self.states else "continuous",
