@@ -30,6 +30,7 @@ from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.closing_estimate import (
     already,
     estimate,
+    estimate_id,
     evaluation_of,
     open_passes,
     refuse_unnamed,
@@ -234,10 +235,13 @@ class Site:
         folder = home(collab.workspace, federation.name).parent
         run = run_id(federation.parameters(self._n_agents), federation.seed)
         agents, limit = (self._first, self._settings.agents), self._settings.require.limit
-        booking = booking_of(federation.name, run, agents, privacy)
+        booking = booking_of(
+            federation.name, run, agents, privacy, estimate_id(federation, self._n_agents)
+        )
         try:
             account = Account(folder, self._settings.durable)
             if privacy is None:
+                self._take_part(federation, account)
                 account.book(booking)
             else:
                 book(account, booking, files.inside(folder, SECRETS, federation.name), **limit)
@@ -249,13 +253,24 @@ class Site:
         """Sites of a secure sum; noise protects the data whichever they are."""
         from fedlsvi.remote.account import Account
 
-        if federation.budget(self._n_agents) is not None:
+        if federation.budget(self._n_agents) is None:
+            folder = home(collab.workspace, federation.name).parent
+            self._take_part(federation, Account(folder, self._settings.durable), names)
+
+    def _take_part(self, federation: Any, account: Any, names: Sequence[str] = ()) -> None:
+        """Sums without noise in which single episodes are to be hidden: by those of other sites, or
+        where no sites are named yet, by a floor."""
+        from fedlsvi.remote.lost_bookings import refuse_lost
+        from fedlsvi.remote.site import sums_of
+
+        secure = federation.settings.get("aggregation") == "secure"
+        if not secure and federation.floor == 1:
             return
-        reads = self._settings.data is not None or federation.evaluate is not None
-        data = "the records" if reads else f"the episodes of seed {federation.seed}"
-        folder = home(collab.workspace, federation.name).parent
-        account = Account(folder, self._settings.durable)
-        account.take_part(federation.name, data, names, self._settings.require.other_sites)
+        refuse_lost(account)
+        if secure and not names:
+            return
+        for now in sums_of(federation, self._settings, self._n_agents, names):
+            account.take_part(now, self._settings.require)
 
     @collab.publish
     def handle(self, content: bytes, proof: bytes) -> bytes:
@@ -306,7 +321,7 @@ class Site:
             folder = home(collab.workspace, federation.name)
             self._passes = open_passes(
                 federation, self._settings, policy, self._first, self._n_agents, folder,
-                self._identity,
+                self._identity, self._endpoint.asked,
             )  # fmt: skip
         return self._passes
 
