@@ -289,7 +289,7 @@ def test_another_estimate_of_the_same_run_spends_again(
     one after the other, and answers with the same models, would average the noise away. Each is
     booked, and none leaves beyond the limit."""
     job = replace(FEDERATION, settings=PRIVATE, evaluate={"share": 0.4})
-    limited = '[require]\ntotal_epsilon = 13.0\ndelta = 1e-6\n'
+    limited = "[require]\ntotal_epsilon = 13.0\ndelta = 1e-6\n"
     (kit / "fedlsvi.toml").write_text((kit / "fedlsvi.toml").read_text() + limited)
     folder, account = play(kit, monkeypatch, job), kit / "fedlsvi"
     counts, bookings = [len(left(kit))], []

@@ -167,7 +167,7 @@ def test_a_lost_account_forgets_no_sums(
     kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With whom the records were summed up is not known any more: a person has to say so."""
-    east, north, south, west = kits.values()
+    east, north, _, west = kits.values()
     play("one", [east, north, west], monkeypatch)
     home = east / "fedlsvi"
     (home / "account.jsonl").unlink()
