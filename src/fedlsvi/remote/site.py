@@ -14,6 +14,7 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.envs.per_agent import own_features, per_agent
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidFeatures, InvalidInput
+from fedlsvi.logs.world import LoggedWorld
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.cohorts import cohort_of
 from fedlsvi.remote.account import Together
@@ -52,8 +53,9 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
 
 
 def sums_of(
-    federation: Federation, settings: SiteSettings, n_agents: int, sites: Sequence[str] = ()
-) -> list[Together]:
+    federation: Federation, settings: SiteSettings, n_agents: int, sites: Sequence[str] = (),
+    worlds: Sequence[Any] = (),
+) -> list[Together]:  # fmt: skip
     """Which of a site's data a job sums up, and how much of them.
 
     Args:
@@ -61,13 +63,16 @@ def sums_of(
         settings: The site's, with its records.
         n_agents: Agents of all sites.
         sites: Names of all sites of a secure sum.
+        worlds: What the site's agents read.
     """
     p, reads = federation.parameters(n_agents), settings.data is not None
     offline, size = federation.algorithm == "pevi", {"horizon": p.horizon, "min_round": p.min_round}
     found = []
     if reads:
         learned = federation.episodes if offline else federation.logged
-        found.append((RECORDS, size | {"episodes": learned}))
+        logs = [own.log.episodes for own in worlds if isinstance(own, LoggedWorld)]
+        there = {"recorded episodes": sum(min(n, learned) for n in logs)} if logs else {}
+        found.append((RECORDS, size | there | {"episodes": learned}))
     if federation.evaluate is not None:
         counted = int(federation.evaluate.get("episodes", p.episodes))
         same = reads and settings.data == settings.held_out

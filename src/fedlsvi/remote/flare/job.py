@@ -218,9 +218,12 @@ class Site:
                     startup, federation.name, peers, self._revoked, fewest,
                     partial(self._admit, federation),
                 )  # fmt: skip
-            self._endpoint = open_endpoint(
+            endpoint = open_endpoint(
                 federation, self._settings, first, n_agents, self._books, self._identity
             )
+            if _hides(federation) and self._identity is None:
+                self._take_part(federation, endpoint)  # or join is refused again
+            self._endpoint = endpoint
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
@@ -241,7 +244,7 @@ class Site:
         try:
             account = Account(folder, self._settings.durable)
             if privacy is None:
-                self._take_part(federation, account)
+                _refuse_forgotten(federation, account)
                 account.book(booking)
             else:
                 book(account, booking, files.inside(folder, SECRETS, federation.name), **limit)
@@ -250,26 +253,22 @@ class Site:
             raise SiteTrouble(str(error), code=error.code) from None
 
     def _admit(self, federation: Any, names: Sequence[str]) -> None:
-        """Sites of a secure sum; noise protects the data whichever they are."""
+        """Sites of a secure sum."""
+        assert self._endpoint is not None
+        self._take_part(federation, self._endpoint, names)
+
+    def _take_part(self, federation: Any, endpoint: Endpoint, names: Sequence[str] = ()) -> None:
+        """Write down in which sums without noise the data are, with these sites, or where a floor
+        alone hides episodes, with none. Noise protects the data whichever they are."""
         from fedlsvi.remote.account import Account
-
-        if federation.budget(self._n_agents) is None:
-            folder = home(collab.workspace, federation.name).parent
-            self._take_part(federation, Account(folder, self._settings.durable), names)
-
-    def _take_part(self, federation: Any, account: Any, names: Sequence[str] = ()) -> None:
-        """Sums without noise in which single episodes are to be hidden: by those of other sites, or
-        where no sites are named yet, by a floor."""
-        from fedlsvi.remote.lost_bookings import refuse_lost
         from fedlsvi.remote.site import sums_of
 
-        secure = federation.settings.get("aggregation") == "secure"
-        if not secure and federation.floor == 1:
+        if federation.budget(self._n_agents) is not None:
             return
-        refuse_lost(account)
-        if secure and not names:
-            return
-        for now in sums_of(federation, self._settings, self._n_agents, names):
+        folder = home(collab.workspace, federation.name).parent
+        account = Account(folder, self._settings.durable)
+        worlds = endpoint.cohort.experience.worlds
+        for now in sums_of(federation, self._settings, self._n_agents, names, worlds):
             account.take_part(now, self._settings.require)
 
     @collab.publish
@@ -340,6 +339,19 @@ class Site:
                 self._learned = keep_policy(self._settings, self._endpoint, folder)
             except StoreError as error:  # the run is not to fail for it: the next job tries again
                 log.error("the policy could not be written: %s", error)
+
+
+def _hides(federation: Any) -> bool:
+    """Whether single episodes are to be hidden by those of other sites, or by a floor."""
+    return bool(federation.settings.get("aggregation") == "secure" or federation.floor > 1)
+
+
+def _refuse_forgotten(federation: Any, account: Any) -> None:
+    """Sums that hide episodes without noise depend on what else these data were in."""
+    from fedlsvi.remote.lost_bookings import refuse_lost
+
+    if _hides(federation):
+        refuse_lost(account)
 
 
 class Coordinator:

@@ -188,7 +188,9 @@ class MailSite:
             if self.study.secure or floor > 1:
                 refuse_lost(account)
                 names = tuple(self.study.names) if self.study.secure else ()
-                now = Together(self.study.called, RECORDS, names, self.study.counted)
+                there = {"recorded episodes": records.episodes}
+                counted = self.study.counted if self.study.open else self.study.counted | there
+                now = Together(self.study.called, RECORDS, names, counted)
                 account.take_part(now, self.require)
             account.book(plain)
         membership = ""
