@@ -14,6 +14,7 @@ from accounting import google
 from expecting import refused
 from fedlsvi.core.privacy_accountant import epsilon_of
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidSetting, MessageRefused
+from fedlsvi.remote import lost_bookings
 from fedlsvi.remote.account import ACCOUNT, Account, Booking, Together, booking_of
 from fedlsvi.remote.release_log import ReleaseLog
 from fedlsvi.remote.requirements import Requirements
@@ -309,3 +310,20 @@ def test_another_estimate_of_the_same_run_is_booked(tmp_path: Path) -> None:
     with refused(MessageRefused, "budget-spent"):
         account.book(replace(FIRST, estimate="2" * 64), **limit)
     assert Account(tmp_path).bookings == [estimate]
+
+
+def test_a_private_run_without_a_limit_warns_of_a_lost_account(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own noise protects it; what all runs spend together nobody can say."""
+    lost_bookings.mark(tmp_path)
+    limit = {"total": 9.0, "delta": DELTA}
+    with refused(DamagedFile, "bookings-lost"):
+        book(Account(tmp_path), FIRST, tmp_path / ".secrets" / "wards", **limit)
+    assert Account(tmp_path).bookings == []
+    book(Account(tmp_path), FIRST, tmp_path / ".secrets" / "wards")
+    assert [getattr(record, "code", "") for record in caplog.records] == ["bookings-lost"]
+    lost_bookings.state(tmp_path, 0.0, DELTA)
+    caplog.clear()
+    book(Account(tmp_path), SECOND, tmp_path / ".secrets" / "again", **limit)
+    assert not caplog.records
