@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kits import engine, server_kit, site_kit
+from kits import JOB, engine, server_kit, site_kit
 
 from fedlsvi.envs import RandomMDP
 from fedlsvi.errors import FedLSVIError, TransportError
@@ -20,6 +20,8 @@ from fedlsvi.remote.account import Account
 from fedlsvi.remote.audit import UPLOADS, lines
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.signing import Signer
+from fedlsvi.remote.flare.transport import SignedSite
 from patience import PATIENCE
 
 ENV = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
@@ -62,18 +64,23 @@ def kits(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
+def job(name: str, episodes: int, **more: Any) -> Federation:
+    """A job of secure sums over records."""
+    settings = {"beta": 0.3, "aggregation": "secure", **more}
+    return Federation(
+        name, episodes=episodes, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
+        settings=settings, retry={"deadline": PATIENCE, "attempts": 1}, n_states=4,
+        seed=len(name),
+    )  # fmt: skip
+
+
 def play(
     name: str, kits: list[Path], monkeypatch: pytest.MonkeyPatch, episodes: int = 20,
     others: dict[Path, dict[str, Any]] | None = None, **more: Any,
 ) -> None:  # fmt: skip
     """A job of secure sums over records, from its beginning to its end; `others` is what some sites
     are given instead."""
-    settings = {"beta": 0.3, "aggregation": "secure", **more}
-    federation = Federation(
-        name, episodes=episodes, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
-        settings=settings, retry={"deadline": PATIENCE, "attempts": 1}, n_states=4,
-        seed=len(name),
-    )  # fmt: skip
+    federation = job(name, episodes, **more)
     proxies = [Proxy(kit, replace(federation, **(others or {}).get(kit, {}))) for kit in kits]
     server = kits[0].parent / "server"
     workspace = SimpleNamespace(
@@ -161,6 +168,26 @@ def test_no_second_job_counts_one_patient_less(
         (kit / "fedlsvi.toml").write_text((kit / "fedlsvi.toml").read_text() + OTHER_EPISODES)
     play("fourth", three, monkeypatch, episodes=29, **hidden)
     assert [own.counted["episodes"] for own in Account(north / "fedlsvi").together] == [30, 29]
+
+
+def test_a_site_that_refused_a_job_refuses_it_again(
+    kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that asks the same process to join once more gets no further."""
+    hidden = {"aggregation": "float", "min_round": 5}
+    three = [kits[name] for name in ("east", "north", "west")]
+    play("one", three, monkeypatch, episodes=20, **hidden)
+    proxy = Proxy(three[0], job("second", 19, **hidden))
+    signer = Signer(server_kit(three[0].parent / "startup"), "second", JOB)
+    site: Any = SignedSite(proxy, signer, proxy.name)
+    try:
+        site(timeout=1.0).hello()
+        for _ in range(2):
+            with pytest.raises(FedLSVIError, match="MessageRefused"):
+                site(timeout=1.0).join(0, 3)
+    finally:
+        for book in proxy.site._books:
+            book.close()
 
 
 def test_no_second_job_counts_one_patient_more(

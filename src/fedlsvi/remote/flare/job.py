@@ -222,7 +222,7 @@ class Site:
                 federation, self._settings, first, n_agents, self._books, self._identity
             )
             if _hides(federation) and self._identity is None:
-                self._take_part(federation, endpoint)  # or join is refused again
+                self._take_part(federation, endpoint)  # before it is kept: joining again is refused too
             self._endpoint = endpoint
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
