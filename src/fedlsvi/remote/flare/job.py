@@ -222,7 +222,8 @@ class Site:
                 federation, self._settings, first, n_agents, self._books, self._identity
             )
             if _hides(federation) and self._identity is None:
-                self._take_part(federation, endpoint)  # before it is kept: joining again is refused too
+                # before the endpoint is kept, so that joining again is refused too
+                self._take_part(federation, endpoint)
             self._endpoint = endpoint
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
