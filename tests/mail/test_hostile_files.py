@@ -113,12 +113,19 @@ def test_a_hostile_study_or_statement_is_used_or_refused(
     merge(study, paths, tmp_path / "run", print)
     attest(tmp_path / "run").write(tmp_path / "statement.json")
     statement = json.loads((tmp_path / "statement.json").read_text())
-    path = tmp_path / "altered.json"
+    path, privately = tmp_path / "altered.json", Counter[bool]()
 
     def booked(table: Any) -> None:
         read = Study.of(table)
-        assert read.digest
-        assert MailSite(read, tmp_path / "east").booking is None or settings
+        assert (read.digest == study.digest) == (read.table() == study.table())
+        booking, budget = MailSite(read, tmp_path / "east").booking, read.settings.get("privacy")
+        if budget is None:
+            assert booking is None
+        else:  # what is booked is what the study says, whatever that is
+            assert booking is not None
+            assert (booking.run, booking.epsilon) == (f"{read.run:016x}", budget["epsilon"])
+            assert booking.delta == budget["delta"]
+            privately[booking.epsilon != 3.0] += 1
 
     def checked(table: Any) -> None:
         stored.write_json(path, {k: v for k, v in table.items() if k != "sha256"})
@@ -130,6 +137,12 @@ def test_a_hostile_study_or_statement_is_used_or_refused(
         if isinstance(table := altered(statement, rng), dict):
             codes[said(checked, table)] += 1
     assert len(codes) > 10
+    assert codes["used"] > 0
+    other = settings | {"privacy": {"epsilon": 5.0, "delta": 1e-6}}
+    for given in (settings, other | SECURE):
+        booked(study.table() | {"settings": given})
+    assert privately[True] > 0
+    assert (privately[False] > 0) == bool(settings)
     with refused(InvalidInput, "too-large"):
         Study.of(study.table() | {"n_states": 2**32 - 1})
 

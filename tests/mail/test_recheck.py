@@ -98,6 +98,9 @@ def test_other_files_studies_and_versions(tmp_path: Path) -> None:
         recheck(statement, paths[:1])
     with refused(DamagedFile, "not-attested"):
         recheck(replace(statement, study=statement.study | {"seed": 7}), paths)
+    for files in ({}, dict(list(statement.files.items())[1:]), statement.files | {"x": {}}):
+        with refused(DamagedFile, "not-attested"):
+            recheck(replace(statement, files=files), paths)
     with refused(WrongVersion, "other-version", "99"):
         recheck(replace(statement, versions=statement.versions | {"fedlsvi": "99"}), paths)
     with refused(InvalidInput, "no-study"):

@@ -16,11 +16,14 @@ from fedlsvi.errors import (
     MessageRefused,
     WrongVersion,
 )
+from fedlsvi.logs.recipe import Recipe
+from fedlsvi.remote.audit import lines
+from fedlsvi.remote.lost_bookings import state
 from fedlsvi.remote.mail import letter
 from fedlsvi.remote.mail.letter import Sealed
 from fedlsvi.remote.mail.merge import merge
 from fedlsvi.remote.mail.site import MailSite
-from fedlsvi.remote.mail.study import Study
+from fedlsvi.remote.mail.study import Study, sizes_of
 from mailing import NAMES, A, H, T, contributions, kits, logs, study_of
 
 SECURE = {"aggregation": "secure"}
@@ -175,6 +178,89 @@ def test_the_same_records_give_the_same_file_and_others_none(
     MailSite(study, tmp_path / "east").end()
     with pytest.raises(MessageRefused):
         contributions(study, tmp_path, logs())
+
+
+def require(kit: Path, text: str) -> None:
+    """What a site demands."""
+    (kit / "local").mkdir(exist_ok=True)
+    (kit / "local" / "fedlsvi.toml").write_text(f"[require]\n{text}\n")
+
+
+@pytest.mark.parametrize("settings", [SECURE, SECURE | {"min_round": 5}, {"min_round": 5}])
+def test_no_second_study_counts_one_patient_less(settings: dict[str, Any], tmp_path: Path) -> None:
+    """East alone has thirty stays: the sum of a study of 30 less that of one of 29 would be its
+    last patient."""
+    contributions(study_of(tmp_path, settings=settings), tmp_path, logs())
+    fewer = study_of(tmp_path, settings=settings, episodes=T - 1)
+    with refused(MessageRefused, "other-episodes", "episodes = 30"):
+        contributions(fewer, tmp_path, logs())
+    home = tmp_path / "east" / "fedlsvi"
+    assert not (home / fewer.called / "sent.jsonl").exists() or settings.get("aggregation")
+    assert all(line["kind"] == "SiteKey" for line in _sent(home / fewer.called))
+    contributions(study_of(tmp_path, settings=settings, seed=1), tmp_path, logs())
+    for name in NAMES:
+        require(tmp_path / name, "other_episodes = true")
+    contributions(fewer, tmp_path, logs())
+
+
+LACTATE = {"name": "lactate", "table": "labs", "missing": 1.0, "range": [0, 30], "edges": [2, 4]}
+RECIPE: dict[str, Any] = {
+    "hours": 4, "steps": 3, "tables": {"labs": {"stay": "stay", "time": "t"}},
+    "stays": {"table": "labs", "stay": "stay", "outcome": "died", "rewards": {"yes": 0, "no": 1}},
+    "states": [LACTATE],
+    "actions": [{"name": "drug", "table": "labs", "edges": [0.01], "names": ["no", "yes"]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"edges": [2, 5]}, True),  # another question about the same stays
+        ({"missing": None}, False),  # stays without a value are left out
+        ({"range": [0, 20]}, False),
+        ({"edges": None, "quantiles": 4}, None),  # histograms, from which the bins follow
+    ],
+)
+def test_a_recipe_decides_which_stays_are_in_a_sum(
+    changes: dict[str, Any], same: bool | None, tmp_path: Path
+) -> None:
+    def counted(**own: Any) -> dict[str, int]:
+        variable = {key: value for key, value in (LACTATE | own).items() if value is not None}
+        table = RECIPE | {"states": [variable]}
+        sizes = sizes_of(Recipe.of(table))
+        known = {key: value for key, value in study_of(tmp_path).table().items()
+                 if key not in ("n_states", "horizon", "actions", "dim")}  # fmt: skip
+        return Study.of(known | sizes | {"recipe": table}).counted
+
+    plain, other = counted(), counted(**changes)
+    assert (plain == other) == (same is True)
+    assert (not plain.keys() & other.keys()) == (same is None)
+
+
+def _sent(folder: Path) -> list[Any]:
+    log = folder / "sent.jsonl"
+    return list(lines(log)) if log.exists() else []
+
+
+def test_after_a_lost_account_nobody_knows_who_is_in_which_sums(tmp_path: Path) -> None:
+    contributions(study_of(tmp_path, settings=SECURE), tmp_path, logs())
+    (tmp_path / "east" / "fedlsvi" / "account.jsonl").unlink()
+    for study in (study_of(tmp_path, settings=SECURE, seed=seed) for seed in (1, 0)):
+        with refused(DamagedFile, "bookings-lost"):
+            contributions(study, tmp_path, logs())
+    state(tmp_path / "east" / "fedlsvi", 0.0, 1e-6)
+    contributions(study_of(tmp_path, settings=SECURE, seed=1), tmp_path, logs())
+
+
+def test_two_studies_have_two_folders(tmp_path: Path) -> None:
+    """Whoever writes studies makes two with the same name, and with the same start of the digest
+    where that is short: one of 32 bits takes a minute."""
+    study = study_of(tmp_path)
+    name, digits = study.called.rsplit("-", 1)
+    assert name == study.name
+    assert study.digest.startswith(digits)
+    assert 4 * len(digits) >= 96
 
 
 def test_the_guard_names_the_site(tmp_path: Path) -> None:

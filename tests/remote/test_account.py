@@ -14,7 +14,8 @@ from accounting import google
 from expecting import refused
 from fedlsvi.core.privacy_accountant import epsilon_of
 from fedlsvi.errors import DamagedFile, FedLSVIError, InvalidSetting, MessageRefused
-from fedlsvi.remote.account import ACCOUNT, Account, Booking, booking_of
+from fedlsvi.remote import lost_bookings
+from fedlsvi.remote.account import ACCOUNT, Account, Booking, Together, booking_of
 from fedlsvi.remote.release_log import ReleaseLog
 from fedlsvi.remote.requirements import Requirements
 from fedlsvi.remote.site_noise import NoiseSecret, book
@@ -229,21 +230,100 @@ def test_a_run_without_noise_is_booked_and_no_limit_holds_after_it(tmp_path: Pat
     assert Account(tmp_path).bookings == [FIRST, PLAIN, SECOND]
 
 
-# sets of sites
+# sums without noise
+
+NOTHING = Requirements()
+
+
+def summed(federation: str, **counted: int) -> Together:
+    """A site's records in the sums of a job."""
+    every = {"episodes": 30, "horizon": 3, "min_round": 20}
+    return Together(federation, "the records", ("east", "north", "west"), every | counted)
 
 
 def test_the_same_data_are_in_sums_of_one_set_of_sites(tmp_path: Path) -> None:
     """With the three sums of {0, 1}, {0, 2} and {1, 2}, each with a site that works with the
     server, it had what site 0 sent alone."""
-    account, records = Account(tmp_path), "the records"
-    account.take_part("wards", records, ["east", "north", "west"], others=False)
-    account.take_part("wards-2", records, ["west", "east", "north"], others=False)
-    Account(tmp_path).take_part("wards", "the episodes of seed 2", ["east", "x", "y"], False)
-    for sites in (["east", "south", "west"], ["east", "north", "south", "west"]):
+    account, allows = Account(tmp_path), Requirements(other_sites=True)
+    account.take_part(summed("wards"), NOTHING)
+    account.take_part(summed("wards-2"), NOTHING)
+    played = replace(summed("wards"), data="the episodes of seed 2", sites=("east", "x", "y"))
+    Account(tmp_path).take_part(played, NOTHING)
+    for sites in (("east", "south", "west"), ("east", "north", "south", "west")):
         with refused(MessageRefused, "other-sites"):
-            Account(tmp_path).take_part("wards-3", records, sites, others=False)
-    Account(tmp_path).take_part("wards-3", records, ["east", "south", "west"], others=True)
+            Account(tmp_path).take_part(replace(summed("wards-3"), sites=sites), NOTHING)
+    others = replace(summed("wards-3"), sites=("east", "south", "west"))
+    Account(tmp_path).take_part(others, allows)
     account.book(FIRST)
     again = Account(tmp_path)
     assert [known.federation for known in again.together] == ["wards", "wards", "wards-3"]
     assert again.bookings == [FIRST]
+
+
+@pytest.mark.parametrize("what", ["episodes", "horizon", "min_round"])
+@pytest.mark.parametrize("hidden", ["by sites", "by a floor"])
+def test_no_second_sum_counts_one_episode_less(tmp_path: Path, what: str, hidden: str) -> None:
+    """Of two sums over 30 and 29 episodes the difference is one, and where one site alone has so
+    many, one person's."""
+    first = summed("wards") if hidden == "by sites" else replace(summed("wards"), sites=())
+    fewer = replace(first, federation="b", counted={**first.counted, what: first.counted[what] - 1})
+    Account(tmp_path).take_part(first, NOTHING)
+    with refused(MessageRefused, "other-episodes", what):
+        Account(tmp_path).take_part(fewer, NOTHING)
+    with refused(MessageRefused, "other-episodes"):  # nor does the other protection allow it
+        sites = () if first.sites else ("east", "north", "west")
+        Account(tmp_path).take_part(replace(fewer, sites=sites), NOTHING)
+    assert Account(tmp_path).together == [first]
+    Account(tmp_path).take_part(fewer, Requirements(other_episodes=True))
+    assert Account(tmp_path).together == [first, fewer]
+
+
+def test_an_estimate_from_other_records_counts_for_itself(tmp_path: Path) -> None:
+    """It may be added to a job later, from as many as one likes; another one from fewer may not."""
+    account, held_out = Account(tmp_path), {"held-out episodes": 12}
+    account.take_part(summed("wards"), NOTHING)
+    account.take_part(summed("wards", **held_out), NOTHING)
+    account.take_part(summed("wards"), NOTHING)
+    assert len(account.together) == 2
+    with refused(MessageRefused, "other-episodes", "held-out episodes = 12"):
+        account.take_part(summed("wards", **{"held-out episodes": 11}), NOTHING)
+
+
+def test_an_account_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It did not say how many episodes were summed up: the same sites may go on, and from then on
+    it is known."""
+    account = Account(tmp_path)
+    account._append({"federation": "a", "data": "the records", "sites": list(summed("a").sites)})
+    again = Account(tmp_path)
+    assert again.together == [replace(summed("a"), counted={})]
+    again.take_part(summed("a"), NOTHING)
+    with refused(MessageRefused, "other-episodes"):
+        Account(tmp_path).take_part(summed("b", episodes=29), NOTHING)
+
+
+def test_another_estimate_of_the_same_run_is_booked(tmp_path: Path) -> None:
+    """Its passes have noise of their own; the same one again has the same."""
+    account, limit = Account(tmp_path), {"total": 2.5, "delta": DELTA}
+    estimate = replace(FIRST, estimate="1" * 64)
+    for _ in range(2):
+        account.book(estimate, **limit)
+    with refused(MessageRefused, "budget-spent"):
+        account.book(replace(FIRST, estimate="2" * 64), **limit)
+    assert Account(tmp_path).bookings == [estimate]
+
+
+def test_a_private_run_without_a_limit_warns_of_a_lost_account(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own noise protects it; what all runs spend together nobody can say."""
+    lost_bookings.mark(tmp_path)
+    limit = {"total": 9.0, "delta": DELTA}
+    with refused(DamagedFile, "bookings-lost"):
+        book(Account(tmp_path), FIRST, tmp_path / ".secrets" / "wards", **limit)
+    assert Account(tmp_path).bookings == []
+    book(Account(tmp_path), FIRST, tmp_path / ".secrets" / "wards")
+    assert [getattr(record, "code", "") for record in caplog.records] == ["bookings-lost"]
+    lost_bookings.state(tmp_path, 0.0, DELTA)
+    caplog.clear()
+    book(Account(tmp_path), SECOND, tmp_path / ".secrets" / "again", **limit)
+    assert not caplog.records

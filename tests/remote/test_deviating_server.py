@@ -18,11 +18,14 @@ from fedlsvi import FedLSVI
 from fedlsvi.core.statistics import pack
 from fedlsvi.core.trigger import schedule
 from fedlsvi.errors import DamagedFile, MessageRefused
+from fedlsvi.features import TableFeatures
 from fedlsvi.privacy import noise
 from fedlsvi.protocol.messages import Explore, Keep, Model, Start, Stop
 from fedlsvi.protocol.plan import make_plan
+from fedlsvi.remote.closing_estimate import estimate_id
 from fedlsvi.remote.codec import Failure
 from fedlsvi.remote.endpoint import Endpoint
+from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.journal import Journal
 from fedlsvi.remote.release_log import RELEASES, ReleaseLog, releases
 from fedlsvi.remote.site import open_books
@@ -100,6 +103,81 @@ def test_a_digest_survives_snapshots_and_restarts(sites: Sites) -> None:
     again = sites.synchronise(25, between=lambda h: sites.restart((h + 1) % SITES))
     assert as_bytes(again) == as_bytes(second)
     assert sites.w.tobytes() == model
+
+
+# jobs that differ
+
+ONE = 1  # the site that is given another job
+
+
+def other_features(sites: Sites) -> Any:
+    """The plan of the same run for features that say nothing, in which all visits look alike."""
+    flat = np.zeros((PROBLEM.one.n_states, PROBLEM.one.n_actions, sites.p.dim))
+    flat[..., 0] = 1.0
+    found = replace(sites.plan, features=TableFeatures(flat))
+    assert found.parameters == sites.p
+    return found
+
+
+def given(sites: Sites, plan: Any, *which: int) -> None:
+    """These sites are given another job; they begin again with it."""
+    for c in which:
+        sites.endpoints[c].close()
+        sites.factories[c] = replace(sites.factories[c], plan=plan)
+        sites.endpoints[c] = sites.factories[c]()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_other_features_for_the_others_are_noise(sites: Sites, restarts: bool) -> None:
+    """All but one are given features in which their own data say nothing: what they add is known,
+    and the rest of the sum would be that one's."""
+    given(sites, other_features(sites), 0, 2)
+    sites.agreed()
+    if restarts:
+        sites.restart()
+    read, t = sites.total(sites.all(Stop(20))), 20
+    known = np.zeros(sites.p.dim)
+    known[0] = 2 * t
+    assert not close_to(read[: sites.p.dim] - known, sites.true(ONE, t)[: sites.p.dim]).any()
+
+
+def test_no_snapshot_goes_on_with_other_features(sites: Sites) -> None:
+    """What was asked until then was alike, and the rounds after it would be of one site's data."""
+    sites.agreed()
+    sites.synchronise(10)
+    assert sites.all(Keep(10)) == [None] * SITES
+    given(sites, other_features(sites), 0, 2)
+    sites.agreed(10)
+    visits = sites.total(sites.all(Stop(30)))[: sites.p.dim]
+    assert close_to(visits, visits.round()).mean() < 0.5  # counts would be whole
+
+
+CHANGES = {
+    "episodes": 41, "horizon": 4, "dim": 9, "seed": 3, "one_hot": False, "nonnegative": True,
+    "simplex": True, "reward_range": [0.0, 2.0], "features": {"name": "own"}, "logged": 3,
+    "settings": {"beta": 0.4}, "algorithm": "fed-lsvi", "n_states": 5, "n_actions": 4,
+    "action_names": ["b", "a", "c"],
+}  # fmt: skip
+MAY = {
+    "name": "other", "retry": {"deadline": 9.0}, "max_agents": 3, "evaluate": {"repeats": 3},
+    "revoked": "list", "removed": ["east"],
+}  # fmt: skip
+
+
+def test_every_key_of_a_job_is_part_of_what_sites_agree_on() -> None:
+    """But for those that may change within a run, and those of the server. A new key is one or the
+    other."""
+    job = Federation(
+        "wards", 40, 3, 12, one_hot=True, algorithm="pevi", n_actions=3, n_states=4,
+        features={"name": "one-hot"}, settings={"beta": 0.3}, action_names=["a", "b", "c"],
+    )  # fmt: skip
+    assert CHANGES.keys() | MAY.keys() == job.table().keys()
+    for key, value in (CHANGES | MAY).items():
+        changed = replace(job, **{key: value})
+        assert (changed.agreed == job.agreed) == (key in MAY), key
+    estimates = [estimate_id(replace(job, evaluate=own), 3) for own in (None, {}, {"episodes": 9})]
+    assert estimates[0] == ""
+    assert len(set(estimates)) == 3
 
 
 # counts that are the site's own

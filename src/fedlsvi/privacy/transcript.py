@@ -1,12 +1,13 @@
 """What a site was asked so far, as one hash: sites that were asked the same have the same.
 
-    D ← SHA-256(D, kind, round, fields)      for every Start, Stop, Exploit, Model and Models
+    D ← SHA-256(D, A, kind, round, fields)   for every Start, Stop, Exploit, Model and Models
 
-These must be alike for all sites, whatever the server does. The digest is part of every mask
-(`privacy.masks`), so the masks of sites that were asked different things do not cancel, and their
-sum is noise. `Explore` and `Keep` may differ between sites and in time, and are left out: they
-decide when an episode is played, not what is sent of it. The sites and their keys are in the masks
-anyway.
+These must be alike for all sites, whatever the server does, and so must A, a hash of the job that
+the site was given: features, rewards and sizes decide what its sums mean. The digest is part of
+every mask (`privacy.masks`), so the masks of sites that were asked different things, or work with
+different features, do not cancel, and their sum is noise. `Explore` and `Keep` may differ between
+sites and in time, and are left out: they decide when an episode is played, not what is sent of it.
+The sites and their keys are in the masks anyway.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ import numpy as np
 from fedlsvi.protocol.messages import Exploit, Model, Models, Request, Start, Stop
 
 DIGEST_BYTES = 32
-_LABEL = b"fedlsvi transcript of requests, 1"
+_LABEL = b"fedlsvi transcript of requests, 2"
 _HEAD = struct.Struct("<8sqq")  # kind, round, step
 
 
 class Transcript:
     """A running digest of the requests that all sites must have been sent alike.
 
+    Args:
+        agreed: Hash of the job; part of every step, so that no snapshot of one job goes on in
+            another. Empty where nobody else could have given the parties different ones.
+
     Attributes:
         digest: (32,) of everything so far; zeros before the first `Start`.
     """
 
-    def __init__(self, digest: bytes = bytes(DIGEST_BYTES)) -> None:
-        self.digest = digest
+    def __init__(self, agreed: bytes = b"") -> None:
+        self.agreed, self.digest = agreed, bytes(DIGEST_BYTES)
 
     def follow(self, message: Request, round_: int) -> None:
         """A request of this round was sent to the site.
@@ -55,7 +60,7 @@ class Transcript:
                 self._add(b"models", round_, 0, _bytes(w), _bytes(gram))
 
     def _add(self, kind: bytes, round_: int, step: int, *fields: bytes) -> None:
-        running = sha256(self.digest)
+        running = sha256(self.digest + self.agreed)
         running.update(_HEAD.pack(kind, round_, step))
         for field in fields:  # their lengths are agreed on, but for a Λ that is left out
             running.update(struct.pack("<q", len(field)))

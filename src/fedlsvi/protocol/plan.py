@@ -7,9 +7,11 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from fedlsvi.core.participation_schedule import ParticipationSchedule
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.core.trigger import schedule
 from fedlsvi.envs.allowed import same_mask
-from fedlsvi.envs.base import Environment
+from fedlsvi.envs.base import Environment, units
 from fedlsvi.envs.continuous import ContinuousMDP
 from fedlsvi.envs.finite import FiniteMDP
 from fedlsvi.envs.gym.world import GymWorld
@@ -28,6 +30,7 @@ from fedlsvi.envs.per_agent import first_world, own_features, per_agent, same_si
 from fedlsvi.errors import InvalidSetting
 from fedlsvi.experience.kinds import adds_up, prefers_sparse
 from fedlsvi.features.base import FeatureMap, resolve
+from fedlsvi.features.tabular import TableFeatures
 from fedlsvi.groups import ProblemSize
 from fedlsvi.incompatible import refuse
 from fedlsvi.logs.patients import refuse_frequent
@@ -55,6 +58,20 @@ class Plan:
     agent has nothing else."""
     prior: Prior | None = None
     """What was learned before."""
+    job: bytes = b""
+    """(32,) hash of the job, where somebody else gave it to this process."""
+
+    @cached_property
+    def agreed(self) -> bytes:
+        """(32,) hash of what all parties must have alike: of the job, or of what stands for it."""
+        if self.job:
+            return self.job
+        phi, rewards = self.features, units(self.world.reward_range)
+        made = sha256(f"{self.parameters}|{self.seed}|{rewards}|{type(phi).__name__}".encode())
+        made.update(json.dumps(phi.spec(), sort_keys=True).encode())
+        if isinstance(phi, TableFeatures):
+            made.update(np.ascontiguousarray(phi.table, "<f8").data)
+        return made.digest()
 
     @cached_property
     def returns(self) -> ReturnLog:

@@ -50,7 +50,8 @@ class ProtectedInProcess(InProcess):
         # however agents are cut into cohorts, without secure sums each has noise of its own
         self.parties = len(cohorts) if self.secure else 1
         self.round = self.release = 0
-        self.transcript = Transcript()  # one for all sites: they are asked the same here
+        # one for all sites, which are asked the same here and have one plan
+        self.transcript = Transcript()
         self._streams = _streams(cohorts) if self.secure else []
         self._arm(new_noise_key())
 

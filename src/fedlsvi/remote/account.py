@@ -25,15 +25,16 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedlsvi.core.privacy_accountant import epsilon_of, mu_of
 from fedlsvi.errors import DamagedFile, MessageRefused
+from fedlsvi.remote.requirements import Requirements
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import Shape, check_shape, parse_json, suspect
 
@@ -52,6 +53,8 @@ _SHAPE: Shape = {
     "before": _HASH,
 }
 _TOGETHER: Shape = {"federation": str, "data": str, "sites": [str], "before": _HASH}
+_LATER: Shape = {"estimate": _HASH, "counted": {str: int}}
+"""What lines of an earlier version lack."""
 _BEGINNING = "0" * 64
 
 
@@ -65,6 +68,7 @@ class Booking:
         agents: The first agent of the site, and how many it has.
         unit, episodes_per_user: Who is protected.
         epsilon, delta: The run's budget; ε is None where nothing bounds what it reveals.
+        estimate: Hash of the estimate that it ends with, whose noise is its own; "" without one.
     """
 
     federation: str
@@ -74,6 +78,7 @@ class Booking:
     episodes_per_user: int
     epsilon: float | None
     delta: float
+    estimate: str = ""
 
     @property
     def mu(self) -> float:
@@ -90,17 +95,30 @@ class Booking:
 
 @dataclass(frozen=True)
 class Together:
-    """Sites in whose secure sums these data are.
+    """Sums without noise in which these data are.
 
     Attributes:
         federation: In which they were first.
         data: Which of the site's data: its records, or the episodes of a seed.
-        sites: Their names.
+        sites: Names of all sites of the sum, if it is secure.
+        counted: What decides which episodes are in it, as numbers; empty in lines of an earlier
+            version, which did not write it down.
     """
 
     federation: str
     data: str
-    sites: tuple[str, ...]
+    sites: tuple[str, ...] = ()
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+    def differs(self, other: Together) -> str | None:
+        """What decides otherwise there; None if nothing does that both have."""
+        shared = self.counted.keys() & other.counted.keys()
+        return next((k for k in sorted(shared) if self.counted[k] != other.counted[k]), None)
+
+    def within(self, other: Together) -> bool:
+        """Whether the other one says all of this."""
+        same = (self.data, self.sites) == (other.data, other.sites)
+        return same and self.counted.items() <= other.counted.items()
 
 
 class Account:
@@ -168,37 +186,48 @@ class Account:
         with self._current():
             self.refuse_beyond(booking, total, delta, episodes)
             if not self.holds(booking):
-                self._append(asdict(booking) | {"agents": list(booking.agents)})
+                row = asdict(booking) | {"agents": list(booking.agents)}
+                self._append({key: value for key, value in row.items() if value != ""})
                 self.bookings.append(booking)
 
-    def take_part(self, federation: str, data: str, sites: Sequence[str], others: bool) -> None:
-        """Write down with which sites these data are summed up without noise, unless it is.
+    def take_part(self, now: Together, require: Requirements) -> None:
+        """Write down which sums without noise these data are in, unless it is.
 
         Args:
-            federation: Its name.
-            data: Which of the site's data.
-            sites: Names of all sites, this one's too.
-            others: Whether the site allows sums of the same data with several sets of sites.
+            now: The sums, with the names of their sites in order.
+            require: What the site allows.
 
         Raises:
-            MessageRefused: They were summed up with other sites before.
+            MessageRefused: They were summed up with other sites before, or so many of them that the
+                difference would be few.
         """
-        now = Together(federation, data, tuple(sorted(sites)))
         with self._current():
-            before = [known for known in self.together if known.data == data]
-            if any(known.sites == now.sites for known in before):
+            before = [known for known in self.together if known.data == now.data]
+            if any(now.within(known) for known in before):
                 return
-            if before and not others:
-                known = before[0]
-                raise MessageRefused(
-                    f"{data} of this site are in secure sums with {', '.join(known.sites)} "
-                    f"({known.federation}), and now it would be {', '.join(now.sites)}. From both "
-                    "together follows what is in one of them only, so one site that works with the "
-                    "server would be enough. Ask for the same sites or, where new episodes are "
-                    "played, another seed; give new records a kit of their own; or set "
-                    "other_sites = true in [require] of local/fedlsvi.toml",
-                    code="other-sites",
-                )
+            for known in before:
+                others = now.sites and known.sites and known.sites != now.sites
+                if others and not require.other_sites:
+                    raise MessageRefused(
+                        f"{now.data} of this site are in secure sums with {', '.join(known.sites)} "
+                        f"({known.federation}), and now it would be {', '.join(now.sites)}. From "
+                        "both together follows what is in one of them only, so one site that works "
+                        "with the server would be enough. Ask for the same sites or, where new "
+                        "episodes are played, another seed; give new records a kit of their own; "
+                        "or set other_sites = true in [require] of local/fedlsvi.toml",
+                        code="other-sites",
+                    )
+                what = None if require.other_episodes else now.differs(known)
+                if what is not None:
+                    raise MessageRefused(
+                        f"{now.data} of this site are in sums with {what} = {known.counted[what]} "
+                        f"({known.federation}), and now it would be {now.counted[what]}. What is "
+                        "in one of them only, which may be one person, would be the difference of "
+                        "the two. Ask for the same number or, where new episodes are played, "
+                        "another seed; give new records a kit of their own; or set other_episodes "
+                        "= true in [require] of local/fedlsvi.toml",
+                        code="other-episodes",
+                    )
             self._append(asdict(now) | {"sites": list(now.sites)})
             self.together.append(now)
 
@@ -232,14 +261,15 @@ class Account:
 
 
 def booking_of(
-    federation: str, run: int, agents: tuple[int, int], privacy: dict[str, Any] | None
-) -> Booking:
+    federation: str, run: int, agents: tuple[int, int], privacy: dict[str, Any] | None,
+    estimate: str = "",
+) -> Booking:  # fmt: skip
     """What a job may spend; None is one without noise."""
     if privacy is None:
-        return Booking(federation, f"{run:016x}", agents, "episode", 1, None, 0.0)
+        return Booking(federation, f"{run:016x}", agents, "episode", 1, None, 0.0, estimate)
     return Booking(
         federation, f"{run:016x}", agents, privacy["unit"], privacy["episodes_per_user"],
-        float(privacy["epsilon"]), float(privacy["delta"]),
+        float(privacy["epsilon"]), float(privacy["delta"]), estimate,
     )  # fmt: skip
 
 
@@ -259,7 +289,8 @@ def _read(path: Path) -> tuple[list[Booking], list[Together], str]:
         with suspect(path):
             row = parse_json(path, line)
             sums = isinstance(row, dict) and "sites" in row
-            check_shape(path, row, _TOGETHER if sums else _SHAPE)
+            shape = _TOGETHER if sums else _SHAPE
+            check_shape(path, row, shape | {k: _LATER[k] for k in _LATER.keys() & row.keys()})
             if row.pop("before") != last:
                 raise DamagedFile(
                     f"line {number} of {path} does not follow from the line before it: put the "

@@ -10,9 +10,11 @@ solve for single episodes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from secrets import randbits
 from typing import Any
@@ -32,7 +34,7 @@ from fedlsvi.errors import InvalidInput, InvalidSetting
 from fedlsvi.groups import PRACTICAL_LAM
 from fedlsvi.policy import Policy
 from fedlsvi.remote.audit import Audit
-from fedlsvi.remote.evaluation import AnsweredModels, FramePasses, PassHandler
+from fedlsvi.remote.evaluation import AnsweredModels, FramePasses, PassHandler, pass_id
 from fedlsvi.remote.identity import SiteIdentity
 from fedlsvi.remote.site_settings import SiteSettings
 from fedlsvi.storage import evaluations, files
@@ -93,6 +95,16 @@ def evaluation_of(federation: Any, n_agents: int) -> Evaluation:
     )  # fmt: skip
 
 
+def estimate_id(federation: Any, n_agents: int) -> str:
+    """64 digits of a hash of the estimate that a job ends with, for the account of a site's data:
+    passes with other numbers have other noise. "" without one."""
+    if federation.evaluate is None:
+        return ""
+    evaluation = evaluation_of(federation, n_agents)
+    numbers = [pass_id(evaluation, one) for one in evaluation.passes]
+    return sha256(json.dumps(numbers).encode()).hexdigest()
+
+
 def refuse_unnamed(federation: Any, settings: SiteSettings) -> None:
     """Refuse a job that ends with an estimate where the site names no records for it."""
     if federation.evaluate is not None and settings.held_out is None:
@@ -106,7 +118,7 @@ def refuse_unnamed(federation: Any, settings: SiteSettings) -> None:
 
 def open_passes(
     federation: Any, settings: SiteSettings, policy: Policy, first: int, n_agents: int,
-    folder: Path, identity: SiteIdentity | None = None,
+    folder: Path, identity: SiteIdentity | None = None, asked: bytes = b"",
 ) -> PassHandler:  # fmt: skip
     """What answers for a site in the evaluation of its policy.
 
@@ -117,6 +129,7 @@ def open_passes(
         first, n_agents: The number of the site's first agent, and agents in all.
         folder: The site's folder of this federation.
         identity: Of the site, where sums are secure.
+        asked: Hash of what the site was asked while it learned the policy.
     """
     from fedlsvi.remote.site import SECRETS
 
@@ -127,7 +140,7 @@ def open_passes(
     plan = federation.plan(world, n_agents, settings.feature_map(), learned_from)
     evaluation = replace(
         evaluation_of(federation, n_agents), policy=policy, features=plan.features,
-        seed=_secret(folder),
+        seed=_secret(folder), agreed=_agreed(federation, asked),
     )  # fmt: skip
     outbox = Audit(files.inside(folder, LEFT), settings.durable, lock_seconds=60.0)
     answered = AnsweredModels(folder, settings.durable)
@@ -136,6 +149,12 @@ def open_passes(
         files.make_private(part)
     site = EvaluationSite(evaluation, own, first)
     return PassHandler(site, answered, outbox, identity, private)
+
+
+def _agreed(federation: Any, asked: bytes) -> bytes:
+    """(32,) hash of what sites must have alike so that their sums of an estimate can be added."""
+    table = json.dumps(federation.evaluate, sort_keys=True).encode()
+    return sha256(b"estimate" + federation.agreed + asked + table).digest()
 
 
 def _secret(folder: Path) -> int:

@@ -227,6 +227,7 @@ class Endpoint:
         journal: Where snapshots and requests are written; None keeps nothing.
         outbox: The log of every frame that leaves.
         identity: Signs this site's key and verifies those of others; needed for secure sums.
+        agreed: Hash of the job that this site was given (`privacy.transcript`).
     """
 
     def __init__(
@@ -237,11 +238,13 @@ class Endpoint:
         journal: Journal | None = None,
         outbox: Audit | None = None,
         identity: SiteIdentity | None = None,
+        agreed: bytes = b"",
     ) -> None:
         p = parameters
         self.make, self.parameters, self.run = make, p, run
         self.layout = layout(p)
         self.journal, self.outbox, self.identity = journal, outbox, identity
+        self._agreed = agreed
         self._privacy: SitePrivacy | None = None
         self._lock = Lock()
         self._last, self._reply = NOTHING_YET, b""  # the last request's epoch and number, answer
@@ -281,7 +284,8 @@ class Endpoint:
         """What hides this site's uploads and remembers them; None where nothing does."""
         if not remembers(self.parameters):
             return None
-        return SitePrivacy(self.parameters, self.run, self.agents, self.identity, self.journal)
+        about = self.parameters, self.run, self.agents, self.identity, self.journal
+        return SitePrivacy(*about, self._agreed)
 
     def _repeat(self, frame: bytes) -> None:
         """Carry out a request of the journal again; a gap before it is noticed."""
@@ -306,6 +310,11 @@ class Endpoint:
     def agents(self) -> tuple[int, int]:
         """The number of the first agent, and how many there are."""
         return self._recorded.agents
+
+    @property
+    def asked(self) -> bytes:
+        """(32,) hash of what this site was asked so far; empty where nothing depends on it."""
+        return b"" if self._privacy is None else self._privacy.transcript.digest
 
     @property
     def cohort(self) -> Cohort:

@@ -56,7 +56,10 @@ class EndpointFactory:
             journal = Journal(own, self.durable, self.lock_seconds, self.scratch)
         run = run_id(self.plan.parameters, self.plan.seed)
         try:
-            return Endpoint(self.cohort, self.plan.parameters, run, journal, identity=self.identity)
+            return Endpoint(
+                self.cohort, self.plan.parameters, run, journal, identity=self.identity,
+                agreed=self.plan.agreed,
+            )  # fmt: skip
         except BaseException:
             if journal is not None:
                 journal.release()

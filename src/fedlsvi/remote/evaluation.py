@@ -168,7 +168,8 @@ class PassHandler:
             own = f"pass-{one.number}"
             beside, secrets = (files.inside(part, own) for part in self._private)
             journal = Journal(beside, durable, 60.0, secrets=secrets)
-        self._endpoint = Endpoint(make, p, run, journal, self._outbox, self._identity)
+        agreed = self.site.evaluation.agreed
+        self._endpoint = Endpoint(make, p, run, journal, self._outbox, self._identity, agreed)
 
     def end(self) -> bool:
         """Delete what hid the uploads of the pass under way."""

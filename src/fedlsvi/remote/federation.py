@@ -8,6 +8,7 @@ and the settings of Fed-LSVI. What a site settles for itself is in
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -62,6 +63,9 @@ LETTERS = "letters, digits, - and _, beginning with a letter or digit"
 
 ALGORITHMS: dict[str, Any] = {"fed-lsvi": Settings, "pevi": PEVISettings}
 """What a federation can run, and the settings of each."""
+
+_MAY_CHANGE = ("name", "retry", "max_agents", "evaluate", "revoked", "removed")
+"""Keys of a job that are not part of its hash: an estimate at the end has one of its own."""
 
 MOST_AGENTS = 1000
 """Agents that a site may have where nothing else was agreed."""
@@ -196,6 +200,13 @@ class Federation:
         """What `of` reads back."""
         return asdict(self)
 
+    @property
+    def agreed(self) -> bytes:
+        """(32,) hash of what decides what a site's sums mean. Left out is what may change within a
+        run, or concerns the server alone."""
+        table = {key: value for key, value in self.table().items() if key not in _MAY_CHANGE}
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).digest()
+
     def open_run(
         self,
         folder: Path,
@@ -327,7 +338,7 @@ class Federation:
             mine = replace(mine, beta=agreed.beta)
         # what is true here but was not agreed on makes no noise smaller and allows no more rounds
         mine = replace(mine, nonnegative=agreed.nonnegative, rounds=agreed.rounds)
-        return replace(plan, parameters=mine)
+        return replace(plan, parameters=mine, job=self.agreed)
 
     def _check_features(self, plan: Plan) -> None:
         """The server refuses uploads that break what was agreed about features."""

@@ -4,8 +4,10 @@
                             back may lack what was booked after the backup
 
 A federation whose sums have left, but of which nothing is booked, says the same. Runs under a limit
-(`[require] total_epsilon`) are refused then, until a person states what is lost. A whole copy of
-`fedlsvi/`, or a snapshot of the machine, put back in its place, cannot be noticed from within.
+(`[require] total_epsilon`), and sums without noise that other sites or a floor are to hide, are
+refused then, until a person states what is lost; other private runs go on with a warning. A whole
+copy of `fedlsvi/`, or a snapshot of the machine, put back in its place, cannot be noticed from
+within.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def is_marked(account: Account) -> bool:
 
 
 def refuse_lost(account: Account) -> None:
-    """Refuse a run under a limit where the account may lack bookings.
+    """Refuse a run that depends on what was booked where the account may lack bookings.
 
     Raises:
         DamagedFile: It may.
@@ -51,8 +53,8 @@ def refuse_lost(account: Account) -> None:
     what = f"nothing of {', '.join(names)}" if names else "nothing after the backup it is from"
     raise DamagedFile(
         f"{account.path} says {what}, though sums may have left, so nobody can say what these data "
-        "have spent. Put the account back if it is still there, or state what is missing: "
-        "fedlsvi federate account KIT --spent EPSILON --delta DELTA",
+        "have spent, and with whom they were summed up. Put the account back if it is still there, "
+        "or state what is missing: fedlsvi federate account KIT --spent EPSILON --delta DELTA",
         code="bookings-lost",
     )
 

@@ -37,6 +37,8 @@ class Requirements:
         schedule: "public": rounds may not end when the data say so.
         other_sites: Allows secure sums of the same data with several sets of sites, from which
             together follows what is in one of them only (`remote.account`).
+        other_episodes: Allows several jobs without noise over the same data that count more or
+            fewer episodes of them, from which together follows what is in one of them only.
     """
 
     min_round: int = 1
@@ -50,6 +52,7 @@ class Requirements:
     sites: int = FEWEST_SITES
     schedule: Literal["any", "public"] = "any"
     other_sites: bool = False
+    other_episodes: bool = False
 
     @classmethod
     def of(cls, table: Any) -> Requirements:
@@ -67,11 +70,11 @@ class Requirements:
         integer("colluders", made.colluders, 0, "sites that may work with the server")
         integer("sites", made.sites, FEWEST_SITES, "the fewest sites in a secure sum")
         choice("schedule", made.schedule, ("any", "public"))
-        if not isinstance(made.other_sites, bool):
-            raise InvalidSetting(
-                f"other_sites must be true or false, got {made.other_sites!r}",
-                code="bad-other_sites",
-            )
+        for name in ("other_sites", "other_episodes"):
+            if not isinstance(flag := getattr(made, name), bool):
+                raise InvalidSetting(
+                    f"{name} must be true or false, got {flag!r}", code=f"bad-{name}"
+                )
         for name in ("epsilon", "delta", "total_epsilon"):
             if getattr(made, name) is not None:
                 number(name, getattr(made, name), 0.0, "the most that may be spent", strict=True)

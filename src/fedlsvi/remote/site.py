@@ -5,6 +5,8 @@ What all parties agree on is in `federation`, what a site settles for itself in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ from fedlsvi.envs.base import Environment
 from fedlsvi.envs.per_agent import own_features, per_agent
 from fedlsvi.envs.spaces import Spaces
 from fedlsvi.errors import InvalidFeatures, InvalidInput
+from fedlsvi.logs.world import LoggedWorld
 from fedlsvi.policy import Policy
 from fedlsvi.protocol.cohorts import cohort_of
+from fedlsvi.remote.account import Together
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import run_id
 from fedlsvi.remote.endpoint import Endpoint
@@ -25,6 +29,9 @@ from fedlsvi.storage import files
 
 SETTINGS, HOME, POLICY = "fedlsvi.toml", "fedlsvi", "policy"
 """In a kit: a site's settings in local/, what belongs to its federations, and what it learned."""
+
+RECORDS = "the records"
+"""What an account calls the records of a site."""
 
 SECRETS = ".secrets"
 """Beside the folders of the federations: no name of a federation begins with a dot."""
@@ -43,6 +50,38 @@ def open_books(settings: SiteSettings, folder: Path) -> tuple[Journal, Audit]:
     except BaseException:
         journal.close()
         raise
+
+
+def sums_of(
+    federation: Federation, settings: SiteSettings, n_agents: int, sites: Sequence[str] = (),
+    worlds: Sequence[Any] = (),
+) -> list[Together]:  # fmt: skip
+    """Which of a site's data a job sums up, and how much of them.
+
+    Args:
+        federation: The job.
+        settings: The site's, with its records.
+        n_agents: Agents of all sites.
+        sites: Names of all sites of a secure sum.
+        worlds: What the site's agents read.
+    """
+    p, reads = federation.parameters(n_agents), settings.data is not None
+    offline, size = federation.algorithm == "pevi", {"horizon": p.horizon, "min_round": p.min_round}
+    found = []
+    if reads:
+        learned = federation.episodes if offline else federation.logged
+        logs = [own.log.episodes for own in worlds if isinstance(own, LoggedWorld)]
+        there = {"recorded episodes": sum(min(n, learned) for n in logs)} if logs else {}
+        found.append((RECORDS, size | there | {"episodes": learned}))
+    if federation.evaluate is not None:
+        counted = int(federation.evaluate.get("episodes", p.episodes))
+        same = reads and settings.data == settings.held_out
+        found.append((RECORDS, size | {"episodes" if same else "held-out episodes": counted}))
+    if settings.env is not None and not offline:
+        ends = {"episodes": federation.episodes, "rounds": p.rounds or 0}
+        found.append((f"the episodes of seed {federation.seed}", size | ends))
+    names = tuple(sorted(sites))
+    return [Together(federation.name, data, names, counted) for data, counted in found]
 
 
 def keep_policy(settings: SiteSettings, endpoint: Endpoint, folder: Path) -> bool:
@@ -142,4 +181,5 @@ def open_endpoint(
             f"there are no agents {lo} to {hi - 1}: the run has {n_agents}", code="no-such-agents"
         )
     run = run_id(plan.parameters, federation.seed)
-    return Endpoint(lambda: cohort_of(plan, lo, hi), plan.parameters, run, *books, identity)
+    make = partial(cohort_of, plan, lo, hi)
+    return Endpoint(make, plan.parameters, run, *books, identity, plan.agreed)

@@ -14,6 +14,7 @@ spend a budget twice, or unseen, and is refused.
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from fedlsvi.remote.lost_bookings import refuse_lost
 from fedlsvi.remote.release_log import RELEASES, records
 from fedlsvi.storage import files
 from fedlsvi.storage.schema import Shape, suspect
+
+log = logging.getLogger(__name__)
 
 _SHAPE: Shape = {"secret": re.compile("([0-9a-f]{64})?"), "kind": re.compile(NOISE_KIND)}
 
@@ -95,25 +98,29 @@ def book(account: Account, booking: Booking, secrets: Path, **limit: Any) -> Non
         MessageRefused: The budget of these data does not allow it.
         DamagedFile: The secret is gone, or bookings are.
     """
-    for log in sorted(secrets.parent.glob(f"*/{RELEASES}")):
-        _refuse_forgotten(account, log)
-    if limit:
+    for known in sorted(secrets.parent.glob(f"*/{RELEASES}")):
+        _refuse_forgotten(account, known)
+    try:
         refuse_lost(account)
+    except DamagedFile as error:
+        if limit:
+            raise
+        log.warning("this run goes on without a limit: %s", error, extra={"code": error.code})
     account.refuse_beyond(booking, **limit)
     files.make_private(secrets.parent)
     NoiseSecret(int(booking.run, 16), secrets, account.holds(booking))
     account.book(booking, **limit)
 
 
-def _refuse_forgotten(account: Account, log: Path) -> None:
+def _refuse_forgotten(account: Account, known: Path) -> None:
     """Refuse an account that has no booking of a private run whose sums have left."""
-    runs = {run for (run, *_), *_ in records(files.read(log))}
+    runs = {run for (run, *_), *_ in records(files.read(known))}
     booked = {booking.run for booking in account.bookings}
     for run in sorted(runs):
-        if f"{run:016x}" not in booked and files.exists(_secret_of(run, log.parent)):
+        if f"{run:016x}" not in booked and files.exists(_secret_of(run, known.parent)):
             raise DamagedFile(
                 f"{account.path} has no booking of run {run:x}, of which sums with noise have "
-                f"left ({log}): it is older than they are, or was removed. Put it back if it is "
+                f"left ({known}): it is older than they are, or was removed. Put it back if it is "
                 "still there, and never from a backup; else these data have spent more than "
                 "anybody can say, and no private run may use them",
                 code="bookings-lost",

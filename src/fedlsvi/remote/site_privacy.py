@@ -54,6 +54,7 @@ class SitePrivacy:
         agents: The site's first agent, and how many it has.
         identity: Signs this site's key and verifies those of others; needed for secure sums.
         journal: What secrets and the log of releases are kept beside; None keeps them in memory.
+        agreed: Hash of the job that this site was given (`privacy.transcript`).
 
     Attributes:
         transcript: What this site was asked so far; a snapshot holds it.
@@ -66,8 +67,9 @@ class SitePrivacy:
         agents: tuple[int, int],
         identity: SiteIdentity | None,
         journal: Journal | None,
+        agreed: bytes = b"",
     ) -> None:
-        self.transcript = Transcript()
+        self.transcript = Transcript(agreed)
         self._journal = journal
         self._folder = None if journal is None else _made(journal.secrets)
         durable = journal is None or journal.durable
@@ -121,7 +123,7 @@ class SitePrivacy:
             DamagedFile: It was made after sums had left, but what left is not known any more.
         """
         if transcript is None:
-            self.transcript = Transcript()
+            self.transcript = Transcript(self.transcript.agreed)
             return
         if start.t > 0 and round_ - 1 not in self._log.rounds:
             raise DamagedFile(

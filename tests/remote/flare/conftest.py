@@ -67,7 +67,9 @@ def parties(tmp_path_factory: pytest.TempPathFactory, undisturbed: InThisProcess
         named = dict(env)
         if site == "site-1":
             named |= {file: str(base / file) for file in ("overheard", "answers", "hold")}
-        text = settings_file.dump({"agents": 1, "env": named})
+        # jobs with several settings play the episodes of one seed here
+        require = {"other_episodes": True}
+        text = settings_file.dump({"agents": 1, "env": named, "require": require})
         (folder / "kits" / site / "local" / "fedlsvi.toml").write_text(text)
     Hold(base / "hold").order(step=3, uploads=3)
     with pytest.MonkeyPatch.context() as patch:  # a site finds its module as the tests do

@@ -26,6 +26,7 @@ from fedlsvi.envs import RandomMDP, logged_worlds, record_episodes, write_record
 from fedlsvi.errors import FedLSVIError, InvalidSetting, MessageRefused, TransportError
 from fedlsvi.protocol.messages import Model
 from fedlsvi.remote import closing_estimate
+from fedlsvi.remote.account import Account
 from fedlsvi.remote.audit import lines, verify
 from fedlsvi.remote.codec import Address, encode
 from fedlsvi.remote.evaluation import AnsweredModels
@@ -275,14 +276,44 @@ def test_learning_and_estimate_share_one_budget(kit: Path, monkeypatch: pytest.M
     assert evaluations.read(folder)["estimated"] == [found]
 
 
-def test_sites_evaluate_with_secure_sums_and_a_floor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def left(kit: Path) -> list[str]:
+    """Hashes of the sums of an estimate that have left a site."""
+    path = kit / "fedlsvi" / "records" / closing_estimate.LEFT
+    return [line["digest"] for line in lines(path) if line["kind"] == "Upload"]
+
+
+def test_another_estimate_of_the_same_run_spends_again(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three sites, of which the server sees sums alone: the estimate of all records in one place
-    with the same floor."""
-    kits, federation = [], replace(
-        FEDERATION, settings={"beta": 0.3, "aggregation": "secure", "min_round": 5}
-    )  # fmt: skip
+    """Another number of episodes makes passes of their own, with new noise: a server that asks for
+    one after the other, and answers with the same models, would average the noise away. Each is
+    booked, and none leaves beyond the limit."""
+    job = replace(FEDERATION, settings=PRIVATE, evaluate={"share": 0.4})
+    limited = "[require]\ntotal_epsilon = 13.0\ndelta = 1e-6\n"
+    (kit / "fedlsvi.toml").write_text((kit / "fedlsvi.toml").read_text() + limited)
+    folder, account = play(kit, monkeypatch, job), kit / "fedlsvi"
+    counts, bookings = [len(left(kit))], []
+    # this server does not send the models of before, so that only the first sum of the other leaves
+    for episodes, code in ((50, "no-answer"), (60, "site-refused")):
+        (folder / evaluations.FILE).unlink(missing_ok=True)
+        with refused(TransportError, code):
+            play(kit, monkeypatch, replace(job, evaluate={"share": 0.4, "episodes": episodes}))
+        counts.append(len(set(left(kit))))
+        bookings.append([booking.epsilon for booking in Account(account).bookings])
+    assert counts == [12, 13, 13]
+    assert bookings == [[8.0, 8.0]] * 2
+    play(kit, monkeypatch, job)  # the same again
+    assert len(set(left(kit))) == 13
+    assert Account(account).spent(1e-6) == pytest.approx(composed([8.0, 8.0], 1e-6))
+
+
+SECURE = replace(FEDERATION, settings={"beta": 0.3, "aggregation": "secure", "min_round": 5})
+
+
+@pytest.fixture
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Kits of three sites with the records of one agent each."""
+    kits = []
     for m in range(3):
         kits.append(tmp_path / f"site{m}")
         kits[m].mkdir()
@@ -297,7 +328,35 @@ def test_sites_evaluate_with_secure_sums_and_a_floor(
     monkeypatch.setattr(
         flare, "SiteCertificate", lambda startup, name, *own: identities[str(startup.parent)]
     )
-    folder = play_at(kits, tmp_path / "server", monkeypatch, federation)
+    return kits
+
+
+def test_masks_of_an_estimate_are_of_one_policy(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site that was asked other things while it learned has another policy: what is added to its
+    sums then is noise."""
+    opened, asked = flare.open_passes, list[bytes]()
+
+    def open_passes(job: Any, own: Any, policy: Any, first: int, *about: Any) -> Any:
+        *rest, learned = about
+        asked.append(learned)
+        return opened(job, own, policy, first, *rest, learned if first else bytes(32))
+
+    monkeypatch.setattr(flare, "open_passes", open_passes)
+    with pytest.raises(FedLSVIError):
+        play_at(three, tmp_path / "server", monkeypatch, SECURE)
+    assert len(asked) == 3
+    assert len(set(asked)) == 1  # that all were asked the same is known to them
+    assert asked[0] not in (b"", bytes(32))
+
+
+def test_sites_evaluate_with_secure_sums_and_a_floor(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three sites, of which the server sees sums alone: the estimate of all records in one place
+    with the same floor."""
+    folder = play_at(three, tmp_path / "server", monkeypatch, SECURE)
     (found,) = evaluations.read(folder)["estimated"]
     run = fedlsvi.offline(joined(20, 0), env=ENV, beta=0.3, min_round=5, progress=False)
     worlds = logged_worlds(joined(30, 7), like=ENV)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 from parties import FEDERATION, SITES, await_rounds, in_this_process, processes, submit
 
 import fedlsvi
+import mailing
 from canary import PATTERN, Marked, contents, leaks, mark
-from fedlsvi import FedLSVI
+from fedlsvi import PEVI, FedLSVI
 from fedlsvi.algorithms.fitted_q_evaluation import estimate_value
 from fedlsvi.cli import main
 from fedlsvi.envs import RandomMDP, logged_worlds, record_episodes, write_records
@@ -33,6 +35,7 @@ from fedlsvi.remote.audit import verify
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import project
 from fedlsvi.remote.flare.log import line
+from fedlsvi.remote.flare.provision import flare
 from fedlsvi.remote.masking import KEYS
 from fedlsvi.remote.release_log import releases
 from fedlsvi.remote.site import SECRETS
@@ -315,6 +318,85 @@ def test_sites_with_logs_learn_what_pooled_logs_give(finished: Path) -> None:
     assert 0.0 <= found["low"] < found["high"] <= 3.0
     assert found["data"] == list(SITES)
     assert leaks({"server": contents(folder)}) == {}
+
+
+WARD = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
+FLAT = {"name": "table", "table": np.eye(12)[np.zeros((4, 3), int)].tolist()}
+"""Features in which all visits look alike."""
+
+
+def over_logs(name: str, aggregation: str) -> Federation:
+    """A job in which all sites learn from logs, in one trip."""
+    return Federation(
+        name, episodes=30, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
+        n_states=4, features={"name": "one-hot"}, retry=FEDERATION.retry,
+        settings={"beta": 0.3, "aggregation": aggregation, "exchange": "one-trip"},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def ward_logs(finished: Path) -> Iterator[list[dict[str, np.ndarray]]]:
+    """The sites have records, and nothing else, until the test ends."""
+    logs = [record_episodes(WARD, 30 - 5 * m, seed=m, agent=m, ends=[1]) for m in range(3)]
+    before = {}
+    for site, log in zip(SITES, logs, strict=True):
+        settings = finished / "kits" / site / "local" / "fedlsvi.toml"
+        write_records(log, settings.with_name("ward.parquet"))
+        before[settings] = settings.read_text()
+        settings.write_text('data = "ward.parquet"\n')
+    yield logs
+    for settings, text in before.items():
+        settings.write_text(text)
+
+
+@only_ci  # over frames: tests/mail/test_same_bits.py
+@pytest.mark.parametrize("aggregation", ["exact", "secure"])
+def test_logs_at_sites_in_one_process_and_by_mail_have_the_same_bits(
+    aggregation: str, finished: Path, ward_logs: list[Any], tmp_path: Path
+) -> None:
+    job = over_logs(f"logs-{aggregation}", aggregation)
+    (number,) = submit(finished, job)
+    assert project.wait(finished, number, PATIENCE) == project.COMPLETED
+    run = fedlsvi.load(project.server_folder(finished).parent / job.name)
+    worlds = logged_worlds(ward_logs, horizon=3, n_states=4, n_actions=3)
+    learner = PEVI(3, **job.settings)
+    here = learner.learn(worlds, job.episodes, features="one-hot", cohorts=3, progress=False)
+    own = {key: value for key, value in job.settings.items() if key != "exchange"}
+    study = mailing.study_of(tmp_path, settings={"lam": learner.settings.lam, **own})
+    by_mail = mailing.merged(study, tmp_path, dict(zip(mailing.NAMES, ward_logs, strict=True)))
+    for other in (here, by_mail):
+        assert run.w.tobytes() == other.w.tobytes()
+        assert run.gram_packed.tobytes() == other.gram_packed.tobytes()
+    sent = [verify(finished / "kits" / site / "fedlsvi" / job.name / "sent.jsonl").scalars
+            for site in SITES]  # fmt: skip
+    assert all(("MaskedUpload" in own) == (aggregation == "secure") for own in sent)
+
+
+@only_ci  # over frames: test_deviating_server.py; in this process: test_other_sites.py
+def test_a_job_with_an_app_for_each_site_reads_no_site(
+    finished: Path, ward_logs: list[Any], tmp_path: Path
+) -> None:
+    """The administrator gives two sites features in which their part of a secure sum is known. All
+    sites answer, and what the server has is no sum."""
+    job = replace(over_logs("apart", "secure"), seed=5)  # not answered before
+    folder = flare("write_job")(job.table(), tmp_path, len(SITES))
+    shutil.copytree(folder / "app", folder / "other")
+    config = folder / "other" / "config" / "config_fed_client.json"
+    table = json.loads(config.read_text())
+    table["components"][0]["args"]["federation"]["features"] = FLAT
+    config.write_text(json.dumps(table))
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["deploy_map"] = {"app": ["server", SITES[0]], "other": list(SITES[1:])}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    connection = project.console(finished, PATIENCE)
+    number = connection.submit(folder)
+    connection.close()
+    assert project.wait(finished, number, PATIENCE) != project.COMPLETED
+    reason = project.reason(finished, number)
+    for site in SITES:
+        sent = verify(finished / "kits" / site / "fedlsvi" / job.name / "sent.jsonl")
+        assert "MaskedUpload" in sent.scalars, reason
+    assert "sum" in reason
 
 
 @only_ci  # over frames: test_recovery.py

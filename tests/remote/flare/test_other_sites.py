@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from kits import engine, server_kit, site_kit
+from kits import JOB, engine, server_kit, site_kit
 
 from fedlsvi.envs import RandomMDP
-from fedlsvi.errors import TransportError
+from fedlsvi.errors import FedLSVIError, TransportError
 from fedlsvi.logs.recording import record_episodes, write_records
+from fedlsvi.remote import lost_bookings
 from fedlsvi.remote.account import Account
 from fedlsvi.remote.audit import UPLOADS, lines
 from fedlsvi.remote.federation import Federation
 from fedlsvi.remote.flare import job as flare
+from fedlsvi.remote.flare.signing import Signer
+from fedlsvi.remote.flare.transport import SignedSite
 from patience import PATIENCE
 
 ENV = RandomMDP(n_states=4, n_actions=3, horizon=3, seed=1)
 ALLOWS = "[require]\nother_sites = true\n"
+OTHER_EPISODES = "[require]\nother_episodes = true\n"
 
 
 class Proxy:
@@ -58,15 +64,24 @@ def kits(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def play(name: str, kits: list[Path], monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
-    """A job of secure sums over records, from its beginning to its end."""
+def job(name: str, episodes: int, **more: Any) -> Federation:
+    """A job of secure sums over records."""
     settings = {"beta": 0.3, "aggregation": "secure", **more}
-    federation = Federation(
-        name, episodes=20, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
+    return Federation(
+        name, episodes=episodes, horizon=3, dim=12, one_hot=True, algorithm="pevi", n_actions=3,
         settings=settings, retry={"deadline": PATIENCE, "attempts": 1}, n_states=4,
         seed=len(name),
     )  # fmt: skip
-    proxies = [Proxy(kit, federation) for kit in kits]
+
+
+def play(
+    name: str, kits: list[Path], monkeypatch: pytest.MonkeyPatch, episodes: int = 20,
+    others: dict[Path, dict[str, Any]] | None = None, **more: Any,
+) -> None:  # fmt: skip
+    """A job of secure sums over records, from its beginning to its end; `others` is what some sites
+    are given instead."""
+    federation = job(name, episodes, **more)
+    proxies = [Proxy(kit, replace(federation, **(others or {}).get(kit, {}))) for kit in kits]
     server = kits[0].parent / "server"
     workspace = SimpleNamespace(
         get_root_dir=lambda: server, get_startup_kit_dir=lambda: server_kit(server / "startup")
@@ -113,6 +128,96 @@ def test_one_site_that_works_with_the_server_reads_no_other_from_several_jobs(
     assert [(b.federation, b.epsilon) for b in booked] == [
         (name, None) for name in ("one", "second", "fourth")
     ]
+
+
+FLAT = {"name": "table", "table": np.eye(12)[np.zeros((4, 3), int)].tolist()}
+"""Features in which all visits look alike: nothing is new in what such a site sends."""
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"features": FLAT}, {"reward_range": [0.0, 1.0 + 1e-9]}, {"n_states": 0}],
+    ids=["features", "rewards", "states"],
+)
+def test_no_site_can_be_given_another_job(
+    other: dict[str, Any], kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may carry an app for each site. Of sites that were given others, nothing can be added
+    up: or the organiser would give all but one what makes their part of the sum known."""
+    east, north, _, west = kits.values()
+    with pytest.raises(FedLSVIError):
+        play("one", [east, north, west], monkeypatch, others={east: other, west: other})
+    play("second", [east, north, west], monkeypatch)
+
+
+@pytest.mark.parametrize("hidden", [{}, {"aggregation": "float", "min_round": 5}])
+def test_no_second_job_counts_one_patient_less(
+    hidden: dict[str, Any], kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only north's records are that long: the sum over 30 episodes of each site less the one over
+    29 would be north's last patient, whose records nobody else has seen."""
+    north = kits.pop("north")
+    write_records(record_episodes(ENV, 30, seed=9), north / "log.parquet")
+    three = [kits["east"], north, kits["west"]]
+    play("one", three, monkeypatch, episodes=30, **hidden)
+    with pytest.raises(TransportError, match="MessageRefused"):
+        play("second", three, monkeypatch, episodes=29, **hidden)
+    assert [sums(north, "one"), sums(north, "second") if not hidden else 0] == [3, 0]
+    play("third", three, monkeypatch, episodes=30, beta=0.5, **hidden)  # another question
+    for kit in three:
+        (kit / "fedlsvi.toml").write_text((kit / "fedlsvi.toml").read_text() + OTHER_EPISODES)
+    play("fourth", three, monkeypatch, episodes=29, **hidden)
+    assert [own.counted["episodes"] for own in Account(north / "fedlsvi").together] == [30, 29]
+
+
+def test_a_site_that_refused_a_job_refuses_it_again(
+    kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that asks the same process to join once more gets no further."""
+    hidden = {"aggregation": "float", "min_round": 5}
+    three = [kits[name] for name in ("east", "north", "west")]
+    play("one", three, monkeypatch, episodes=20, **hidden)
+    proxy = Proxy(three[0], job("second", 19, **hidden))
+    signer = Signer(server_kit(three[0].parent / "startup"), "second", JOB)
+    site: Any = SignedSite(proxy, signer, proxy.name)
+    try:
+        site(timeout=1.0).hello()
+        for _ in range(2):
+            with pytest.raises(FedLSVIError, match="MessageRefused"):
+                site(timeout=1.0).join(0, 3)
+    finally:
+        for book in proxy.site._books:
+            book.close()
+
+
+def test_no_second_job_counts_one_patient_more(
+    kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """East has one more patient since: the difference of two sums would be hers."""
+    east, north, _, west = kits.values()
+    play("one", [east, north, west], monkeypatch, episodes=40)
+    write_records(record_episodes(ENV, 21, seed=0, agent=0), east / "log.parquet")
+    with pytest.raises(TransportError, match="MessageRefused"):
+        play("second", [east, north, west], monkeypatch, episodes=40)
+    assert sums(east, "second") == 0
+    counted = [own.counted["recorded episodes"] for own in Account(east / "fedlsvi").together]
+    assert counted == [20]
+
+
+def test_a_lost_account_forgets_no_sums(
+    kits: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With whom the records were summed up is not known any more: a person has to say so."""
+    east, north, _, west = kits.values()
+    play("one", [east, north, west], monkeypatch)
+    home = east / "fedlsvi"
+    (home / "account.jsonl").unlink()
+    for name, others in (("second", [north, west]), ("one", [north, west])):
+        with pytest.raises(TransportError, match="DamagedFile"):
+            play(name, [east, *others], monkeypatch)
+    assert not (home / "account.jsonl").exists()
+    lost_bookings.state(home, 0.0, 1e-6)
+    play("second", [east, north, west], monkeypatch)
 
 
 def test_a_site_may_allow_other_sites_and_noise_needs_no_leave(

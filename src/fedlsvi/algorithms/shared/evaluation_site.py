@@ -78,6 +78,7 @@ class Evaluation:
         passes: All that will be asked for.
         aggregation, min_round: As in `PEVI`.
         privacy: What all passes together may spend, as in `PEVI`.
+        agreed: Hash of the job, and of what a site was asked while it learned.
     """
 
     policy: Decides | None
@@ -97,6 +98,7 @@ class Evaluation:
     aggregation: Aggregation = "float"
     privacy: Mapping[str, Any] | None = None
     min_round: int = 1
+    agreed: bytes = b""
 
     @property
     def ceilings(self) -> np.ndarray:

@@ -30,6 +30,7 @@ from fedlsvi.protocol.transport import layout
 from fedlsvi.remote.closing_estimate import (
     already,
     estimate,
+    estimate_id,
     evaluation_of,
     open_passes,
     refuse_unnamed,
@@ -217,9 +218,13 @@ class Site:
                     startup, federation.name, peers, self._revoked, fewest,
                     partial(self._admit, federation),
                 )  # fmt: skip
-            self._endpoint = open_endpoint(
+            endpoint = open_endpoint(
                 federation, self._settings, first, n_agents, self._books, self._identity
             )
+            if _hides(federation) and self._identity is None:
+                # before the endpoint is kept, so that joining again is refused too
+                self._take_part(federation, endpoint)
+            self._endpoint = endpoint
             self._keep_policy()  # a run that has ended before sends nothing more
             return True
 
@@ -234,10 +239,13 @@ class Site:
         folder = home(collab.workspace, federation.name).parent
         run = run_id(federation.parameters(self._n_agents), federation.seed)
         agents, limit = (self._first, self._settings.agents), self._settings.require.limit
-        booking = booking_of(federation.name, run, agents, privacy)
+        booking = booking_of(
+            federation.name, run, agents, privacy, estimate_id(federation, self._n_agents)
+        )
         try:
             account = Account(folder, self._settings.durable)
             if privacy is None:
+                _refuse_forgotten(federation, account)
                 account.book(booking)
             else:
                 book(account, booking, files.inside(folder, SECRETS, federation.name), **limit)
@@ -246,16 +254,23 @@ class Site:
             raise SiteTrouble(str(error), code=error.code) from None
 
     def _admit(self, federation: Any, names: Sequence[str]) -> None:
-        """Sites of a secure sum; noise protects the data whichever they are."""
+        """Sites of a secure sum."""
+        assert self._endpoint is not None
+        self._take_part(federation, self._endpoint, names)
+
+    def _take_part(self, federation: Any, endpoint: Endpoint, names: Sequence[str] = ()) -> None:
+        """Write down in which sums without noise the data are, with these sites, or where a floor
+        alone hides episodes, with none. Noise protects the data whichever they are."""
         from fedlsvi.remote.account import Account
+        from fedlsvi.remote.site import sums_of
 
         if federation.budget(self._n_agents) is not None:
             return
-        reads = self._settings.data is not None or federation.evaluate is not None
-        data = "the records" if reads else f"the episodes of seed {federation.seed}"
         folder = home(collab.workspace, federation.name).parent
         account = Account(folder, self._settings.durable)
-        account.take_part(federation.name, data, names, self._settings.require.other_sites)
+        worlds = endpoint.cohort.experience.worlds
+        for now in sums_of(federation, self._settings, self._n_agents, names, worlds):
+            account.take_part(now, self._settings.require)
 
     @collab.publish
     def handle(self, content: bytes, proof: bytes) -> bytes:
@@ -306,7 +321,7 @@ class Site:
             folder = home(collab.workspace, federation.name)
             self._passes = open_passes(
                 federation, self._settings, policy, self._first, self._n_agents, folder,
-                self._identity,
+                self._identity, self._endpoint.asked,
             )  # fmt: skip
         return self._passes
 
@@ -325,6 +340,19 @@ class Site:
                 self._learned = keep_policy(self._settings, self._endpoint, folder)
             except StoreError as error:  # the run is not to fail for it: the next job tries again
                 log.error("the policy could not be written: %s", error)
+
+
+def _hides(federation: Any) -> bool:
+    """Whether single episodes are to be hidden by those of other sites, or by a floor."""
+    return bool(federation.settings.get("aggregation") == "secure" or federation.floor > 1)
+
+
+def _refuse_forgotten(federation: Any, account: Any) -> None:
+    """Sums that hide episodes without noise depend on what else these data were in."""
+    from fedlsvi.remote.lost_bookings import refuse_lost
+
+    if _hides(federation):
+        refuse_lost(account)
 
 
 class Coordinator:

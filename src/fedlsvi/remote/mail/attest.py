@@ -122,10 +122,15 @@ def recheck(statement: Statement, paths: Sequence[str | Path]) -> Study:
             "the statement's study does not have the digest that it names: it was altered",
             code="not-attested",
         )
+    if statement.files.keys() != set(study.names):
+        raise DamagedFile(
+            "the statement does not name one file of each site of its study: it was altered",
+            code="not-attested",
+        )
     sealed = [Sealed.read(path, study) for path in paths]
     for one in sealed:
         said = statement.files.get(one.letter.site)
-        if said is not None and said != _of_file(one):
+        if one.letter.site in study.names and said != _of_file(one):
             raise DamagedFile(
                 f"{one.path} is not the file of {one.letter.site} that was merged",
                 code="not-merged",

@@ -32,18 +32,19 @@ from fedlsvi.protocol.messages import (
     Roster,
     SiteKey,
 )
-from fedlsvi.remote.account import Account, Booking, booking_of
+from fedlsvi.remote.account import Account, Booking, Together, booking_of
 from fedlsvi.remote.audit import Audit
 from fedlsvi.remote.codec import Address, encode
 from fedlsvi.remote.identity import RunIdentity
 from fedlsvi.remote.journal import Journal
+from fedlsvi.remote.lost_bookings import refuse_lost
 from fedlsvi.remote.mail.letter import CONTRIBUTION, KEYS, Letter, Sealed, of_all_sites
 from fedlsvi.remote.mail.records import Records
 from fedlsvi.remote.mail.requests import ROUND, requests, start_of
 from fedlsvi.remote.mail.site_key import SiteKeyPair
 from fedlsvi.remote.mail.study import Study
 from fedlsvi.remote.mail.transport import answers
-from fedlsvi.remote.site import HOME, SECRETS, SETTINGS
+from fedlsvi.remote.site import HOME, RECORDS, SECRETS, SETTINGS
 from fedlsvi.remote.site_noise import NoiseSecret, book
 from fedlsvi.remote.site_privacy import SitePrivacy
 from fedlsvi.remote.site_settings import demands
@@ -183,10 +184,15 @@ class MailSite:
             book(Account(home), booking, secrets, **self.require.limit)
         else:
             plain = booking_of(self.study.called, self.study.run, (self.first, 1), None)
-            Account(home).book(plain)
-            if self.study.secure:
-                names, others = self.study.names, self.require.other_sites
-                Account(home).take_part(self.study.called, "the records", names, others)
+            account, floor = Account(home), self.study.parameters.min_round
+            if self.study.secure or floor > 1:
+                refuse_lost(account)
+                names = tuple(self.study.names) if self.study.secure else ()
+                there = {"recorded episodes": records.episodes}
+                counted = self.study.counted if self.study.open else self.study.counted | there
+                now = Together(self.study.called, RECORDS, names, counted)
+                account.take_part(now, self.require)
+            account.book(plain)
         membership = ""
         with self._books() as books, one_blas_thread():
             replies = [self._sums(books, records, roster)]
@@ -250,7 +256,8 @@ class MailSite:
             roll = {study.names.index(name): bytes.fromhex(k) for name, k in study.keys.items()}
             identity = RunIdentity(self.pair.private, roll)
             about = (study.run, (self.first, 1), identity, journal)
-            yield Books(SitePrivacy(study.parameters, *about), audit)
+            agreed = bytes.fromhex(study.digest)
+            yield Books(SitePrivacy(study.parameters, *about, agreed), audit)
 
 
 def roster_of(study: Study, letters: Sequence[Letter], kinds: Sequence[type] = ()) -> Roster:

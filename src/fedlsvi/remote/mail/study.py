@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -57,8 +57,11 @@ _SHAPES: dict[str, Shape] = {
 KEY = re.compile(r"[0-9a-f]{64}")
 """A public key of Ed25519, without its spaces."""
 
-SHORT = 8
-"""Digits of the digest behind a study's name."""
+SHORT = 24
+"""Digits of the digest behind a study's name: two studies with the same are not to be found."""
+
+_QUESTION = ("quantiles", "cells", "edges", "names")
+"""What a recipe says of a variable without deciding which stays and rows count."""
 
 
 def grouped(key: str) -> str:
@@ -276,6 +279,16 @@ class Study:
         return layout(self.parameters)
 
     @property
+    def counted(self) -> dict[str, int]:
+        """What decides which records are in its sums (`remote.account`)."""
+        found = {"horizon": self.horizon, "min_round": self.parameters.min_round}
+        found["episodes"] = self.episodes
+        if self.recipe is not None:
+            found["recipe"] = int(_hash(_without(self.recipe, _QUESTION))[:12], 16)
+        # a histogram counts a stay once for each variable
+        return {f"histogram {key}": n for key, n in found.items()} if self.open else found
+
+    @property
     def privacy(self) -> dict[str, Any] | None:
         """What a private study may spend of each site's data; None without privacy."""
         return self.federation.budget(len(self.sites))
@@ -298,8 +311,7 @@ class Study:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the table, and of the order of its columns, in which states are counted."""
-        content = [self.table(), list(self.bins or ())]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return _hash([self.table(), list(self.bins or ())])
 
     @property
     def called(self) -> str:
@@ -316,6 +328,18 @@ class Study:
         table = {**self.table(), "sites": {name: grouped(k) for name, k in self.keys.items()}}
         head = f"# Every site needs this very file. Digest: {grouped(self.digest)}\n"
         files.write(Path(path), (head + settings_file.dump(table)).encode())
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _without(table: Any, keys: Sequence[str]) -> Any:
+    """A table without these keys, and the tables in it too."""
+    if isinstance(table, dict):
+        rest = {key: own for key, own in table.items() if key not in keys}
+        return {key: _without(own, keys) for key, own in rest.items()}
+    return [_without(own, keys) for own in table] if isinstance(table, list) else table
 
 
 def sizes_of(recipe: Recipe) -> dict[str, Any]:
