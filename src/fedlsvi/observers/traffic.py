@@ -17,7 +17,6 @@ from functools import partial
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
-from fedlsvi.core.participation_schedule import expected_share
 from fedlsvi.errors import TrafficWarning, warn
 from fedlsvi.protocol.records import RoundRecord
 
@@ -62,7 +61,7 @@ class Traffic:
         if p.some_away:  # one agent in every round, or all of them new in every round
             low = _scalars(replace(p, n_agents=1), fewest)
             high += (most - 1) * _scalars(p, 0, most=True)
-            raw = round(raw * expected_share(p.n_agents, p.participation, p.present, p.episodes))
+            raw = round(raw * p.share)
         return cls(
             rounds=(fewest, most),
             scalars=(low, high),

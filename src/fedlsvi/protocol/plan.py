@@ -7,6 +7,7 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -255,11 +256,14 @@ def _check_room(p: Parameters, env: Environment) -> None:
     packed = packed_size(p.dim, p.packing)
     each = p.matrices * (packed + p.dim)  # Λ^loc and u, or what takes their place
     n_states, fewer = env.n_states if env.finite else 0, "give fewer"
+    agents = p.n_agents
     if isinstance(env, FiniteMDP):
         sparse = prefers_sparse(p.matrices, p.dim, n_states, env.n_actions)
         sparse = sparse and p.packing == "diagonal"
         if adds_up(p, env):
             each = p.matrices + 16  # the trigger's sums, the ledger and what a signal takes
+            if p.some_away:
+                agents = math.ceil(agents * p.share)
         elif not sparse:
             each += max(p.matrices - 1, 1) * p.dim * n_states  # N
             if adds_up(replace(p, exchange="one-trip", aggregation="exact"), env):
@@ -274,7 +278,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
     model = p.matrices * packed + p.horizon * (p.dim + n_states + p.dim * p.columns)
     for what, n, fix in (
         (f"a model of horizon = {p.horizon} and dimension {p.dim}", model, "make these smaller"),
-        (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, fewer),
+        (f"the statistics of n_agents = {p.n_agents}", agents * each, fewer),
         (f"the features of n_actions = {env.n_actions}", env.n_actions * p.dim, "give fewer"),
     ):
         refuse_large(what, n, fix)
