@@ -36,6 +36,7 @@ One process simulates up to a million agents on finite states. What to pick:
 | up to a few hundred | the defaults |
 | a thousand or more, finite states | `exchange="one-trip", aggregation="exact"`: agents keep \
 what they saw in this round and no more |
+| some are asked per round | the same with `participation=1_000`, [semantics](participation.md) |
 | more than one machine, or slow simulators | [Ray](cluster.md), which spreads agents over \
 processes, each with sums of its own |
 | sites that must not show their sums | `aggregation="secure"`; sums per site, [more](privacy.md) |
@@ -63,13 +64,13 @@ The same with agents that keep sums of their own, which is the default:
 ![Processor time and memory against the number of agents, and other sizes](images/scaling.svg)
 
 - Memory grows by about {bytes} bytes per agent{old}.
-- An agent-step of a million agents takes {slower:.1f} times the processor time of one of ten agents.
+- An agent-step of a million agents takes {ratio:.1f} times the processor time of one of ten agents.
   With ten, rounds are long, and an agent's episodes are simulated side by side. With a million, γ
   is 1 and every agent synchronises after each of its episodes.
 - In between, rounds have some episodes, and each agent's sums are rounded by themselves.
 
 ## A thousand are asked per round
-With `participation=1_000`, {episodes} rounds of one episode each ([semantics](participation.md)):
+With `participation=1_000`, {episodes} rounds of one episode each:
 
 {asked}
 
@@ -82,8 +83,8 @@ varied at a time.
 
 {sizes}
 
-- {more_T} times the episodes take {time_T} times the time: the number of rounds hardly grows, and an
-  episode on a table costs little.
+- {more_T} times the episodes take {time_T} times the time: the number of rounds hardly grows,
+  and an episode on a table costs little.
 - {more_S} times the states take {time_S} times the time and the memory of their tables: a round's
   counts, and the model of the world that measures regret, have S² entries for each step.
 - {more_d} times the dimension takes {time_d} times the time, {more_H} times the horizon
@@ -175,7 +176,7 @@ def write(known: dict[str, Any]) -> None:
         old = f"; with sums of their own by about {round(kept, -3):,.0f}"
     text = TEXT.format(
         together=table(together), apart=table(apart), bytes=f"{round(each, -1):,.0f}", old=old,
-        slower=few.rate / most.rate, asked=asked_table(asked), sizes=size_table(sizes),
+        ratio=few.rate / most.rate, asked=asked_table(asked), sizes=size_table(sizes),
         **times(sizes), episodes=asked[0].episodes,
         idle=f"{round(per_agent(asked, 'megabytes') * 2**20, -1):,.0f}",
         micro=per_agent(asked, "cpu") * 1e6,

@@ -212,7 +212,7 @@ def test_an_episode_without_agents_is_found() -> None:
     assert deserted(2, [[0, 1, 5], [1, 1, 5]], 6) == 6
 
 
-@pytest.mark.parametrize("own", AWAY[:3], ids=str)
+@pytest.mark.parametrize("own", [*AWAY[:3], {"participation": 2}], ids=str)
 def test_what_is_expected_counts_who_is_there(own: dict[str, Any]) -> None:
     run = simplex(3).learn(S, **own)
     expected = Traffic.of(run.parameters, run.raw_scalars_per_step)
