@@ -1,18 +1,22 @@
-"""The page on what grows with the number of agents: measured, drawn and written.
+"""The page on what grows with the number of agents, and with T, S, d and H: measured, drawn and
+written.
 
-`python -m benchmarks.scaling` measures (`many_agents`), writes `scaling.json` beside this file, and
-from it docs/scaling.md and its figure; `python -m benchmarks.scaling page` only the latter two.
+`python -m benchmarks.scaling` measures (`many_agents`, `sizes`), writes `scaling.json` beside this
+file, and from it docs/scaling.md and its figure. `python -m benchmarks.scaling agents`, `asked` or
+`sizes` measures one of the three again, in a few minutes; `page` only writes.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.many_agents import AGENTS, APART, Reading, reading
+from benchmarks.many_agents import AGENTS, APART, ASKED, ASKED_OF, Reading, reading
+from benchmarks.sizes import BASE, SIZES, SizeReading, all_readings
 from fedlsvi.report.plotting import STYLE
 
 HERE = Path(__file__).parent
@@ -32,6 +36,7 @@ One process simulates up to a million agents on finite states. What to pick:
 | up to a few hundred | the defaults |
 | a thousand or more, finite states | `exchange="one-trip", aggregation="exact"`: agents keep \
 what they saw in this round and no more |
+| some are asked per round | the same with `participation=1_000`, [semantics](participation.md) |
 | more than one machine, or slow simulators | [Ray](cluster.md), which spreads agents over \
 processes, each with sums of its own |
 | sites that must not show their sums | `aggregation="secure"`; sums per site, [more](privacy.md) |
@@ -56,20 +61,41 @@ The same with agents that keep sums of their own, which is the default:
 
 {apart}
 
-![Processor time of an agent-step, and memory, against the number of agents](images/scaling.svg)
+![Processor time and memory against the number of agents, and other sizes](images/scaling.svg)
 
 - Memory grows by about {bytes} bytes per agent{old}.
-- An agent-step of a million agents takes {times:.1f} times the processor time of one of ten agents.
+- An agent-step of a million agents takes {ratio:.1f} times the processor time of one of ten agents.
   With ten, rounds are long, and an agent's episodes are simulated side by side. With a million, γ
   is 1 and every agent synchronises after each of its episodes.
 - In between, rounds have some episodes, and each agent's sums are rounded by themselves.
+
+## A thousand are asked per round
+With `participation=1_000`, {episodes} rounds of one episode each:
+
+{asked}
+
+An agent that is not asked takes about {idle} bytes, for its counters, and {micro:.1f} microseconds
+when the run begins; a round costs what its thousand agents cost.
+
+## Time and memory against T, S, d and H
+The default settings with ten agents, S = 100, A = 5, d = 20, H = 10 and T = 100,000, one size
+varied at a time.
+
+{sizes}
+
+- {more_T} times the episodes take {time_T} times the time: the number of rounds hardly grows,
+  and an episode on a table costs little.
+- {more_S} times the states take {time_S} times the time and the memory of their tables: a round's
+  counts, and the model of the world that measures regret, have S² entries for each step.
+- {more_d} times the dimension takes {time_d} times the time, {more_H} times the horizon
+  {time_H} times.
 
 ## What holds
 - Rounds, models, regret and the count of scalars are those of agents kept one by one, to the last
   bit.
 - It applies by itself to agents in this process, on finite states with `exchange="one-trip"` and
-  `aggregation="exact"`. With `privacy=`, `participation=`, `present=`, `diversity=`, `data=`,
-  stepped environments, or one-hot features of a large state space, agents keep sums of their own.
+  `aggregation="exact"`. With `privacy=`, `diversity=`, `data=`, stepped environments, or one-hot
+  features of a large state space, agents keep sums of their own.
 - With `exchange="stepwise"` it cannot: each agent's response over its whole history is rounded by
   itself, and the sum of rounded responses is not the rounded response of the sum.
 - A round's episodes are kept: 4(H + 1) bytes for each agent and episode, or counts of 8HS² bytes
@@ -99,8 +125,46 @@ def table(readings: list[Reading]) -> str:
     return "\n".join(lines)
 
 
-def write(readings: list[Reading]) -> None:
+def asked_table(readings: list[Reading]) -> str:
+    """As Markdown."""
+    lines = ["| M | seconds of one processor | peak memory |", "|--:|--:|--:|"]
+    lines += [f"| {r.agents:,} | {r.cpu:.1f} | {r.megabytes:,.0f} MB |" for r in readings]
+    return "\n".join(lines)
+
+
+def size_table(sizes: list[SizeReading]) -> str:
+    """As Markdown, one row for each axis."""
+    lines = [
+        "| varied | rounds | seconds of one processor | peak memory, MB |",
+        "|:--|:--|:--|:--|",
+    ]
+    for axis in SIZES:
+        own = [r for r in sizes if r.axis == axis]
+        columns = (
+            [f"{r.size:,}" for r in own],
+            [f"{r.rounds:,}" for r in own],
+            [f"{r.cpu:.1f}" for r in own],
+            [f"{r.megabytes:,.0f}" for r in own],
+        )
+        at, *rest = (" · ".join(column) for column in columns)
+        lines.append(f"| {axis} = {at} | {' | '.join(rest)} |")
+    return "\n".join(lines)
+
+
+def times(sizes: list[SizeReading]) -> dict[str, str]:
+    """What the largest of each axis takes over the smallest."""
+    found = {}
+    for axis in SIZES:
+        own = [r for r in sizes if r.axis == axis]
+        found[f"more_{axis}"] = f"{own[-1].size // own[0].size:,}"
+        found[f"time_{axis}"] = f"{own[-1].cpu / own[0].cpu:.0f}"
+    return found
+
+
+def write(known: dict[str, Any]) -> None:
     """The page and its figure."""
+    readings, asked = ([Reading(**one) for one in known[key]] for key in ("agents", "asked"))
+    sizes = [SizeReading(**one) for one in known["sizes"]]
     together = [r for r in readings if r.together]
     apart = [r for r in readings if not r.together]
     few, most = together[0], together[-1]
@@ -112,20 +176,32 @@ def write(readings: list[Reading]) -> None:
         old = f"; with sums of their own by about {round(kept, -3):,.0f}"
     text = TEXT.format(
         together=table(together), apart=table(apart), bytes=f"{round(each, -1):,.0f}", old=old,
-        times=few.rate / most.rate,
+        ratio=few.rate / most.rate, asked=asked_table(asked), sizes=size_table(sizes),
+        **times(sizes), episodes=asked[0].episodes,
+        idle=f"{round(per_agent(asked, 'megabytes') * 2**20, -1):,.0f}",
+        micro=per_agent(asked, "cpu") * 1e6,
     )  # fmt: skip
     PAGE.write_text(text, "utf-8")
-    draw(together, apart)
+    draw(together, apart, sizes)
 
 
-def draw(together: list[Reading], apart: list[Reading]) -> None:
-    """Nanoseconds of an agent-step, and megabytes, against M."""
+def per_agent(asked: list[Reading], name: str) -> float:
+    """What one more agent adds that is not asked."""
+    first, last = asked[0], asked[-1]
+    more: float = getattr(last, name) - getattr(first, name)
+    return more / (last.agents - first.agents)
+
+
+def draw(together: list[Reading], apart: list[Reading], sizes: list[SizeReading]) -> None:
+    """Nanoseconds of an agent-step, and megabytes, against M; seconds, and megabytes, against the
+    other sizes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-        axes: Any = figure.subplots(1, 2)
+        figure = Figure(figsize=(9.0, 7.0), layout="constrained")
+        panels: Any = figure.subplots(2, 2)
+        axes, others = panels
         for readings, label, mark in (
             (together, "added while they are summed", "o-"),
             (apart, "each with its own sums", "s--"),
@@ -136,15 +212,40 @@ def draw(together: list[Reading], apart: list[Reading]) -> None:
         axes[0].set(title="processor time of an agent-step", xlabel="agents", ylabel="ns")
         axes[1].set(title="peak memory", xlabel="agents", ylabel="MB")
         axes[0].legend()
+        for axis, mark in zip(SIZES, ("o-", "s--", "^-.", "d:"), strict=True):
+            own = [r for r in sizes if r.axis == axis]
+            at = [r.size / BASE[axis] for r in own]
+            others[0].loglog(at, [r.cpu for r in own], mark, label=axis)
+            others[1].loglog(at, [r.megabytes for r in own], mark, label=axis)
+        about = ", ".join(f"{axis} = {size:,}" for axis, size in BASE.items())
+        label = f"times {about}"
+        others[0].set(title="processor time of a run", xlabel=label, ylabel="s")
+        others[1].set(title="peak memory", xlabel=label, ylabel="MB")
+        others[0].legend()
         figure.savefig(FIGURE, format="svg", metadata={"Date": None})
 
 
 def main() -> None:
-    """Measure, unless only the page is wanted."""
-    if sys.argv[1:] != ["page"]:
-        readings = [reading(m) for m in AGENTS] + [reading(m, together=False) for m in APART]
-        KNOWN.write_text(json.dumps([asdict(r) for r in readings], indent=1) + "\n", "utf-8")
-    write([Reading(**one) for one in json.loads(KNOWN.read_text("utf-8"))])
+    """Measure what was asked, or all, and write the page."""
+    wanted = sys.argv[1:] or list(PARTS)
+    known = json.loads(KNOWN.read_text("utf-8")) if KNOWN.exists() else {}
+    for name in wanted:
+        if name in PARTS:
+            known[name] = [asdict(one) for one in PARTS[name]()]
+            KNOWN.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+    write(known)
+
+
+def of_agents() -> list[Reading]:
+    """Against M, added together and apart."""
+    return [reading(m) for m in AGENTS] + [reading(m, together=False) for m in APART]
+
+
+PARTS: dict[str, Callable[[], Sequence[Any]]] = {
+    "agents": of_agents,
+    "asked": lambda: [reading(m, asked=ASKED) for m in ASKED_OF],
+    "sizes": all_readings,
+}
 
 
 if __name__ == "__main__":

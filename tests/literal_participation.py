@@ -19,6 +19,13 @@ def there(own: dict[str, Any], M: int, seed: int) -> Callable[[int, int], list[i
             m for m in range(M)
             if m not in listed or any(a == m and lo <= t + 1 <= hi for a, lo, hi in stays)
         ]  # fmt: skip
+        if (asked := own.get("participation", 1.0)) > 1:  # Floyd's algorithm
+            chosen: set[int] = set()
+            n = min(asked, len(could))
+            for j, top in enumerate(range(len(could) - n, len(could))):
+                at = int(uniform(seed, 0, k, j, 32) * (top + 1))
+                chosen.add(top if at in chosen else at)
+            return [could[i] for i in sorted(chosen)]
         draws = {m: uniform(seed, m, k, 0, 32) for m in could}
         came = [m for m in could if draws[m] < own.get("participation", 1.0)]
         return came or [min(could, key=lambda m: draws[m])]

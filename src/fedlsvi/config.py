@@ -21,7 +21,7 @@ from fedlsvi.core import theory
 from fedlsvi.core.factorisation import MOST_ROUNDS
 from fedlsvi.core.fixed_point import FEWEST_BITS, rounding, scale_bits
 from fedlsvi.core.heads import Head
-from fedlsvi.core.participation_schedule import deserted
+from fedlsvi.core.participation_schedule import deserted, expected_share
 from fedlsvi.core.privacy_settings import (
     FIRST_SHARE,
     PRIVATE_ROUNDS,
@@ -81,6 +81,12 @@ class Settings(
         super().check()
         for agent, *_ in self.present or ():
             integer("present", agent, 0, "agents are numbered from 0", most=self.n_agents - 1)
+        if self.participation > max(self.n_agents, 1.0):
+            raise InvalidSetting(
+                f"participation is {self.participation:g}, but n_agents is {self.n_agents}: ask "
+                "no more agents than there are, or give a probability of at most 1",
+                code="bad-participation",
+            )
         if self.aggregation == "secure" and self.n_agents < FEWEST_SITES:
             raise InvalidSetting(
                 f'aggregation="secure" needs at least {FEWEST_SITES} sites, but n_agents is '
@@ -336,7 +342,12 @@ class Parameters:
     @property
     def some_away(self) -> bool:
         """Whether agents may be away in some rounds (`core.participation_schedule`)."""
-        return self.participation < 1.0 or self.present is not None
+        return self.participation != 1.0 or self.present is not None
+
+    @property
+    def share(self) -> float:
+        """About which share of MT episodes is played."""
+        return expected_share(self.n_agents, self.participation, self.present, self.episodes)
 
     @property
     def signed_beta(self) -> float:

@@ -24,10 +24,10 @@ from fedlsvi.config import Parameters
 from fedlsvi.core import theory
 from fedlsvi.core.blas import one_blas_thread
 from fedlsvi.core.expected_rounds import expected_ends, mean_spectra
-from fedlsvi.core.participation_schedule import expected_share
 from fedlsvi.envs.base import Environment
 from fedlsvi.experience.experience import Experience
 from fedlsvi.experience.finite_kernels import FEW
+from fedlsvi.experience.present_together import PresentTogether
 from fedlsvi.experience.state_round import StateRound
 from fedlsvi.observers.progress import duration
 from fedlsvi.observers.traffic import Traffic
@@ -243,9 +243,7 @@ class Costs:
         same = p == self.plan.parameters
         if same and self.first.finished:
             return np.array(played)
-        share = 1.0
-        if p.some_away:
-            share = expected_share(p.n_agents, p.participation, p.present, p.episodes)
+        share = p.share if p.some_away else 1.0
         before = float(p.n_agents * (p.logged + p.prior))
         present, known = p.n_agents * share, self.plan.parameters.n_agents
         seen = known * (p.logged + p.prior + share * played[-1])  # by those who played
@@ -433,7 +431,9 @@ class Room(NamedTuple):
         size, each, most, spilled, share = cls()
         t, horizon = session.player.t, session.player.parameters.horizon
         for cohort in session.player.cohorts:
-            experience = cohort.experience
+            experience: Any = cohort.experience
+            if isinstance(experience, PresentTogether):
+                experience = experience.here
             state = experience.source.round if isinstance(experience, Experience) else None
             if not isinstance(state, StateRound):  # a round is kept like the history
                 kept = cohort.experience.history(0, t)

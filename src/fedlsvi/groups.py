@@ -492,8 +492,9 @@ class PresenceSettings(SettingGroup):
     """Who takes part in which rounds of a simulation.
 
     Attributes:
-        participation: The probability with which an agent takes part in a round; who is away
-            neither plays nor sends, and its last response is carried.
+        participation: The probability with which an agent takes part in a round, or from 2 on how
+            many agents are asked in each; who is away neither plays nor sends, and its last
+            response is carried.
         present: [agent, first, last] for each stay of an agent that joins late, leaves or comes
             back: it takes part in rounds that begin with episodes first to last. Agents without an
             entry are always there.
@@ -503,10 +504,14 @@ class PresenceSettings(SettingGroup):
     present: list[list[int]] | None = None
 
     def check(self) -> None:
-        """A probability above 0, and stays that end after they began."""
+        """A probability above 0 or a whole number, and stays that end after they began."""
         super().check()
-        hint = "the probability that an agent takes part in a round; 1 is always"
-        number("participation", self.participation, 0.0, hint, most=1.0)
+        hint = "the probability that an agent takes part in a round, or how many are asked, from 2"
+        number("participation", self.participation, 0.0, hint)
+        if self.participation > 1.0 and self.participation != int(self.participation):
+            raise InvalidSetting(
+                f"participation is {self.participation!r}: give {hint}", code="bad-participation"
+            )
         if self.participation <= 0.0:
             raise InvalidSetting(
                 "participation is 0, so no agent would ever play: give a number above 0",
@@ -520,7 +525,7 @@ class PresenceSettings(SettingGroup):
     @property
     def some_away(self) -> bool:
         """Whether agents may be away in some rounds (`core.participation_schedule`)."""
-        return self.participation < 1.0 or self.present is not None
+        return self.participation != 1.0 or self.present is not None
 
 
 def stays(present: Any) -> list[list[int]]:

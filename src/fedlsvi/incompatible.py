@@ -63,7 +63,7 @@ class Combination:
     @property
     def away(self) -> bool:
         """Whether agents may be absent in a simulation."""
-        return self.participation < 1.0 or self.present is not None
+        return self.participation != 1.0 or self.present is not None
 
     @property
     def needs_all(self) -> bool:

@@ -19,6 +19,7 @@ from fedlsvi.experience import kinds
 from fedlsvi.experience.cell_counts import CellCounts
 from fedlsvi.experience.dense_counts import DenseCounts
 from fedlsvi.experience.summed_counts import SummedCounts
+from fedlsvi.experience.table_source import TableSource
 from fedlsvi.groups import ProblemSize
 from fedlsvi.learner import drive
 from fedlsvi.protocol import cohorts
@@ -91,10 +92,49 @@ def test_a_thousand_agents_have_the_bits_of_agents_kept_one_by_one(
         assert_same_bits(run, apart)
 
 
+PRESENT: list[dict[str, Any]] = [
+    {"participation": 60},
+    {"participation": 0.05},
+    {"participation": 40, "present": [[m, 1 + m % 7, 9] for m in range(0, 1000, 2)]},
+    {"participation": 2, "gamma": 9.0},  # most cohorts have nobody there
+]
+
+
+@pytest.mark.parametrize("own", PRESENT, ids=str)
+def test_those_that_are_there_have_the_bits_of_agents_kept_one_by_one(
+    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand; each goes on with its own next episode."""
+    env = RandomLinearMDP(20, 4, 8, 5, seed=0)
+    many = learner(1000, **{"gamma": 2.0, "rounds": "off"} | own)
+    added = [many.learn(env, 9, progress=False, threads=n, cohorts=c) for n, c in ((1, 1), (2, 5))]
+    one_by_one(monkeypatch)
+    apart = many.learn(env, 9, progress=False)
+    assert len(apart.records) > 1
+    assert max(r.present for r in apart.records) < 1000
+    for run in added:
+        assert_same_bits(run, apart)
+        assert [r.present for r in run.records] == [r.present for r in apart.records]
+
+
+def test_those_that_are_not_asked_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a round, nothing is as long as there are agents."""
+    rows, play = [], TableSource.play
+    monkeypatch.setattr(
+        TableSource, "play", lambda s, *a: (rows.append(len(s.round.states)), play(s, *a))[1]
+    )
+    run = learner(100_000, participation=50).learn(RandomLinearMDP(8, 3, 4, 4, seed=0), 5)
+    assert set(rows) == {50}
+    assert run.agent_episodes == 250
+
+
+@pytest.mark.parametrize("own", [{}, {"participation": 4}, {"participation": 0.5}], ids=str)
 @pytest.mark.parametrize("gamma", [1.0, 5.0])
-def test_a_run_that_was_killed_goes_on_to_the_same_bits(gamma: float, tmp_path: Path) -> None:
-    """Nothing of the agents is in its checkpoint."""
-    env, mine = RandomLinearMDP(8, 3, 4, 4, seed=0), learner(gamma=gamma)
+def test_a_run_that_was_killed_goes_on_to_the_same_bits(
+    gamma: float, own: dict[str, Any], tmp_path: Path
+) -> None:
+    """Nothing of the agents is in its checkpoint, but who has played what."""
+    env, mine = RandomLinearMDP(8, 3, 4, 4, seed=0), learner(gamma=gamma, **own)
     whole = mine.learn(env, 30, 3, progress=False)
     session = mine.prepare(env, 30, 3)
     folder = begin(tmp_path / "run", session.plan, "fed-lsvi", mine.settings)
@@ -106,7 +146,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(gamma: float, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         drive(session, [RunWriter(folder, session, 0.0), die])
     arrays, _ = session.player.state()
-    assert not [name for name in arrays if name.startswith("cohort")]
+    attendance = {"there", "played", "last", "rounds"} if own else set()
+    kept = {name for name in arrays if name.startswith("cohort")}
+    assert kept == {f"cohort0.{name}" for name in attendance}
     session.close()
     done = resume(tmp_path / "run", env=env, progress=False)
     assert_same_bits(done, whole)
@@ -145,7 +187,7 @@ def test_a_memory_is_chosen_for_what_is_asked(monkeypatch: pytest.MonkeyPatch) -
     assert memories(learner().prepare(env, 9, cohorts=3)) == {SummedCounts}
     for settings in ({"exchange": "stepwise"}, {"aggregation": "float"}, {"aggregation": "secure"}):
         assert memories(learner(**settings).prepare(env, 9, cohorts=3)) == {DenseCounts}
-    for settings in ({"participation": 0.5}, {"diversity": 1.0}):
+    for settings in ({"diversity": 1.0},):
         run = learner(**settings).learn(env, 9, progress=False)
         assert run.ending == "finished"
     monkeypatch.setattr(kinds, "DENSE_BYTES", 1)

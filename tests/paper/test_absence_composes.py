@@ -31,6 +31,7 @@ from transports_over_frames import assert_same, dying, over_frames
 S = Setting(M=4, T=40, gamma=9.0, seed=5, lam=0.5)
 AWAY: list[dict[str, Any]] = [
     {"participation": 0.5},
+    {"participation": 3},
     {"participation": 0.7, "present": [[0, 1, 12], [2, 9, 40], [3, 1, 5], [3, 20, 30]]},
 ]
 PROBLEMS = [simplex(3), chain(), heterogeneous(1, M=4), continuous()]
@@ -150,10 +151,15 @@ def test_an_earlier_model_is_a_prior_for_whoever_comes(problem: Problem) -> None
 
 
 @pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("aggregation", ["float", "exact"])
 @pytest.mark.parametrize("own", AWAY, ids=str)
-def test_in_one_trip_no_response_is_old(own: dict[str, Any], stationary: bool) -> None:
-    """The server has the sums of those that are away, and applies the new values to them itself."""
+def test_in_one_trip_no_response_is_old(
+    own: dict[str, Any], aggregation: str, stationary: bool
+) -> None:
+    """The server has the sums of those that are away, and applies the new values to them itself.
+    Exact sums are those of a memory that adds the agents, and over frames of agents one by one."""
     problem, who = one_hot(3), there(own, S.M, S.seed)
+    own = own | {"aggregation": aggregation}
     run = problem.learn(S, exchange="one-trip", stationary=stationary, **own)
     literal = problem.literal(
         S, there=who, advice=run.policies, stationary=stationary, relabels=True

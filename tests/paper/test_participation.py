@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from expecting import refused
 from fedlsvi import FedLSVI
 from fedlsvi.cli.text import single_lines
 from fedlsvi.core.participation_schedule import ParticipationSchedule, deserted, expected_share
+from fedlsvi.core.random import uniforms
 from fedlsvi.core.statistics import packed_size
 from fedlsvi.envs import RandomLinearMDP
 from fedlsvi.errors import InvalidSetting
@@ -44,6 +46,8 @@ AWAY: list[dict[str, Any]] = [
     {"participation": 0.7, "present": STAYS, "cap": 1.3, "min_round": 2, "rounds": 12},
     {"participation": 0.4, "scalars": 9},
     {"participation": 0.4, "gamma": "anytime"},
+    {"participation": 2},
+    {"participation": 3, "present": STAYS},
 ]
 
 
@@ -170,6 +174,36 @@ def test_a_share_p_of_the_rounds_is_played() -> None:
     assert counts.std() < 3 * np.sqrt(400 * 0.3 * 0.7)
 
 
+@given(st.integers(0, 2**40), st.integers(2, 60), st.integers(1, 60), st.integers(1, 9))
+def test_so_many_are_asked_each_as_often(seed: int, n: int, more: int, k: int) -> None:
+    asked = ParticipationSchedule(n + more, seed, n).during(k, 0)
+    assert len(np.unique(asked)) == n
+    assert asked.tolist() == sorted(asked.tolist())
+    assert asked[0] >= 0
+    assert asked[-1] < n + more
+
+
+def test_all_sets_of_agents_are_asked_alike() -> None:
+    who = ParticipationSchedule(5, 1, 2)
+    sets = [tuple(who.during(k, 0).tolist()) for k in range(4_000)]
+    counts = [sets.count(pair) for pair in combinations(range(5), 2)]
+    assert sum(counts) == 4_000
+    assert sum((n - 400) ** 2 / 400 for n in counts) < 27.9  # χ² of 9 degrees, p = 0.001
+
+
+def test_asking_takes_no_draw_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of a million are asked in the time of a thousand."""
+    drawn = []
+
+    def counted(seed: int, agents: Any, k: int, n: int, draws: int, stream: int) -> np.ndarray:
+        drawn.append(len(agents) * n * draws)
+        return uniforms(seed, agents, k, n, draws, stream)
+
+    monkeypatch.setattr("fedlsvi.core.participation_schedule.uniforms", counted)
+    assert len(ParticipationSchedule(10**6, 0, 1_000).during(3, 5)) == 1_000
+    assert drawn == [1_000]
+
+
 def test_an_episode_without_agents_is_found() -> None:
     assert deserted(2, [[0, 1, 5], [1, 4, 9]], 9) is None
     assert deserted(2, [[0, 1, 5], [1, 7, 9]], 9) == 6
@@ -178,7 +212,7 @@ def test_an_episode_without_agents_is_found() -> None:
     assert deserted(2, [[0, 1, 5], [1, 1, 5]], 6) == 6
 
 
-@pytest.mark.parametrize("own", AWAY[:3], ids=str)
+@pytest.mark.parametrize("own", [*AWAY[:3], {"participation": 2}], ids=str)
 def test_what_is_expected_counts_who_is_there(own: dict[str, Any]) -> None:
     run = simplex(3).learn(S, **own)
     expected = Traffic.of(run.parameters, run.raw_scalars_per_step)
@@ -186,6 +220,8 @@ def test_what_is_expected_counts_who_is_there(own: dict[str, Any]) -> None:
     assert expected.raw is not None
     assert abs(expected.raw / run.scalars_raw - 1.0) < 0.4
     assert expected_share(4, 1.0, STAYS, 40) == (12 + 40 + 32 + 16) / 160
+    assert expected_share(10, 3, None, 40) == 0.3
+    assert expected_share(4, 2, [[1, 1, 10], [2, 1, 10], [3, 1, 10]], 40) == (20 + 30) / 160
 
 
 @pytest.mark.parametrize(
@@ -193,6 +229,7 @@ def test_what_is_expected_counts_who_is_there(own: dict[str, Any]) -> None:
     [
         ({"participation": 0.0}, "bad-participation"),
         ({"participation": 1.5}, "bad-participation"),
+        ({"participation": 3}, "bad-participation"),
         ({"present": []}, "bad-present"),
         ({"present": [[0, 1]]}, "bad-present"),
         ({"present": [[2, 1, 5]]}, "bad-present"),

@@ -46,3 +46,20 @@ def test_figures_equal_the_plain_formulas(packing: str) -> None:
     solved = np.linalg.solve(loc, step[..., None])[..., 0]
     assert np.allclose(np.delete(seen[s.STEP], 3), np.delete((step * solved).sum(axis=1), 3))
     assert np.isnan(seen[s.STEP, 3])
+
+
+@pytest.mark.parametrize("m", [3, s.ABREAST, 11])
+@pytest.mark.parametrize("d", [6, s.LONG, 60])
+def test_factors_do_not_depend_on_how_many_are_factored(d: int, m: int) -> None:
+    """Abreast or one after the other; a matrix that is not positive ends in NaN, the others not."""
+    phi = np.random.default_rng(1).normal(size=(m, 2 * d, d))
+    square = phi.transpose(0, 2, 1) @ phi
+    square[1] -= 2.0 * np.linalg.eigvalsh(square[1])[0] * np.eye(d)
+    found = np.ascontiguousarray(square.transpose(1, 2, 0))
+    s.factorise(found)
+    for i in range(m):
+        if i == 1:
+            assert np.isnan(found[d - 1, d - 1, i])
+            continue
+        lower = np.tril(found[:, :, i])
+        np.testing.assert_allclose(lower, np.linalg.cholesky(square[i]), rtol=1e-9, atol=1e-9)

@@ -1,8 +1,10 @@
 """Who takes part in a round: agents that are away at times, join late or leave for good.
 
 Whether agent m is there in round k depends on two things: its stays, which are given, and a draw
-that is keyed by (seed, m, k), as all random numbers are. So every process, and a run that is
-resumed, sees the same agents come and go.
+that is keyed by (seed, m, k), as all random numbers are. Where a number of agents is asked in place
+of a share, the draws of round k are keyed by (seed, k) and choose them without replacement, in time
+that depends on how many are asked, not on M. So every process, and a run that is resumed, sees the
+same agents come and go.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class ParticipationSchedule:
     Attributes:
         n_agents: M.
         seed: Seed of the run.
-        participation: The probability with which an agent that could be there is.
+        participation: The probability with which an agent that could be there is; above 1, how
+            many of them are asked.
         present: Its stays; None where everybody could always be there.
     """
 
@@ -43,12 +46,34 @@ class ParticipationSchedule:
 
         Somebody always does: if the draws leave nobody, the agent with the smallest of them.
         """
+        if self.participation > 1.0:
+            return self._asked(k, t)
         could = could_play(self.n_agents, self.present, t + 1)
         draws = uniforms(self.seed, range(self.n_agents), k, 1, 1, STREAM)[:, 0, 0]
         there = could & (draws < self.participation)
         if not there.any():
             there[np.where(could, draws, np.inf).argmin()] = True
         return np.flatnonzero(there)
+
+    def _asked(self, k: int, t: int) -> np.ndarray:
+        """So many of the agents that could play; all, where there are fewer."""
+        could = None
+        if self.present is not None:
+            could = np.flatnonzero(could_play(self.n_agents, self.present, t + 1))
+        size = self.n_agents if could is None else len(could)
+        n = min(int(self.participation), size)
+        chosen = sample(uniforms(self.seed, [0], k, 1, n, STREAM)[0, 0], size)
+        return chosen if could is None else could[chosen]
+
+
+def sample(draws: np.ndarray, size: int) -> np.ndarray:
+    """As many of 0 … size − 1 as there are draws, each set with the same probability, in order
+    (Floyd's algorithm; Bentley and Floyd 1987)."""
+    tops = np.arange(size - len(draws), size)
+    chosen: set[int] = set()
+    for top, at in zip(tops.tolist(), (draws * (tops + 1)).astype(np.int64).tolist(), strict=True):
+        chosen.add(top if at in chosen else at)
+    return np.array(sorted(chosen), np.int64)
 
 
 def could_play(n_agents: int, present: Stays | None, episode: int) -> np.ndarray:
@@ -75,9 +100,11 @@ def expected_share(
     edges = {1, episodes + 1}
     edges |= {edge for _, first, last in present or () for edge in (first, last + 1)}
     cuts = sorted(edge for edge in edges if edge <= episodes + 1)
-    could = [could_play(n_agents, present, first).sum() * (last - first)
+    could = [(int(could_play(n_agents, present, first).sum()), last - first)
              for first, last in pairwise(cuts)]  # fmt: skip
-    return max(participation * float(sum(could)) / (n_agents * episodes), 1.0 / n_agents)
+    asked = participation > 1.0
+    there = sum((min(participation, m) if asked else participation * m) * n for m, n in could)
+    return max(there / (n_agents * episodes), 1.0 / n_agents)
 
 
 NEVER, NOT_THERE = -1, -2
@@ -111,8 +138,8 @@ class Attendance:
 
     def begin(self, t: int) -> None:
         """A round begins after episode t of the federation."""
+        self.before[self.there] = self.last[self.there]  # elsewhere they are the same
         self.there, self._began = self.schedule.during(self.k + 1, t), t
-        self.before = self.last.copy()
 
     def read_logs(self) -> None:
         """All agents take part in the round of the logs, before the first."""
@@ -137,4 +164,4 @@ class Attendance:
         if (played < 0).any() or ((last < played) & (played > 0)).any():
             raise ValueError("an agent that played more episodes than there were")
         self.there, self.k = state["there"], k
-        self.played[:], self.last[:] = played, last
+        self.played[:], self.last[:], self.before[:] = played, last, last

@@ -88,7 +88,9 @@ def own_features(envs: Sequence[Environment]) -> FeatureMap:
     """The environments' own feature map, which has to be the same for all agents."""
     phi = resolve(None, envs[0])
     for m, other in enumerate(envs):
-        own = phi if other is envs[0] else resolve(None, other)
+        if other is envs[0]:
+            continue
+        own = resolve(None, other)
         if own.dim != phi.dim:
             raise InvalidEnvironment(
                 f"agent {m} has features of dimension {own.dim}, but agent 0 has {phi.dim}: give "

@@ -52,9 +52,10 @@ def pick_state(u, first, width, prob, pair):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def simulate(  # type: ignore[no-untyped-def]
-    lo, hi, seed, agents, episode, n, offset, law, tables, first, width, log
+    lo, hi, seed, agents, episodes, n, offset, law, tables, first, width, log
 ):
-    """Play n episodes from `episode` on with the frozen policy; append their states to the log.
+    """Play n episodes of each agent, from its own in `episodes` on, with the frozen policy; append
+    their states to the log.
 
     Alias cells come as (prob, pair), pair = keep + 2³²·alias; `law` has (start, prob, pair).
     """
@@ -64,7 +65,7 @@ def simulate(  # type: ignore[no-untyped-def]
     laws = start0.size - 1
     u = np.empty((horizon + 1, BLOCK))
     for i in range(lo, hi):
-        agent = agents[i]
+        agent, episode = agents[i], episodes[i]
         first0 = start0[agent % laws]
         width0 = np.float64(start0[agent % laws + 1] - first0)
         for begin in range(0, n, BLOCK):

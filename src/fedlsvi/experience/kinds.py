@@ -41,7 +41,7 @@ def adds_up(p: Parameters, env: Environment) -> bool:
     asks who sent which. Step by step, each agent's b_h is rounded over its whole history."""
     if p.exchange != "one-trip" or p.aggregation != "exact" or p.privacy is not None:
         return False
-    if p.some_away or p.logged or p.diversity or isinstance(env, GymWorld) or env.recorded:
+    if p.logged or p.diversity or isinstance(env, GymWorld) or env.recorded:
         return False
     sparse = prefers_sparse(p.matrices, p.dim, env.n_states, env.n_actions)
     return env.finite and not (sparse and p.packing == "diagonal")
@@ -101,11 +101,23 @@ def experience_of(
     p = problem.parameters
     if not p.some_away:
         return _always_there(problem, agents, values, workers, together)
+    attendance = Attendance(problem.schedule)
+    if together and adds_up(p, problem.envs[agents[0]]):
+        from fedlsvi.experience.present_together import PresentTogether
+        from fedlsvi.experience.table_source import TableSource
+
+        def seen(there: np.ndarray, missed: np.ndarray) -> Experience:
+            found = _seen(problem, there, problem.envs, values, workers, together=True)
+            assert isinstance(found.source, TableSource)  # what `adds_up` wants
+            found.source.missed = missed
+            return found
+
+        return PresentTogether(agents, problem, seen, attendance, values, workers)
     from fedlsvi.experience.with_absence import WithAbsence
 
     each = [_always_there(problem, agents[i : i + 1], values, workers) for i in range(len(agents))]
     shape = (p.horizon, p.packing, p.stationary, p.own_dim + 2 * p.noisy)
-    return WithAbsence(agents, each, Attendance(problem.schedule), *shape, workers)
+    return WithAbsence(agents, each, attendance, *shape, workers)
 
 
 def _always_there(

@@ -38,6 +38,10 @@ class TableSource:
         groups: Groups of steps with one determinant each.
         workers: Threads.
         spilled_bytes: What one agent's counts take, into which a long round spills.
+
+    Attributes:
+        missed: (m,) episodes of the federation that each agent was not in, under one table: it
+            goes on with the next of its own.
     """
 
     recorded = False
@@ -54,6 +58,7 @@ class TableSource:
     ) -> None:
         self.agents, self.values, self.seed, self.workers = agents, values, seed, workers
         m, horizon, n_states = len(agents), envs[0].horizon, envs[0].n_states
+        self.missed = np.zeros(m, np.int64)
         self._runs = contiguous_runs(envs)
         self._samplers = {
             id(env): (packed(env.initial_tables), packed(env.tables)) for _, _, env in self._runs
@@ -77,7 +82,8 @@ class TableSource:
 
     def play(self, first: int, n: int) -> None:
         """Append episodes to the round."""
-        log, episodes = self.round, (self.seed, self.agents, first, n, self.round.logged)
+        log, who = self.round, (self.seed, self.agents)
+        firsts = first - self.missed
         work = log.states.shape[0] * log.states.shape[1] * n
         for lo, hi, env in self._runs:
             law, (start, prob, pair) = self._samplers[id(env)]
@@ -86,12 +92,13 @@ class TableSource:
                 world = (law, (start, prob, pair), len(env.P) == 1, *_rewards(env))
                 model = (v.tables, v.index, v.bonus_sizes)
                 logs = (log.states, log.pairs, log.rewards)
-                self.workers.map(play_tables, lo, hi, *episodes, world, model, logs, work=work)
+                made = (*who, first, n, log.logged)
+                self.workers.map(play_tables, lo, hi, *made, world, model, logs, work=work)
                 continue
             rows = (self._first, self._width)
             policy_rows(start, len(env.P) == 1, env.n_actions, log.policy, *rows)
             tables = (law, (prob, pair), *rows, log.states)
-            self.workers.map(simulate, lo, hi, *episodes, *tables, work=work)
+            self.workers.map(simulate, lo, hi, *who, firsts, n, log.logged, *tables, work=work)
         log.took(n)
 
     def close(self, first: int, length: int) -> None:

@@ -17,7 +17,6 @@ from functools import partial
 from fedlsvi.checks import plural
 from fedlsvi.config import Parameters
 from fedlsvi.core import theory
-from fedlsvi.core.participation_schedule import expected_share
 from fedlsvi.errors import TrafficWarning, warn
 from fedlsvi.protocol.records import RoundRecord
 
@@ -60,9 +59,12 @@ class Traffic:
         low, high = _scalars(p, fewest), _scalars(p, most, most=True)
         raw = _raw(p, raw_per_step)
         if p.some_away:  # one agent in every round, or all of them new in every round
-            low = _scalars(replace(p, n_agents=1), fewest)
-            high += (most - 1) * _scalars(p, 0, most=True)
-            raw = round(raw * expected_share(p.n_agents, p.participation, p.present, p.episodes))
+            asked = int(p.participation) if p.participation > 1.0 else p.n_agents
+            there = replace(p, n_agents=asked)
+            least = asked if asked < p.n_agents and p.present is None else 1
+            low = _scalars(replace(p, n_agents=least), fewest)
+            high = _scalars(there, most, most=True) + (most - 1) * _scalars(there, 0, most=True)
+            raw = round(raw * p.share)
         return cls(
             rounds=(fewest, most),
             scalars=(low, high),

@@ -120,9 +120,9 @@ class Experience(Protocol):
         """What the round adds to the sums of step h, where states are numbers; it is not kept."""
         ...
 
-    def take_added(self) -> Added:
+    def take_added(self) -> Added | None:
         """What the round adds to the sums of all steps, of all agents together, where the memory
-        adds them."""
+        adds them; None where none of them was there."""
         ...
 
     def returns(self, first: int, last: int) -> np.ndarray | None:
@@ -267,9 +267,12 @@ class Cohort:
             self.experience.explore(behind)
         self.experience.close(t - self.experience.t)
         if self.one_trip is not None and self.together:
-            words, alike, cells = self.experience.take_added()
-            following = NextStates.sizes(cells, self.one_trip.cells)
-            return SummedUpload(1, words, alike, following)
+            size, added = self.one_trip, self.experience.take_added()
+            if added is None:
+                zeros, nobody = np.zeros(size.upload_words(1), np.uint64), np.empty(0, np.int64)
+                return SummedUpload(1, zeros, size.upload_words(1) - size.cells, nobody)
+            following = NextStates.sizes(added.cells, size.cells)
+            return SummedUpload(1, added.words, added.alike, following)
         if self.one_trip is not None:
             return every_step(self.experience, self.one_trip)
         return self.upload(self.horizon)

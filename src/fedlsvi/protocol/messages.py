@@ -225,7 +225,7 @@ class SummedUpload:
     words: np.ndarray  # (H(P + d) + (H−1)dS,) uint64
     alike: int
     """Scalars of Λ and u of one agent."""
-    following: np.ndarray  # (m,) scalars of N of each agent
+    following: np.ndarray  # scalars of N of each agent that takes part
 
     def __post_init__(self) -> None:
         _freeze(self.words, self.following)

@@ -8,6 +8,7 @@ A plan is all that a process needs to hold some of the agents, wherever it runs.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -273,11 +274,14 @@ def _check_room(p: Parameters, env: Environment) -> None:
     packed = packed_size(d, p.packing)
     each = p.matrices * (packed + d)  # Λ^loc and u, or what takes their place
     n_states, fewer = env.n_states if env.finite else 0, "give fewer"
+    agents = p.n_agents
     if isinstance(env, FiniteMDP):
         sparse = prefers_sparse(p.matrices, d, n_states, env.n_actions)
         sparse = sparse and p.packing == "diagonal"
         if adds_up(p, env):
             each = p.matrices + 16  # the trigger's sums, the ledger and what a signal takes
+            if p.some_away:
+                agents = math.ceil(agents * p.share)
         elif not sparse:
             each += max(p.matrices - 1, 1) * d * n_states  # N
             if adds_up(replace(p, exchange="one-trip", aggregation="exact"), env):
@@ -294,7 +298,7 @@ def _check_room(p: Parameters, env: Environment) -> None:
         each += model + p.matrices * d * d
     for what, n, fix in (
         (f"a model of horizon = {p.horizon} and dimension {d}", model, "make these smaller"),
-        (f"the statistics of n_agents = {p.n_agents}", p.n_agents * each, fewer),
+        (f"the statistics of n_agents = {p.n_agents}", agents * each, fewer),
         (f"the features of n_actions = {env.n_actions}", env.n_actions * d, "give fewer"),
     ):
         refuse_large(what, n, fix)

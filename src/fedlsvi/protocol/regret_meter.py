@@ -9,6 +9,7 @@ give agents under another mask another table, and every agent and episode its ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -38,9 +39,9 @@ def meter_of(
     """Measures a policy of these agents, or of all that play; None where V* is not known."""
     if not plan.knows_values:
         return None
-    envs = {m: plan.envs[m] for m in (plan.players if agents is None else agents)}
-    p = plan.parameters
-    return RegretMeter(envs, plan.seed, p.diversity > 0.0, compiled, p.own_features > 0)
+    numbers, p = plan.players if agents is None else agents, plan.parameters
+    apart = p.own_features > 0
+    return RegretMeter(plan.envs, plan.seed, p.diversity > 0.0, compiled, numbers, apart)
 
 
 class Gauge(Protocol):
@@ -50,8 +51,9 @@ class Gauge(Protocol):
         """From now on this policy is measured, as it is now."""
         ...
 
-    def add(self, agents: np.ndarray, first: int, out: np.ndarray) -> None:
-        """out[e] += Σ_m V*₁ − V^π₁ at the initial state of agent m in episode first + e."""
+    def add(self, agents: np.ndarray, firsts: np.ndarray, out: np.ndarray) -> None:
+        """out[e] += Σ_m V*₁ − V^π₁ at the initial state of agent m in episode first + e, where the
+        agents have one first episode together, or each its own."""
         ...
 
 
@@ -64,31 +66,30 @@ class RegretMeter:
         diverse: Whether the policy is a `DiverseValues`.
         compiled: Whether policies are tables that change in most episodes; a table that stays for
             a round is evaluated as `FiniteMDP.policy_values` does.
+        agents: Numbers of those that play; None is all.
         apart: Whether each agent has a policy of its own.
     """
 
     def __init__(
         self,
-        envs: Mapping[int, Environment],
+        envs: Mapping[int, Environment] | Sequence[Environment],
         seed: int,
         diverse: bool,
         compiled: bool,
+        agents: Sequence[int] | None = None,
         apart: bool = False,
     ) -> None:
-        self._gauges: dict[int, Gauge] = {}
-        alike = {m if apart else id(env): (m, env) for m, env in envs.items()}
-        for first, env in alike.values():
-            gauge: Gauge
-            if not isinstance(env, FiniteMDP):
-                assert isinstance(env, ContinuousMDP)
-                gauge = ContinuousGauge(env, seed)
-            else:
-                gauge = DiverseGauge(env, seed) if diverse else TableGauge(env, seed, compiled)
-            sharing = [first] if apart else [m for m, own in envs.items() if own is env]
-            self._gauges |= dict.fromkeys(sharing, gauge)
+        numbers = np.array(range(len(envs)) if agents is None else agents, np.int64)
+        keys = [m if apart else id(envs[m]) for m in numbers.tolist()]
+        worlds = {key: envs[m] for key, m in zip(keys, numbers.tolist(), strict=True)}
+        self._gauges = [_gauge(env, seed, diverse, compiled) for env in worlds.values()]
+        places = {known: i for i, known in enumerate(worlds)}
+        # which gauge each agent has
+        self._of = np.zeros(int(numbers.max(initial=0)) + 1, np.int32)
+        if len(worlds) > 1:
+            self._of[numbers] = [places[key] for key in keys]
         self._groups = [
-            (gauge, np.array([m for m, own in self._gauges.items() if own is gauge], np.int64))
-            for gauge in dict.fromkeys(self._gauges.values())
+            (gauge, numbers[self._of[numbers] == i]) for i, gauge in enumerate(self._gauges)
         ]
 
     def follow(self, *policies: Any) -> None:
@@ -100,15 +101,24 @@ class RegretMeter:
         """(n,) what all agents lose together in each of the n episodes from `first` on."""
         out = np.zeros(n)
         for gauge, agents in self._groups:
-            gauge.add(agents, first, out)
+            gauge.add(agents, np.array([first]), out)
         return out
 
     def regret_of(self, agents: np.ndarray, firsts: np.ndarray, n: int) -> np.ndarray:
         """(n,) the same of these agents, each in n episodes from its own first one on."""
-        out = np.zeros(n)
-        for m, first in zip(agents.tolist(), firsts.tolist(), strict=True):
-            self._gauges[m].add(np.array([m]), first, out)
+        out, gauges = np.zeros(n), self._of[agents]
+        cuts = np.flatnonzero(np.diff(gauges, prepend=-1, append=-1))
+        for lo, hi in pairwise(cuts.tolist()):
+            self._gauges[gauges[lo]].add(agents[lo:hi], firsts[lo:hi], out)
         return out
+
+
+def _gauge(env: Environment, seed: int, diverse: bool, compiled: bool) -> Gauge:
+    """What measures policies in this environment."""
+    if not isinstance(env, FiniteMDP):
+        assert isinstance(env, ContinuousMDP)
+        return ContinuousGauge(env, seed)
+    return DiverseGauge(env, seed) if diverse else TableGauge(env, seed, compiled)
 
 
 class TableGauge:
@@ -140,11 +150,11 @@ class TableGauge:
             return policy.policy
         return policy.policy_under(allowed)
 
-    def add(self, agents: np.ndarray, first: int, out: np.ndarray) -> None:
-        if self._points and not self._compiled:
+    def add(self, agents: np.ndarray, firsts: np.ndarray, out: np.ndarray) -> None:
+        if self._points and not self._compiled and len(firsts) == 1:
             out += self._gap[self._law.keep[agents % len(self._law.keep)]].sum()
         else:
-            _add_starts(self._seed, agents, first, self._law, self._gap, out)
+            _add_starts(self._seed, agents, firsts, self._law, self._gap, out)
 
 
 class ContinuousGauge:
@@ -157,8 +167,11 @@ class ContinuousGauge:
         allowed = self._env.allowed
         self._policy = policy.frozen() if allowed is None else policy.under(allowed)
 
-    def add(self, agents: np.ndarray, first: int, out: np.ndarray) -> None:
-        env, n = self._env, len(out)
+    def add(self, agents: np.ndarray, firsts: np.ndarray, out: np.ndarray) -> None:
+        if len(firsts) > 1:
+            _one_by_one(self, agents, firsts, out)
+            return
+        env, n, first = self._env, len(out), int(firsts[0])
         u = uniforms(self._seed, agents, first, n, env.draws_at_reset)
         x = env.reset(u.reshape(len(agents) * n, -1), np.repeat(agents, n))
         gap = env.optimal_values_at(x) - env.policy_values_at(self._policy.act_quickly, x)
@@ -180,13 +193,22 @@ class DiverseGauge:
         tables = model.tables_under(self._env.allowed)
         self._model = (tables, model.index, model.bonus_sizes)
 
-    def add(self, agents: np.ndarray, first: int, out: np.ndarray) -> None:
-        best = self._env.optimal_values()[0]
+    def add(self, agents: np.ndarray, firsts: np.ndarray, out: np.ndarray) -> None:
+        if len(firsts) > 1:
+            _one_by_one(self, agents, firsts, out)
+            return
+        best, first = self._env.optimal_values()[0], int(firsts[0])
         for m in agents.tolist():
             draws = uniforms(self._seed, [m], first, len(out), 1)[0, :, 0]
             starts = np.array([self._env.first_state(m, u) for u in draws])
             out += best[starts]
             out -= values_of(self._seed, m, first, starts, self._world, self._model)
+
+
+def _one_by_one(gauge: Gauge, agents: np.ndarray, firsts: np.ndarray, out: np.ndarray) -> None:
+    """Agents that are in different episodes, each by itself."""
+    for i in range(len(agents)):
+        gauge.add(agents[i : i + 1], firsts[i : i + 1], out)
 
 
 @njit(cache=True, nogil=True)
@@ -222,12 +244,13 @@ def _renew_gap(P, r, best, known, gap, policy):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _add_starts(seed, agents, first, law, gap, out):  # type: ignore[no-untyped-def]
-    """out[e] += Σ_m gap[x₁ of agent m in episode first + e]."""
+def _add_starts(seed, agents, firsts, law, gap, out):  # type: ignore[no-untyped-def]
+    """out[e] += Σ_m gap[x₁ of agent m in episode first + e]; one first for all, or each its own."""
     start, prob, keep, alias = law
     laws = start.size - 1
     u = np.empty((1, out.size))
-    for agent in agents:
+    for i in range(agents.size):
+        agent, first = agents[i], firsts[i if firsts.size > 1 else 0]
         row = agent % laws
         if start[row + 1] - start[row] == 1:  # a point: nothing to draw
             out += gap[keep[start[row]]]

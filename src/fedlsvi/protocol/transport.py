@@ -159,14 +159,16 @@ class Transport(ABC):
                 break
         sizes = self.next_states_sent(replies)
         if len(sizes):
-            agents, there = np.arange(len(self.ledger.agents)), self.membership.agents_there()
-            if there is not None:  # rows of who is away are empty
-                sizes[~np.isin(agents, there)] = 0
+            there = self.membership.agents_there()
+            agents = np.arange(len(sizes)) if there is None else there
+            if len(sizes) > len(agents):  # rows of who is away are empty
+                sizes = sizes[agents]
             self.ledger.some("up_stats", agents, sizes)
         return replies
 
     def next_states_sent(self, replies: Sequence[Reply]) -> np.ndarray:
-        """Scalars of N of each agent in these replies; nothing where N is not sent."""
+        """Scalars of N of each agent in these replies, or of each that is there; nothing where N
+        is not sent."""
         if replies and isinstance(replies[0], SummedUpload):
             return np.concatenate([r.following for r in replies if isinstance(r, SummedUpload)])
         uploads = [reply for reply in replies if isinstance(reply, Upload)]

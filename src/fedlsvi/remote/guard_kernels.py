@@ -1,7 +1,7 @@
 """Figures by which an upload is judged (`remote.guard`), found in one compiled pass over agents.
 
-Agents stand in the last axis of the working arrays, so that each step of a factorisation is one run
-over agents. Nothing here enters a model: sums may be reordered for speed.
+Agents stand in the last axis of the working arrays, so that each step of a short factorisation is
+one run over agents. Nothing here enters a model: sums may be reordered for speed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,44 @@ FIGURES = 9
 AT_ONCE = 16
 """Agents whose working arrays fit a core's cache."""
 
+ABREAST, LONG = 8, 48
+"""So many agents or more are factored abreast, each step a run over agents, where rows are shorter
+than LONG; else one after the other, each step a run along rows."""
+
 FAST = {"reassoc", "contract"}
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def factorise_one(a):  # type: ignore[no-untyped-def]
+    """The same of one agent, (d, d): each entry is a product of two rows."""
+    d = len(a)
+    for j in range(d):
+        row = a[j]
+        for i in range(j, d):
+            other, total = a[i], 0.0
+            for k in range(j):
+                total += other[k] * row[k]
+            other[j] -= total
+        row[j] = math.sqrt(row[j]) if row[j] > 0.0 else math.nan
+        for i in range(j + 1, d):
+            a[i, j] /= row[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def factorise(a):  # type: ignore[no-untyped-def]
     """a ← L with LLᵀ = a, in the lower triangle, for each agent; NaN from a bad pivot on."""
     d, _, m = a.shape
+    if m < ABREAST or d >= LONG:
+        one = np.empty((d, d))
+        for n in range(m):
+            for j in range(d):
+                for k in range(j + 1):
+                    one[j, k] = a[j, k, n]
+            factorise_one(one)
+            for j in range(d):
+                for k in range(j + 1):
+                    a[j, k, n] = one[j, k]
+        return
     for j in range(d):
         for k in range(j):
             z = a[j, k]

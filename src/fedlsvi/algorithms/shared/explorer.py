@@ -35,7 +35,8 @@ def _play(  # type: ignore[no-untyped-def]
             return False
     policy_rows(start, stationary, n_actions, policy, first, width)
     begin, tables = np.int64(0), (prob, pair)
-    simulate(lo, hi, seed, agents, episode, n, begin, law, tables, first, width, log)
+    episodes = np.full(agents.size, episode)
+    simulate(lo, hi, seed, agents, episodes, n, begin, law, tables, first, width, log)
     horizon = policy.shape[0]
     for i in range(lo, hi):
         for h in range(horizon):

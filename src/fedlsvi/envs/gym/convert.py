@@ -32,7 +32,15 @@ from fedlsvi.envs.gym.contract import (
     check_spaces,
     stated_range,
 )
-from fedlsvi.envs.gym.ids import IDS, find_spec, ids_like, is_registered, looks_like_id, make_copy
+from fedlsvi.envs.gym.ids import (
+    IDS,
+    POOL,
+    find_spec,
+    ids_like,
+    is_registered,
+    looks_like_id,
+    make_copy,
+)
 from fedlsvi.envs.gym.observed import observed_range
 from fedlsvi.envs.gym.tables import Tables, read_tables
 from fedlsvi.envs.gym.world import GymWorld, Maker
@@ -148,6 +156,11 @@ def gymnasium(
     asked = Options(horizon, reward_range, options, tables, repeat, clip_rewards, allowed, actions)
     given = _checked(asked)
     env = _from_spec(find_spec(id), given)
+    if id.startswith(f"{POOL}:") and given.repeat == 1 and given.actions is None:
+        from fedlsvi.envs.gym.envpool_ids import PooledCopies
+
+        assert isinstance(env, GymWorld)  # no table of a pool is known
+        env.copies = PooledCopies
     if comes_back(options):  # else no file can hold them: the environment has no record
         made: dict[str, Any] = {"horizon": env.horizon, "reward_range": list(env.step_range)}
         if given.repeat > 1:

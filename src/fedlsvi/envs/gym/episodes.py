@@ -253,7 +253,7 @@ class Players:
         if self._copies is None or len(self._copies.envs) < total:
             self.close()
             resume = "" if self.raw else ". Continue a run with a folder with: fedlsvi resume"
-            self._copies = Copies(self.world, total, resume)
+            self._copies = (self.world.copies or Copies)(self.world, total, resume)
         return self._copies
 
     def close(self) -> None:

@@ -25,6 +25,9 @@ HOMES = {
 }
 """Packages whose ids are known: namespace or first word of the id → module that registers it."""
 
+POOL = "envpool"
+"""Package whose ids are stepped many at a time (`envpool_ids`)."""
+
 IDS = {
     "fedlsvi/RandomLinearMDP-v0": "random-linear",
     "fedlsvi/RandomLinearMixtureMDP-v0": "random-linear-mixture",
@@ -68,6 +71,8 @@ def find_spec(id: str) -> Any:
     module, _, name = id.rpartition(":")
     word = name.replace("/", "-").split("-")[0]
     try:
+        if module == POOL:
+            return importlib.import_module("fedlsvi.envs.gym.envpool_ids").spec_of(id)
         if module:
             importlib.import_module(module)
         elif word in HOMES and name not in gym.registry:
@@ -77,6 +82,8 @@ def find_spec(id: str) -> Any:
                 importlib.import_module(HOMES[word])
         elif word == "fedlsvi" and name not in gym.registry:
             register_all()
+    except UnknownName:
+        raise
     except Exception as error:  # whatever a module raises while it is imported
         raise _unloaded(id, module or HOMES.get(word, word), error) from error
     if name not in gym.registry:
@@ -100,7 +107,7 @@ def _unloaded(id: str, module: str, error: Exception) -> InvalidEnvironment:
     fix = typed = "fix that module, or install what it lacks"
     if isinstance(error, ModuleNotFoundError) and error.name in (module, top):
         fix = typed = f"pip install {top.replace('_', '-')}"
-        if module not in HOMES.values():
+        if module not in (POOL, *HOMES.values()):
             fix += " if it is a package; if it is your own file, put its folder on sys.path"
             typed += f" if it is a package; if it is your own file, --import {top}.py"
     said = " ".join(str(error).split())

@@ -72,6 +72,8 @@ class GymWorld(Environment):
     knows_values = False
     after_end = True
     """As in `FiniteMDP`: the last state, where states are numbers, is never observed."""
+    copies: Callable[[GymWorld, int, str], Any] | None = None
+    """Makes copies that are stepped together; None steps them one after the other."""
     table_masks: np.ndarray | None = None
     """(1 or H, S, A): the masks of a table that is played through Gymnasium."""
 
