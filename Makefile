@@ -14,8 +14,9 @@ STAMP := $(VENV)/installed
 DIST := build/dist
 # Python compiles what it imports; to compile all of every package would double the time of the install
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
-# PyTorch is large and one test needs it: installed only if CI is set; otherwise that test is skipped
-EXTRAS = dev$(if $(CI),$(comma)torch)
+# One test each needs PyTorch, which is large, and Open Bandit Pipeline: installed only if CI is set;
+# otherwise they are skipped
+EXTRAS = dev$(if $(CI),$(comma)torch$(comma)obp)
 comma := ,
 # Tests start hundreds of processes: without bytecode files each would parse the package again
 unexport PYTHONDONTWRITEBYTECODE
