@@ -34,6 +34,7 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes as one list, beside those documented in the class body
+autodoc_mock_imports = ["obp"]  # an extra that the documentation needs nothing of
 napoleon_use_rtype = False
 
 

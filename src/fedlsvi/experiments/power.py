@@ -229,7 +229,7 @@ def power(
 
     Args:
         data: Logs, as in `fedlsvi.offline`, whose model stands for reality; all sites are alike in
-            it. Or `LoggedWorld`s.
+            it. Or logged worlds.
         env: With `data`, the environment it was recorded in, for sizes and units. Without, the
             finite problem that stands for reality.
         behaviour: Today's practice in `env`, as in `record_episodes`; None is uniform.

@@ -120,6 +120,12 @@ class GymWorld(Environment):
                 "reproduced either: use self.np_random in the environment, or seed it in a wrapper"
             )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # an actor of Ray gets arrays that nobody may write; masks that are seen there are written
+        vars(self).update(state)
+        if self.masked and self.finite and not self.known.flags.writeable:
+            self.allowed, self.known = self.allowed.copy(), self.known.copy()
+
     @property
     def width(self) -> int:
         """What is kept of a state carries its mask."""
